@@ -1,0 +1,39 @@
+# Everything runs in .venv, which these targets build from pyproject.toml.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check lint types samples bench clean install
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml hatch_build.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/ppo-doctor analyze sample_logs/sick/old-policy-aliased.sb3/progress.csv
+
+check: lint types
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+test: $(STAMP) check
+	$(BIN)/python -m pytest
+
+samples: $(STAMP)
+	$(BIN)/python -m tests.lab --out sample_logs
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,30 @@
+"""Build hook: a wheel carries its rule pack and framework profiles compiled, so that no TOML is parsed at start."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CompiledPacks(BuildHookInterface):
+    def initialize(self, version, build_data):
+        if self.target_name != "wheel" or version == "editable":
+            return
+        root = Path(self.root)
+        sys.path.insert(0, str(root))
+        try:
+            from ppo_doctor import frameworks, rulepack
+            from ppo_doctor.compiled import parse_folder
+        finally:
+            sys.path.remove(str(root))
+        packs = {
+            "rules": parse_folder(root / "rules", rulepack.build),
+            "frameworks": parse_folder(root / "ppo_doctor" / "frameworks", frameworks.build),
+        }
+        folder = Path(tempfile.mkdtemp(prefix="ppo-doctor-"))
+        for kind, pack in packs.items():
+            path = folder / f"{kind}.json"
+            path.write_text(json.dumps(pack), encoding="utf-8")
+            build_data["force_include"][str(path)] = f"ppo_doctor/_compiled/{kind}.json"

@@ -1,0 +1,38 @@
+"""ppo-doctor: what is wrong with a PPO run, how we know, and what to do first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ppo_doctor.model import Diagnosis, Run
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "analyze", "load_run"]
+
+
+def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
+    """Read one log into an immutable `Run`.
+
+    Raises:
+        DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
+    """
+    from ppo_doctor.pipeline import load_run as load
+
+    return load(source, settings=settings, framework=framework)
+
+
+def analyze(
+    source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None
+) -> Diagnosis:
+    """Diagnose one run with the built-in rules.
+
+    Raises:
+        DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
+    """
+    from ppo_doctor.pipeline import analyze as diagnose
+
+    return diagnose(source, settings=settings, framework=framework)

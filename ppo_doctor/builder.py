@@ -1,0 +1,222 @@
+"""From tables in native names to one immutable `Run` in canonical ones; columns are renamed once, rows never."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor import metrics
+from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import MetricProfile, Profile
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
+    from ppo_doctor.table import Table
+
+#: A column needs this many distinct values before its printing tells how it was rounded.
+DISTINCT = 20
+#: Columns printed with more decimals than this count as written in full.
+MOST_DECIMALS = 6
+
+
+@dataclass(slots=True)
+class RunBuilder:
+    """Collects tables of one source; `series` names them by a profile."""
+
+    path: str
+    tables: list[Table] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def append(self, table: Table) -> None:
+        """Add a chunk of records."""
+        self.tables.append(table)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Return every native key seen."""
+        return frozenset(key for table in self.tables for key in table.columns)
+
+    @property
+    def records(self) -> int:
+        """Return the number of records seen."""
+        return sum(len(table.records) for table in self.tables)
+
+    def series(self, profile: Profile) -> dict[str, Series]:
+        """Return the canonical series of everything appended; duplicates and odd steps become notes."""
+        clock = self._clock(profile)
+        axes: dict[tuple[object, ...], _Placement] = {}
+        named: dict[str, Series] = {}
+        for name, metric in profile.metrics.items():
+            for key in metric.keys:
+                holders = [table for table in self.tables if key in table.columns]
+                if holders and name not in named:
+                    named[name] = self._series(key, metric, holders, clock, axes)
+        self._note_merged(axes)
+        return _with_common_resolution(named)
+
+    def unknown(self, profile: Profile) -> tuple[str, ...]:
+        """Return the native keys that the profile does not know."""
+        known = {key for metric in profile.metrics.values() for key in metric.keys}
+        known |= {key for keys in profile.axis.values() for key in keys}
+        return tuple(sorted(key for key in self.keys - known))
+
+    def _clock(self, profile: Profile) -> dict[str, FloatArray]:
+        """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
+        size = 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
+        clock: dict[str, FloatArray] = {}
+        for name, keys in profile.axis.items():
+            key = next((key for key in keys if key in self.keys), None)
+            if key is not None:
+                clock[name] = self._by_record(key, size)
+        steps = clock.get("step")
+        if steps is None or not np.isfinite(steps).any():
+            clock["step"] = np.arange(1.0, size + 1)
+
+        else:
+            clock["step"] = self._carried(steps)
+        return clock
+
+    def _by_record(self, key: str, size: int) -> FloatArray:
+        out = np.full(size, np.nan)
+        for table in self.tables:
+            if key in table.columns:
+                out[table.records] = table.columns[key]
+        return out
+
+    def _carried(self, steps: FloatArray) -> FloatArray:
+        present = np.zeros(len(steps), dtype=bool)
+        for table in self.tables:
+            present[table.records] = True
+        known = np.isfinite(steps)
+        gaps = int((present & ~known).sum())
+        if gaps:
+            self.notes.append(
+                Note(text=f"{gaps} records without a step take the step before them", source=SourceRef(path=self.path))
+            )
+        index = np.maximum.accumulate(np.where(known, np.arange(len(steps)), -1))
+        first = float(steps[known][0])
+        return np.where(index >= 0, steps[np.maximum(index, 0)], first)
+
+    def _series(
+        self,
+        key: str,
+        metric: MetricProfile,
+        holders: Sequence[Table],
+        clock: Mapping[str, FloatArray],
+        axes: dict[tuple[object, ...], _Placement],
+    ) -> Series:
+        identity = (metric.repeats, *map(id, holders))
+        if identity not in axes:
+            axes[identity] = _place(self.path, holders, clock, metric.repeats)
+        placement = axes[identity]
+        values = np.concatenate([table.columns[key] for table in holders])[placement.order]
+        return Series(
+            name=metric.name,
+            raw=key,
+            axis=placement.axis,
+            values=values if metric.scale == 1.0 else values * metric.scale,
+            unit=metrics.unit(metric.name),
+            resolution=_resolution(key, metric, holders, values),
+            estimator=metric.estimator,
+            aggregation=metric.aggregation,
+            reference=metric.reference,
+        )
+
+    def _note_merged(self, axes: Mapping[tuple[object, ...], _Placement]) -> None:
+        merged = max((placement.merged for placement in axes.values()), default=0)
+        if merged:
+            text = f"{merged} records repeat a step that a later record holds too; the later one counts"
+            self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """Where the cells of one set of tables stand on their axis: positions to take, in order, and how many lost."""
+
+    axis: Axis
+    order: IntArray
+    merged: int
+
+
+def _place(path: str, holders: Sequence[Table], clock: Mapping[str, FloatArray], repeats: bool) -> _Placement:
+    records = np.concatenate([table.records for table in holders])
+    lines = np.concatenate([table.lines for table in holders])
+    keys = [clock[name][records] for name in ("step", "update", "epoch", "minibatch") if name in clock]
+    # By step, then by the order of the log, so that of equal keys the last one is the later record.
+    order = np.lexsort((records, *[np.nan_to_num(key, nan=-1.0) for key in reversed(keys)]))
+    merged = 0
+    if not repeats and len(order) > 1:
+        same = np.logical_and.reduce([_equal_next(key[order]) for key in keys])
+        merged = int(same.sum())
+        order = order[np.append(~same, True)]
+    taken = records[order]
+    axis = Axis(
+        path=path,
+        steps=clock["step"][taken].astype(np.int64),
+        lines=lines[order],
+        update=_whole(clock.get("update"), taken),
+        epoch=_whole(clock.get("epoch"), taken),
+        minibatch=_whole(clock.get("minibatch"), taken),
+    )
+    return _Placement(axis, order, merged)
+
+
+def _equal_next(values: FloatArray) -> BoolArray:
+    return np.asarray((values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1])), dtype=np.bool_)
+
+
+def _whole(values: FloatArray | None, taken: IntArray) -> IntArray | None:
+    if values is None or not np.isfinite(values[taken]).all():
+        return None
+    return values[taken].astype(np.int64)
+
+
+def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], values: FloatArray) -> Resolution:
+    printed = [table.decimals.get(key) for table in holders]
+    decimals = [d for d in printed if d is not None]
+    if metric.resolution:
+        return Resolution(absolute=metric.resolution)
+    if decimals and len(decimals) == len(printed):
+        return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
+    inferred = inferred_decimals(values)
+    return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
+
+
+def inferred_decimals(values: FloatArray) -> int | None:
+    """Return the decimals to which a column was rounded, or None if it was not or too few values tell.
+
+    Whole numbers are counts, not rounded measurements.
+    """
+    finite = values[np.isfinite(values)]
+    distinct = np.unique(finite[:4096])
+    if len(distinct) < DISTINCT or np.array_equal(distinct, np.round(distinct)):
+        return None
+    for decimals in range(1, MOST_DECIMALS + 1):
+        if np.array_equal(np.round(distinct, decimals), distinct):
+            return decimals
+    return None
+
+
+def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
+    """Give a column that cannot tell its own rounding the finest rounding of a log that rounds everything.
+
+    An all-zero column says nothing about its digits; if every telling column was rounded, so was this one.
+    """
+    telling = [s for s in named.values() if len(np.unique(s.values[np.isfinite(s.values)][:4096])) >= DISTINCT]
+    fractional = [s for s in telling if not np.array_equal(np.round(s.values), s.values, equal_nan=True)]
+    if not fractional or any(series.resolution.exact for series in fractional):
+        return dict(named)
+    finest = min(series.resolution.absolute for series in fractional)
+    return {name: _rounded(s, finest) if s.resolution.exact else s for name, s in named.items()}
+
+
+def _rounded(series: Series, absolute: float) -> Series:
+    import dataclasses
+
+    values = series.values[np.isfinite(series.values)]
+    if len(values) and np.array_equal(np.round(values), values) and np.abs(values).max() > 1:
+        return series  # a counter
+    return dataclasses.replace(series, resolution=Resolution(absolute=absolute))

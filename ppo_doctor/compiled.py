@@ -1,0 +1,113 @@
+"""TOML folders parsed once: what evaluation needs is kept as JSON, because reading 250 TOML files costs 0.1 s.
+
+A wheel carries the built-in packs compiled (see hatch_build.py). A checkout or a user's pack is cached in the user's
+cache folder, keyed by tool version and by each file's path, size and modification time. Without a writable cache the
+TOML is parsed every time. JSON, never pickle: a cache file is as untrusted as any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ppo_doctor import __version__
+from ppo_doctor.errors import DoctorError, ExitCode
+
+Compiled = dict[str, Any]
+#: file path relative to the pack's root → its parsed TOML
+Parsed = Mapping[str, Compiled]
+
+#: Raise when the compiled form changes within a version.
+FORMAT = 1
+
+
+def parse_toml(path: Path) -> Compiled:
+    """Parse one TOML file.
+
+    Raises:
+        DoctorError: the file is not UTF-8 or not TOML; the message names file and line.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DoctorError(f"{path}: not valid TOML: {error}", code=ExitCode.USAGE) from error
+
+
+def toml_files(root: Path) -> list[Path]:
+    """Return every TOML file under `root`, in a fixed order."""
+    return sorted(root.rglob("*.toml"))
+
+
+def parse_folder(root: Path, build: Callable[[Parsed], Compiled]) -> Compiled:
+    """Parse a folder's TOML and reduce it with `build`, without any cache."""
+    return build({path.relative_to(root).as_posix(): parse_toml(path) for path in toml_files(root)})
+
+
+def load(kind: str, root: Path, build: Callable[[Parsed], Compiled]) -> Compiled:
+    """Return `build` of a folder's TOML: from the wheel, from the cache, or parsed now."""
+    shipped = shipped_pack(kind, root)
+    if shipped is not None:
+        return shipped
+    stamp = _stamp(root)
+    cache = cache_folder() / f"{kind}-{hashlib.sha256(str(root).encode()).hexdigest()[:16]}.json"
+    found = _read_cache(cache, stamp)
+    if found is not None:
+        return found
+    built = parse_folder(root, build)
+    _write_cache(cache, stamp, built)
+    return built
+
+
+def shipped_pack(kind: str, root: Path) -> Compiled | None:
+    """Return the pack that the wheel carries compiled, if `root` is the wheel's own folder."""
+    package = Path(__file__).parent
+    compiled = package / "_compiled" / f"{kind}.json"
+    if package not in root.parents or not compiled.is_file():
+        return None
+    found: Compiled = json.loads(compiled.read_bytes())
+    return found
+
+
+def cache_folder() -> Path:
+    """Return the folder for our cache files on this platform; it may not exist."""
+    if configured := os.environ.get("PPO_DOCTOR_CACHE"):
+        return Path(configured)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ppo-doctor"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ppo-doctor"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ppo-doctor"
+
+
+def _stamp(root: Path) -> list[object]:
+    files: list[object] = []
+    for path in toml_files(root):
+        stat = path.stat()
+        files.append([path.relative_to(root).as_posix(), stat.st_size, stat.st_mtime_ns])
+    return [__version__, FORMAT, files]
+
+
+def _read_cache(cache: Path, stamp: list[object]) -> Compiled | None:
+    # A missing, foreign or torn cache file only costs the parse that it would have saved.
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        found = json.loads(cache.read_bytes())
+        if found["stamp"] == stamp:
+            pack: Compiled = found["pack"]
+            return pack
+    return None
+
+
+def _write_cache(cache: Path, stamp: list[object], built: Compiled) -> None:
+    # A read-only home must not stop a diagnosis; the file appears whole or not at all.
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        part = cache.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"stamp": stamp, "pack": built}), encoding="utf-8")
+        part.replace(cache)

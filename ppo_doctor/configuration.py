@@ -1,0 +1,205 @@
+"""The training run's configuration: found, flattened, redacted, and named canonically, each value with its origin."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.updates import FUNCTIONS
+from ppo_doctor.model import ConfigValue, Fact, Setting, SourceRef
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import Profile, UpdateFormula
+    from ppo_doctor.model import How
+
+#: Files that hold a run's settings when they lie beside its log, in this order.
+BESIDE = ("config.json", "args.json", "params.json", "hparams.json", "config.toml")
+#: Larger than any configuration; a bound against reading a dataset by mistake.
+LARGEST = 4 << 20
+REDACTED = "[redacted]"
+
+_SECRET_KEY = re.compile(
+    r"(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|credential|auth)s?($|[._-])",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(
+    r"(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}"
+    r"|xox[abp]-[A-Za-z0-9-]{10,}|(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
+    r"|://[^/\s:@]+:[^/\s@]+@)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Settings of one origin, flat, as written."""
+
+    values: Mapping[str, ConfigValue]
+    source: SourceRef
+    how: How = "configured"
+
+
+def redact(key: str, value: ConfigValue) -> ConfigValue:
+    """Return the value, or a placeholder where key or value look like a secret."""
+    if isinstance(value, str) and (_SECRET_KEY.search(key) or _SECRET_VALUE.search(value)):
+        return REDACTED
+    return value
+
+
+def redact_text(text: str) -> str:
+    """Return a line of text with everything that looks like a secret replaced."""
+    return _SECRET_VALUE.sub(REDACTED, text)
+
+
+def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, ConfigValue]:
+    """Return nested settings with keys joined by a dot; W&B's `{"value": …}` wrappers are unwrapped, lists left out."""
+    flat: dict[str, ConfigValue] = {}
+    for key, value in raw.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and "value" in value and set(value) <= {"value", "desc"}:
+            value = value["value"]  # noqa: PLW2901 - unwrapping is the point
+        if isinstance(value, Mapping) and depth < 8:
+            flat.update(flatten(value, f"{name}.", depth + 1))
+        elif value is None or isinstance(value, str | int | float | bool):
+            flat[name] = redact(name, value)
+    return flat
+
+
+def parse_setting(text: str) -> tuple[str, ConfigValue]:
+    """Parse one `KEY=VALUE` of `--set`.
+
+    Raises:
+        DoctorError: there is no `=` (exit code 2).
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise DoctorError(
+            f"--set {text}: expected KEY=VALUE", hint="for example --set ppo_epochs=4", code=ExitCode.USAGE
+        )
+    return key.strip(), parse_value(value.strip())
+
+
+def parse_value(text: str) -> ConfigValue:
+    """Return a number, boolean, None or the text itself."""
+    words: dict[str, ConfigValue] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+def read_config(path: Path) -> Found:
+    """Read a configuration file that somebody named.
+
+    Raises:
+        DoctorError: missing, too large, or neither JSON nor TOML (exit code 2).
+    """
+    try:
+        if path.stat().st_size > LARGEST:
+            raise DoctorError(f"{path}: too large for a configuration", code=ExitCode.USAGE)
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise DoctorError(f"{path}: cannot read configuration: {reason}", code=ExitCode.USAGE) from error
+    return Found(values=flatten(_parse(path, text)), source=SourceRef(path=str(path)))
+
+
+def _parse(path: Path, text: str) -> Mapping[str, Any]:
+    try:
+        if path.suffix == ".toml":
+            import tomllib
+
+            return tomllib.loads(text)
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DoctorError(f"{path}: not a valid configuration: {error}", code=ExitCode.USAGE) from error
+    if not isinstance(raw, dict):
+        raise DoctorError(f"{path}: expected an object of settings", code=ExitCode.USAGE)
+    return raw
+
+
+def beside(log: Path) -> Path | None:
+    """Return the configuration file that lies beside a log, if there is one."""
+    names = (f"{log.stem}.config.json", *BESIDE)
+    return next((log.parent / name for name in names if name != log.name and (log.parent / name).is_file()), None)
+
+
+def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Setting]:
+    """Name settings canonically; of several origins the first wins, framework defaults come last.
+
+    A setting is found under its canonical name, under a native one, or under a native name after the last dot.
+    """
+    settings: dict[str, Setting] = {}
+    for origin in found:
+        for name, keys in _names(profile).items():
+            key = _key_in(origin.values, keys)
+            if key is not None and name not in settings:
+                settings[name] = Setting(key=key, value=origin.values[key], how=origin.how, source=origin.source)
+    return settings | _defaults(profile, settings)
+
+
+def _names(profile: Profile) -> dict[str, tuple[str, ...]]:
+    names = set(profile.config) | set(profile.defaults) | set(profile.unset)
+    return {name: (*profile.config.get(name, ()), name) for name in sorted(names)}
+
+
+def _key_in(values: Mapping[str, ConfigValue], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        if key in values:
+            return key
+    tails = {written.rpartition(".")[2]: written for written in values}
+    return next((tails[key] for key in keys if key in tails), None)
+
+
+def _defaults(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    source = SourceRef(path=f"{profile.title} default")
+    known: dict[str, ConfigValue] = dict(profile.defaults) | dict.fromkeys(profile.unset)
+    return {
+        name: Setting(key=name, value=value, how="default", source=source)
+        for name, value in known.items()
+        if name not in settings
+    }
+
+
+def configured_updates(profile: Profile, settings: Mapping[str, Setting]) -> Fact | None:
+    """Return K by the framework's formula; `how` is "default" as soon as one argument is a default."""
+    facts = [fact for formula in profile.updates if (fact := _apply(formula, settings))]
+    return min(facts, key=lambda fact: fact.how == "default", default=None)
+
+
+def _apply(formula: UpdateFormula, settings: Mapping[str, Setting]) -> Fact | None:
+    used = {argument: settings.get(name) for argument, name in formula.arguments.items()}
+    numbers = {argument: _positive(setting) for argument, setting in used.items()}
+    if any(number is None for number in numbers.values()):
+        return None
+    value = FUNCTIONS[formula.function](**numbers)
+    hows = {setting.how for setting in used.values() if setting}
+    first = next(setting for setting in used.values() if setting)
+    keys = ", ".join(setting.key for setting in used.values() if setting)
+    return Fact(
+        name="updates_configured",
+        value=value,
+        how="default" if "default" in hows else "configured",
+        unit="optimizer steps per batch",
+        source=SourceRef(path=first.source.path, line=first.source.line, key=keys),
+        says=f"{formula.function}({keys})",
+    )
+
+
+def _positive(setting: Setting | None) -> float | None:
+    if setting is None or isinstance(setting.value, str | bool | None):
+        return None
+    number = float(setting.value)
+    return number if 0 < number < 1e12 else None
+
+
+NOTHING: Mapping[str, Setting] = MappingProxyType({})

@@ -1,0 +1,129 @@
+"""Quantities computed from a run, by link of the signal chain: once, on demand, with their inputs declared.
+
+Every derived quantity is one row of `DERIVED`: where its function is, and which inputs make it computable. A function
+takes `Observations`, so that one quantity may build on another, and returns a Series, a Fact, or None when it cannot
+tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model import Fact, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Run, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A derived quantity: its function, and the alternatives (each a set of inputs) that it can be computed from."""
+
+    function: str
+    any_of: tuple[tuple[str, ...], ...]
+
+
+def _row(function: str, *alternatives: str) -> Derived:
+    return Derived(f"ppo_doctor.derive.{function}", tuple(tuple(a.split("+")) for a in alternatives))
+
+
+DERIVED: Mapping[str, Derived] = MappingProxyType(
+    {
+        # numerics
+        "nonfinite_metrics": _row("numerics:nonfinite_metrics", "policy_loss", "loss", "approx_kl", "grad_norm"),
+        # config, update
+        "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
+        "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
+        "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
+        "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
+        "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl"),
+        "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
+        "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
+        # ratio
+        "ratio_departure": _row("ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_max", "ratio_mean"),
+        "ratio_trace": _row("ratio:ratio_trace", "approx_kl", "ratio_std", "clip_fraction"),
+        "loss_change_within_batch": _row("ratio:loss_change_within_batch", "loss+reward_mean"),
+        "gradient_change_within_batch": _row("ratio:gradient_change_within_batch", "grad_norm+reward_mean"),
+        # advantages and loss
+        "reward_change": _row("advantages:reward_change", "reward_mean", "episode_return"),
+        "advantage_spread": _row(
+            "advantages:advantage_spread", "frac_reward_zero_std", "advantages_std", "advantages_raw_std"
+        ),
+        "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
+        # policy
+        "policy_drift": _row("policy:policy_drift", "entropy", "probe_kl", "update_norm"),
+        "weight_motion": _row("policy:weight_motion", "update_norm", "probe_kl"),
+    }
+)
+
+
+class Observations:
+    """A run with everything that can be derived from it, computed at most once."""
+
+    __slots__ = ("_memo", "run")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._memo: dict[str, Series | Fact | None] = {}
+
+    def get(self, reference: str) -> Series | Fact | None:
+        """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""
+        kind, _, name = reference.partition(".")
+        if kind == "config":
+            return self.setting(name)
+        return self.series(name) if kind == "series" else self.fact(name)
+
+    def series(self, name: str) -> Series | None:
+        """Return a logged or derived series."""
+        found = self.run.series.get(name) or self._derived(name)
+        return found if isinstance(found, Series) else None
+
+    def fact(self, name: str) -> Fact | None:
+        """Return a fact of the run or a derived one."""
+        found = self.run.facts.get(name) or self._derived(name)
+        return found if isinstance(found, Fact) else None
+
+    def setting(self, name: str) -> Fact | None:
+        """Return a setting of the configuration as a fact."""
+        setting: Setting | None = self.run.config.get(name)
+        if setting is None:
+            return None
+        return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
+
+    def number(self, name: str) -> float | None:
+        """Return a setting as a number, None when it is unset, unknown or no number."""
+        setting = self.run.config.get(name)
+        if setting is None or isinstance(setting.value, str | bool | None):
+            return None
+        return float(setting.value)
+
+    def configured(self, name: str) -> bool:
+        """Tell whether a setting was found, rather than taken from the framework's defaults."""
+        setting = self.run.config.get(name)
+        return setting is not None and setting.how != "default"
+
+    def _derived(self, name: str) -> Series | Fact | None:
+        if name not in DERIVED:
+            return None
+        if name not in self._memo:
+            module, _, function = DERIVED[name].function.partition(":")
+            self._memo[name] = getattr(import_module(module), function)(self)
+        return self._memo[name]
+
+
+def inputs(name: str) -> str:
+    """Return, in words, what a quantity needs: its own name, or the alternatives it derives from."""
+    if name not in DERIVED:
+        return name
+    return ", or ".join(" with ".join(group) for group in DERIVED[name].any_of)
+
+
+def metrics_wanted(name: str) -> tuple[str, ...]:
+    """Return the metrics whose logging would make a quantity computable, cheapest alternative first."""
+    if name not in DERIVED:
+        return (name,)
+    return DERIVED[name].any_of[0]

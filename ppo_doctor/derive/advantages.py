@@ -1,0 +1,49 @@
+"""Is there a signal: do advantages differ from zero?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Series
+
+#: Rewards in fewer records than this say nothing about their variation.
+LEAST = 5
+#: Spreads that are zero exactly when every advantage is zero, the most direct first.
+DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
+
+
+def reward_change(observations: Observations) -> Series | None:
+    """Return how far the logged reward, or episode return, is from its first finite value, per record."""
+    logged = (observations.run.series.get(name) for name in ("reward_mean", "episode_return", "eval_return"))
+    series = next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
+    if series is None:
+        return None
+    first = series.values[np.isfinite(series.values)][0]
+    return dataclasses.replace(series, name="reward_change", values=np.abs(series.values - first), how="computed")
+
+
+def advantage_spread(observations: Observations) -> Series | None:
+    """Return a series that is 0 exactly where every advantage of the record's batch is zero.
+
+    With groups it is the share of groups whose rewards differ; else the spread of the advantages themselves; for
+    group methods without either, the spread of rewards.
+    """
+    series = observations.run.series
+    zero_groups = series.get("frac_reward_zero_std")
+    if zero_groups is not None:
+        return dataclasses.replace(
+            zero_groups,
+            name="advantage_spread",
+            values=1.0 - zero_groups.values,
+            unit="fraction of groups",
+            how="computed",
+        )
+    direct = next((series[name] for name in DIRECT if name in series), None)
+    if direct is None and observations.run.algorithm in ("grpo", "rloo"):
+        direct = series.get("reward_std")
+    return direct and dataclasses.replace(direct, name="advantage_spread", how="computed")

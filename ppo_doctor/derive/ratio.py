@@ -1,0 +1,114 @@
+"""Does the new policy differ from the old one that the ratio is taken against?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import Axis, Fact, Resolution, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import BoolArray, IntArray
+
+#: Metrics that are at their identity value exactly when new and old log-probs agree on every sample.
+IDENTITIES = (
+    ("approx_kl", 0.0),
+    ("ratio_std", 0.0),
+    ("ratio_max", 1.0),
+    ("ratio_min", 1.0),
+    ("ratio_mean", 1.0),
+    ("approx_kl_k1", 0.0),
+)
+
+
+def ratio_departure(observations: Observations) -> Series | None:
+    """Return the largest distance of any ratio metric from its value at identity, per record.
+
+    Exactly 0 means that the new log-probs were compared with themselves, or that nothing moved. A mean alone (k1, the
+    ratio's mean) is used only beside another, since it may cancel to its identity.
+    """
+    held = [(s, at) for name, at in IDENTITIES if (s := observations.run.series.get(name)) is not None and len(s)]
+    if not held or held[0][0].name in ("ratio_mean", "approx_kl_k1"):
+        return None
+    first = held[0][0]
+    together = [(s, at) for s, at in held if s.axis is first.axis]
+    stack = np.vstack([np.abs(s.values - at) for s, at in together])
+    known = np.isfinite(stack)
+    values = np.where(known.any(axis=0), np.where(known, stack, -np.inf).max(axis=0), np.nan)
+    return Series(
+        name="ratio_departure",
+        raw=", ".join(s.raw for s, _ in together),
+        axis=first.axis,
+        values=values,
+        resolution=Resolution(absolute=max(s.resolution.absolute for s, _ in together)),
+        how="computed",
+    )
+
+
+def ratio_trace(observations: Observations) -> Series | None:
+    """Return what the log shows of the ratio: its departure from 1, else the clip fraction."""
+    return observations.series("ratio_departure") or observations.run.series.get("clip_fraction")
+
+
+def loss_change_within_batch(observations: Observations) -> Series | None:
+    """Return |loss - loss one pass earlier| on the same generation batch (TRL GRPO, one record per optimizer step).
+
+    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise.
+    """
+    kl_coef = observations.number("kl_coef")
+    return None if kl_coef else _change_within_batch(observations, "loss")
+
+
+def gradient_change_within_batch(observations: Observations) -> Series | None:
+    """Return |grad_norm - grad_norm one pass earlier| on the same generation batch; 0 means that nothing moved."""
+    return _change_within_batch(observations, "grad_norm")
+
+
+def _change_within_batch(observations: Observations, name: str) -> Series | None:
+    series = observations.run.series.get(name)
+    lag = _pass_length(observations)
+    if series is None or lag is None or not len(series):
+        return None
+    batch = _batch_of(observations, series)
+    alive = _alive(observations, batch)
+    size = len(series) - lag
+    if size < 1:
+        return None
+    # A change of exactly 0 needs both values in full; batches without any advantage repeat for another reason.
+    same = (batch[lag:] == batch[:-lag]) & (batch[lag:] >= 0) & alive[lag:]
+    index = np.flatnonzero(same) + lag
+    axis = Axis(path=series.axis.path, steps=series.axis.steps[index], lines=series.axis.lines[index])
+    values = np.abs(series.values[index] - series.values[index - lag])
+    doubled = Resolution(absolute=2 * series.resolution.absolute)
+    return dataclasses.replace(
+        series, name=f"{name}_change_within_batch", axis=axis, values=values, resolution=doubled, how="computed"
+    )
+
+
+def _pass_length(observations: Observations) -> int | None:
+    """Return the optimizer steps of one pass over a generation batch; None when passes do not repeat the batch."""
+    repeats = observations.run.facts.get("epochs_repeat_batch")
+    observed = observations.fact("updates_observed")
+    passes = observations.number("ppo_epochs")
+    if not isinstance(repeats, Fact) or observed is None or not passes or not observations.configured("ppo_epochs"):
+        return None
+    steps = float(str(observed.value))
+    lag = steps / passes
+    return int(lag) if passes > 1 and lag >= 1 and lag == int(lag) else None
+
+
+def _batch_of(observations: Observations, series: Series) -> IntArray:
+    """Return the number of the generation batch that each record belongs to, -1 before the first."""
+    generation = observations.run.series["reward_mean"]
+    return np.searchsorted(generation.axis.steps, series.axis.steps, side="right").astype(np.int64) - 1
+
+
+def _alive(observations: Observations, batch: IntArray) -> BoolArray:
+    spread = observations.series("advantage_spread")
+    if spread is None or not len(spread):
+        return np.ones(len(batch), dtype=bool)
+    index = np.clip(batch, 0, len(spread) - 1)
+    return np.asarray(spread.values[index] > 0)

@@ -1,0 +1,195 @@
+"""K, the optimizer steps per rollout batch, and whether what was configured was executed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import Fact, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray
+
+STEPS_PER_BATCH = "optimizer steps per batch"
+
+
+def updates_observed(observations: Observations) -> Fact | None:
+    """Return the optimizer steps per batch that the log itself reveals."""
+    for method in (_from_step_counter, _from_generation_spacing, _from_single_cell, _from_epoch_counter):
+        found = method(observations)
+        if found is not None:
+            return found
+    return None
+
+
+def updates_effective(observations: Observations) -> Fact | None:
+    """Return K: observed, else configured, else the framework's default."""
+    return observations.fact("updates_observed") or observations.run.facts.get("updates_configured")
+
+
+def updates_known(observations: Observations) -> Fact | None:
+    """Return K unless only a framework's default speaks for it, which is evidence but no proof."""
+    updates = observations.fact("updates_effective")
+    return updates if updates is not None and updates.how != "default" else None
+
+
+def epochs_share(observations: Observations) -> Fact | None:
+    """Return executed over configured work per batch; only a configuration that was found counts as configured."""
+    epochs = _epochs_per_batch(observations)
+    wanted = observations.number("ppo_epochs")
+    if epochs is not None and wanted and observations.configured("ppo_epochs"):
+        return _share(epochs, epochs.value, wanted, "epochs")
+    observed = observations.fact("updates_observed")
+    configured = observations.run.facts.get("updates_configured")
+    if observed is None or configured is None or configured.how != "configured":
+        return None
+    return _share(observed, observed.value, configured.value, "optimizer steps")
+
+
+def _share(base: Fact, executed: object, wanted: object, what: str) -> Fact:
+    done, planned = float(str(executed)), float(str(wanted))
+    return Fact(
+        name="epochs_share",
+        value=done / planned,
+        how="observed",
+        unit="fraction",
+        source=base.source,
+        says=f"{done:g} of {planned:g} configured {what} per batch executed",
+    )
+
+
+def _counted(series: Series, value: float, says: str) -> Fact:
+    return Fact(
+        name="updates_observed", value=value, how="observed", unit=STEPS_PER_BATCH, source=series.source(), says=says
+    )
+
+
+def _finite(series: Series | None) -> FloatArray:
+    return series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+
+
+def _from_step_counter(observations: Observations) -> Fact | None:
+    name = observations.run.facts.get("steps_counter")
+    series = observations.run.series.get(str(name.value)) if name else None
+    values = _finite(series)
+    if series is None or not len(values):
+        return None
+    return _counted(series, float(np.median(values)), f"median of {len(values)} records")
+
+
+def _from_generation_spacing(observations: Observations) -> Fact | None:
+    """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart."""
+    marker = observations.run.facts.get("generation_marker")
+    generation = observations.run.series.get(str(marker.value)) if marker else None
+    every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
+    if generation is None or every is None or len(generation) < 3 or len(every) < 3:
+        return None
+    if float(np.median(np.diff(every.axis.steps))) != 1.0:
+        return None  # records average over several optimizer steps: the spacing is hidden
+    spacing = float(np.median(np.diff(generation.axis.steps)))
+    return _counted(generation, spacing, f"'{generation.raw}' appears every {spacing:g} optimizer steps")
+
+
+def _from_single_cell(observations: Observations) -> Fact | None:
+    """TRL PPO: a variance over minibatch means that is NaN in every record had a single minibatch."""
+    marker = observations.run.facts.get("single_update_marker")
+    series = observations.run.series.get(str(marker.value)) if marker else None
+    if series is None or len(series) < 3 or not np.isnan(series.values).all():
+        return None
+    return _counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
+
+
+def _epochs_per_batch(observations: Observations) -> Fact | None:
+    """Return the PPO epochs per batch from a cumulative counter (Stable-Baselines3's n_updates)."""
+    name = observations.run.facts.get("epochs_counter")
+    counter = observations.run.series.get(str(name.value)) if name else None
+    if counter is None or len(counter) < 3:
+        return None
+    batches = _batches_between(observations, counter)
+    per_batch = np.diff(counter.values) / batches
+    per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
+    if not len(per_batch):
+        return None
+    return _counted(counter, float(np.mean(per_batch)), f"'{counter.raw}' grows by {np.mean(per_batch):g} per batch")
+
+
+def _batches_between(observations: Observations, counter: Series) -> FloatArray:
+    name = observations.run.facts.get("iteration_counter")
+    iterations = observations.run.series.get(str(name.value)) if name else None
+    if iterations is None:
+        return np.ones(len(counter) - 1)
+    known = dict(zip(iterations.axis.steps.tolist(), iterations.values.tolist(), strict=True))
+    at = np.array([known.get(step, math.nan) for step in counter.axis.steps.tolist()])
+    gaps = np.diff(at)
+    return np.where(gaps > 0, gaps, np.nan)
+
+
+def _from_epoch_counter(observations: Observations) -> Fact | None:
+    epochs = _epochs_per_batch(observations)
+    configured = observations.run.facts.get("updates_configured")
+    planned = observations.number("ppo_epochs")
+    if epochs is None or configured is None or configured.how == "default" or not planned:
+        return None
+    minibatches = float(str(configured.value)) / planned
+    value = float(str(epochs.value)) * minibatches
+    return Fact(
+        name="updates_observed",
+        value=value,
+        how="observed",
+        unit=STEPS_PER_BATCH,
+        source=epochs.source,
+        says=f"{epochs.says}, {minibatches:g} minibatches each",
+    )
+
+
+def kl_over_target(observations: Observations) -> Fact | None:
+    """Return median KL over the target of the early stop; 0 where the configuration sets no target.
+
+    A stop comes at 1.0 to 1.5 times the target, and the record that averages over its epoch shows less, so a stop that
+    binds shows a ratio near 1 in most records.
+    """
+    setting = observations.run.config.get("target_kl")
+    if setting is None:
+        return _no_target(observations)
+    if setting.value is None or (observations.run.config.get("early_stopping") and not _stops(observations)):
+        return Fact(name="kl_over_target", value=0.0, how=setting.how, source=setting.source, says="no target_kl set")
+    target, kl = observations.number("target_kl"), observations.series("approx_kl")
+    values = _finite(kl)
+    if not target or kl is None or len(values) < 3:
+        return None
+    ratio = float(np.median(values)) / target
+    says = f"median {kl.raw} {np.median(values):.3g} against target_kl {target:g}"
+    return Fact(name="kl_over_target", value=ratio, how="observed", source=kl.source(), says=says)
+
+
+def _stops(observations: Observations) -> bool:
+    setting = observations.run.config.get("early_stopping")
+    return setting is None or bool(setting.value)
+
+
+def _no_target(observations: Observations) -> Fact | None:
+    """A configuration that lists its epochs and names no target has none."""
+    epochs = observations.run.config.get("ppo_epochs")
+    if epochs is None or epochs.how == "default":
+        return None
+    return Fact(name="kl_over_target", value=0.0, how="default", source=epochs.source, says="no target_kl configured")
+
+
+def binding_target_kl(observations: Observations) -> Fact | None:
+    """Return the configured target_kl when early stopping is on."""
+    setting = observations.run.config.get("target_kl")
+    target = observations.number("target_kl")
+    if setting is None or target is None or not _stops(observations):
+        return None
+    return Fact(name="binding_target_kl", value=target, how=setting.how, unit="nats", source=setting.source)
+
+
+def applied_learning_rate(observations: Observations) -> Series | Fact | None:
+    """Return the learning rate as logged, else as configured."""
+    logged = observations.run.series.get("learning_rate")
+    if logged is not None:
+        return logged
+    return observations.setting("learning_rate") if observations.configured("learning_rate") else None

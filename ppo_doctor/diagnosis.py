@@ -1,0 +1,173 @@
+"""Put a diagnosis together: coverage, the signal chain, and the verdict over all complaints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ppo_doctor import __version__
+from ppo_doctor.evidence import says
+from ppo_doctor.model import (
+    CHAIN,
+    QUESTIONS,
+    SIDE_LINKS,
+    ChainLink,
+    Coverage,
+    Diagnosis,
+    RankedCause,
+    RunSummary,
+    Series,
+    UpdatesPerBatch,
+)
+from ppo_doctor.ranking import Explanation, explain
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Finding, LinkState, Rule, Verdict
+    from ppo_doctor.rulepack import Pack
+
+#: A question counts as answered over at least this many updates.
+LEAST_UPDATES = 5
+WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
+ASKED = {"movement": "whether the policy moves", "signal": "whether there is a signal", "numerics": "the numbers"}
+
+
+def assemble(
+    observations: Observations, pack: Pack, findings: Sequence[Finding], suppressed: tuple[str, ...] = ()
+) -> Diagnosis:
+    """Return the diagnosis that findings add up to."""
+    rules = {rule.name: rule for rule in pack.rules}
+    explanations = explain(pack, findings)
+    coverage = cover(observations, rules, findings)
+    verdict, because = _verdict(explanations, coverage, pack)
+    return Diagnosis(
+        tool_version=__version__,
+        run=_summary(observations),
+        verdict=verdict,
+        verdict_because=because,
+        causes=_numbered(explanations),
+        findings=tuple(findings),
+        chain=_chain(rules, findings),
+        coverage=coverage,
+        not_ruled_out=pack.unjudged,
+        suppressed=suppressed,
+    )
+
+
+def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
+    """Number the causes of all complaints; a cause that several complaints name keeps its best place."""
+    leaders = [cause for e in explanations for cause in e.causes if cause.leader]
+    others = [cause for e in explanations for cause in e.causes if not cause.leader]
+    ordered = sorted(leaders, key=lambda cause: cause.benign) + others
+    unique: dict[str, RankedCause] = {}
+    for cause in ordered:
+        unique.setdefault(cause.id, cause)
+    return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
+
+
+def _verdict(explanations: Sequence[Explanation], coverage: Coverage, pack: Pack) -> tuple[Verdict, str]:
+    worst = min(explanations, key=lambda e: WORST_VERDICT.index(e.verdict), default=None)
+    if worst is not None and worst.verdict in ("unhealthy", "warning"):
+        return worst.verdict, _named(worst, pack)
+    if worst is not None and worst.verdict == "inconclusive":
+        return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
+    if not coverage.complete:
+        open_questions = [ASKED[q] for q in QUESTIONS if not getattr(coverage, q)]
+        return "inconclusive", f"nothing found, but the log does not show {' or '.join(open_questions)}"
+    benign = [e for e in explanations if e.causes]
+    return "healthy", _named(benign[0], pack) if benign else "every question was asked and nothing was found"
+
+
+def _named(explanation: Explanation, pack: Pack) -> str:
+    if explanation.leader == "unknown":
+        title = next((c.title for c in pack.complaints if c.id == explanation.complaint), explanation.complaint)
+        return f"{title}, and no cause that we know explains it"
+    leaders = [cause.title for cause in explanation.causes if cause.leader]
+    return " or ".join(leaders) if leaders else explanation.complaint
+
+
+def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence[Finding]) -> Coverage:
+    """Return which of the three questions were answered, and the count of rules by status."""
+    answered = {
+        rule.answers
+        for finding in findings
+        if (rule := rules[finding.rule]).answers and _answers(observations, rule, finding)
+    }
+    count = {status: sum(f.status == status for f in findings) for status in ("clear", "fired", "skipped", "errored")}
+    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
+    return Coverage(
+        movement="movement" in answered,
+        signal="signal" in answered,
+        numerics="numerics" in answered,
+        evaluated=count["clear"] + count["fired"],
+        clear=count["clear"],
+        fired=count["fired"],
+        skipped=count["skipped"],
+        errored=count["errored"],
+        missing_metrics=tuple(missing),
+    )
+
+
+def _answers(observations: Observations, rule: Rule, finding: Finding) -> bool:
+    if finding.status not in ("fired", "clear") or rule.answers_when not in ("any", finding.status):
+        return False
+    needed = [quantity for need in rule.needs if isinstance(quantity := observations.get(need), Series)]
+    updates = min((len(s) for s in needed), default=_longest(observations))
+    return updates >= LEAST_UPDATES
+
+
+def _longest(observations: Observations) -> int:
+    return max((len(series) for series in observations.run.series.values()), default=0)
+
+
+def _chain(rules: dict[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLink, ...]:
+    states: dict[str, ChainLink] = {}
+    for finding in findings:
+        rule = rules[finding.rule]
+        state: LinkState = {"fired": rule.state_if_fired, "clear": rule.state_if_clear}.get(finding.status, "unknown")
+        known = states.get(finding.link)
+        if state != "unknown" and (known is None or state == "dead"):
+            states[finding.link] = ChainLink(link=finding.link, state=state, evidence=says(finding))
+    unknown = {link: ChainLink(link=link, state="unknown") for link in CHAIN}
+    return tuple((unknown | states)[link] for link in (*CHAIN, *SIDE_LINKS) if link in unknown or link in states)
+
+
+def _summary(observations: Observations) -> RunSummary:
+    run = observations.run
+    return RunSummary(
+        id=run.id,
+        sources=run.sources,
+        framework=run.framework,
+        algorithm=run.algorithm,
+        steps=run.steps,
+        records=sum(source.records - source.skipped for source in run.sources),
+        updates_per_batch=_updates(observations),
+        config=run.config_raw,
+        notes=tuple(str(note) for note in run.notes),
+    )
+
+
+def _updates(observations: Observations) -> UpdatesPerBatch:
+    configured = run_fact(observations, "updates_configured")
+    observed = run_fact(observations, "updates_observed")
+    effective = observations.fact("updates_effective")
+    if effective is None or not isinstance(effective.value, int | float):
+        return UpdatesPerBatch()
+    how = effective.how
+    key = effective.source.key if effective.source and effective.source.key else effective.name
+    prefix = {"configured": "config", "default": "default"}.get(how, "log")
+    is_default = observations.run.facts.get("updates_configured")
+    return UpdatesPerBatch(
+        configured=configured if is_default and is_default.how == "configured" else None,
+        observed=observed,
+        effective=float(effective.value),
+        origin=f"{prefix}:{key}",
+        how=how,
+    )
+
+
+def run_fact(observations: Observations, name: str) -> float | None:
+    """Return a fact as a number, None when it is unknown or no number."""
+    fact = observations.fact(name)
+    return float(fact.value) if fact is not None and isinstance(fact.value, int | float) else None

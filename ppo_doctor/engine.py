@@ -1,0 +1,106 @@
+"""Observations × rules → findings; owns skipping, crashing and order, and knows no metric by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ppo_doctor.derive import inputs, metrics_wanted
+from ppo_doctor.model import Fact, Finding
+from ppo_doctor.predicates import Outcome, evaluate
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Rule
+
+
+def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
+    """Return one finding per rule: numerics first, the rest in the order of their codes."""
+    ordered = sorted(rules, key=lambda rule: (rule.link != "numerics", rule.code))
+    return tuple(_guarded(observations, rule, debug) for rule in ordered)
+
+
+def _guarded(observations: Observations, rule: Rule, debug: bool) -> Finding:
+    try:
+        return check(observations, rule)
+    except Exception as error:  # a broken rule becomes a finding of its own; it counts as skipped, never as passed
+        if debug:
+            raise
+        return _finding(rule, "errored", reason=f"{type(error).__name__}: {error}")
+
+
+def check(observations: Observations, rule: Rule) -> Finding:
+    """Evaluate one rule on one run."""
+    reason = _not_applicable(observations, rule)
+    if reason:
+        return _finding(rule, "skipped", reason=reason)
+    missing = [need for need in rule.needs if observations.get(need) is None]
+    if missing:
+        return _missing(rule, missing)
+    outcomes = [_outcome(observations, rule, index) for index in range(len(rule.when))]
+    return _conclude(rule, outcomes)
+
+
+def _outcome(observations: Observations, rule: Rule, index: int) -> Outcome:
+    clause = rule.when[index]
+    quantity = observations.get(clause.quantity)
+    if quantity is None:
+        raise LookupError(f"{clause.quantity} vanished")
+    return evaluate(clause, quantity, min_points=rule.min_points)
+
+
+def _not_applicable(observations: Observations, rule: Rule) -> str | None:
+    if rule.algorithms and observations.run.algorithm not in rule.algorithms:
+        return f"not for {observations.run.algorithm}"
+    if rule.not_when_single_update:
+        updates = observations.fact("updates_effective")
+        if updates is not None and updates.how != "default" and updates.value == 1.0:
+            return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
+    return None
+
+
+def _origin(fact: Fact) -> str:
+    where = f", {fact.source}" if fact.source else ""
+    return f"K = {fact.value:g}, {fact.says or fact.how}{where}" if isinstance(fact.value, float) else fact.how
+
+
+def _missing(rule: Rule, missing: list[str]) -> Finding:
+    names = [need.partition(".")[2] for need in missing]
+    wanted = tuple(dict.fromkeys(metric for name in names for metric in metrics_wanted(name)))
+    needs = "; ".join(inputs(name) for name in names)
+    return _finding(rule, "skipped", reason=f"needs {needs}", missing=wanted)
+
+
+def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:
+    """Kleene's AND: one no is no; else one unknown is unknown; else yes."""
+    evidence = tuple(outcome.evidence for outcome in outcomes if outcome.evidence)
+    if any(outcome.truth is False for outcome in outcomes):
+        return _finding(rule, "clear", evidence=evidence)
+    unknown = [outcome.reason for outcome in outcomes if outcome.truth is None]
+    if unknown:
+        return _finding(rule, "skipped", reason="; ".join(unknown))
+    onsets = [outcome.onset for outcome in outcomes if outcome.onset is not None]
+    return _finding(rule, "fired", evidence=evidence, onset=max(onsets, default=None))
+
+
+def _finding(
+    rule: Rule,
+    status: str,
+    *,
+    evidence: tuple[object, ...] = (),
+    onset: int | None = None,
+    reason: str | None = None,
+    missing: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(
+        rule=rule.name,
+        code=rule.code,
+        title=rule.title if status != "clear" else rule.pass_title,
+        link=rule.link,
+        status=status,  # type: ignore[arg-type]
+        severity=rule.severity,
+        evidence=evidence,  # type: ignore[arg-type]
+        onset_step=onset,
+        reason=reason,
+        missing=missing,
+    )

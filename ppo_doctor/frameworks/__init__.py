@@ -1,0 +1,111 @@
+"""Who wrote the log: one TOML per framework says what its names mean; nothing here knows about bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ppo_doctor.compiled import load
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.matching import Keys
+from ppo_doctor.frameworks.names import aliases, clocks, fuzzy, squashed
+from ppo_doctor.frameworks.packing import build
+from ppo_doctor.frameworks.profiles import MetricProfile, Profile, UpdateFormula, profile_of
+from ppo_doctor.metrics import METRICS
+
+__all__ = [
+    "FOLDER",
+    "MetricProfile",
+    "Profile",
+    "UpdateFormula",
+    "build",
+    "detect",
+    "fuzzy",
+    "near_misses",
+    "profile",
+    "profiles",
+]
+
+FOLDER = Path(__file__).parent
+#: The profile of the names that we write ourselves, and the fallback for logs of no known framework.
+CANONICAL = "canonical"
+
+
+@cache
+def _tables() -> Mapping[str, Mapping[str, Any]]:
+    return {raw["name"]: raw for raw in load("frameworks", FOLDER, build)["profiles"]}
+
+
+@cache
+def _profile(name: str) -> Profile:
+    return profile_of(_tables()[name])
+
+
+@cache
+def profiles() -> Mapping[str, Profile]:
+    """Return every profile by name."""
+    return {name: _profile(name) for name in _tables()}
+
+
+def profile(name: str) -> Profile:
+    """Return one profile by name.
+
+    Raises:
+        DoctorError: there is no such framework (exit code 2).
+    """
+    if name not in _tables():
+        known = ", ".join(sorted(_tables()))
+        raise DoctorError(f"no framework '{name}'", hint=f"known: {known}", code=ExitCode.USAGE)
+    return _profile(name)
+
+
+def detect(keys: Iterable[str]) -> Profile | None:
+    """Return the profile that these native keys show, as their log needs it; None when no metric is known at all."""
+    held = Keys(keys)
+    fitting = [name for name in _tables() if _fits(_tables()[name]["fingerprint"], held)]
+    highest = max((_priority(name) for name in fitting), default=0)
+    best = [_profile(name) for name in fitting if _priority(name) == highest]
+    if len(best) > 1:
+        best.sort(key=lambda p: (len(p.unknown(held.names)), p.name))
+    return best[0].resolved(held.names) if best else _by_likeness(held)
+
+
+def _priority(name: str) -> int:
+    return int(_tables()[name]["fingerprint"].get("priority", 0))
+
+
+def _fits(fingerprint: Mapping[str, Any], keys: Keys) -> bool:
+    return any(map(keys.has_all, fingerprint["any"])) and not any(map(keys.has, fingerprint["none"]))
+
+
+def _by_likeness(keys: Keys) -> Profile | None:
+    """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
+    plain = _profile(CANONICAL)
+    mapped = {key for metric in plain.metrics.values() for key in metric.keys}
+    named = {name for name, metric in plain.metrics.items() if any(map(keys.has, metric.keys))}
+    guessed = {raw: name for raw, name in aliases(keys.names - mapped).items() if name not in named}
+    if not named and not guessed:
+        return None
+    metrics = dict(plain.metrics) | {name: _guess(name, raw) for raw, name in guessed.items()}
+    steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
+    return dataclasses.replace(plain, metrics=metrics, fuzzy=guessed, axis=dict(plain.axis) | {"step": steps})
+
+
+def _guess(name: str, raw: str) -> MetricProfile:
+    """Return a metric known by likeness: nobody says which estimator, or what it was averaged over."""
+    return MetricProfile(name=name, keys=(raw,))
+
+
+def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
+    """Return names that an unknown key may have meant: canonical metrics first, then native keys of any framework."""
+    native = {k for p in profiles().values() for metric in p.metrics.values() for k in metric.keys if "*" not in k}
+    likely = [found] if (found := fuzzy(key)) else []
+    for names in (METRICS, native):
+        by_form = {squashed(name): name for name in sorted(names, reverse=True)}
+        close = difflib.get_close_matches(squashed(key), by_form, n=n, cutoff=0.7)
+        likely += [by_form[form] for form in close]
+    return tuple(dict.fromkeys(name for name in likely if name != key))[:n]

@@ -1,0 +1,157 @@
+"""Names that nobody agreed on: what an unknown framework probably means by a key, or nothing if that is not clear."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+#: canonical metric → names squashed to lower-case letters and digits, without "mean" or "avg" at either end
+_ALIASES = {
+    "policy_loss": "policyloss actorloss pgloss policygradientloss lossactor losspolicy losspi piloss surrogateloss"
+    " losssurrogate surrogate clippedsurrogateloss aloss lossobjective actloss lossclip clippolicyloss",
+    "value_loss": "valueloss criticloss vfloss vloss lossvalue losscritic lossv lossvf valuefunctionloss closs criloss",
+    "loss": "loss totalloss losstotal trainingloss",
+    "entropy": "entropy policyentropy actorentropy distentropy actionentropy",
+    "entropy_loss": "entropyloss lossentropy entloss",
+    "approx_kl": "approxkl approximatekl klapprox ppokl policykl approxpolicykl oldnewkl kloldnew klold",
+    "approx_kl_k1": "oldapproxkl approxklk1",
+    "ref_kl": "refkl klref kltoref klreference initpolicykl klinit refpolicykl",
+    "clip_fraction": "clipfraction clipfrac clipfracs ppoclipratio pgclipfrac fractionclipped policyclipfrac"
+    " ratioclipfrac ppoclipfrac clippedfraction fracclipped policyclipfraction",
+    "ratio_mean": "ratio ratios importanceratio importanceweight probratio probsratio pporatio",
+    "ratio_min": "ratiomin minratio importanceratiomin",
+    "ratio_max": "ratiomax maxratio importanceratiomax",
+    "ratio_std": "ratiostd stdratio",
+    "reward_mean": "reward rewards score scores rewardscore",
+    "reward_std": "rewardstd rewardsstd stdreward rewardsscorestd scorestd",
+    "reward_min": "rewardmin rewardsmin minreward",
+    "reward_max": "rewardmax rewardsmax maxreward",
+    "frac_reward_zero_std": "fracrewardzerostd fraczerostd fraczerorewardstd",
+    "advantages_mean": "advantage advantages adv advs",
+    "advantages_std": "advantagestd advantagesstd advstd advsstd stdadvantage",
+    "advantages_min": "advantagemin advantagesmin advmin",
+    "advantages_max": "advantagemax advantagesmax advmax",
+    "returns_mean": "returns targetreturns",
+    "returns_std": "returnsstd",
+    "values_mean": "value values vpred valueestimate vvals",
+    "explained_variance": "explainedvariance explainedvar vfexplainedvar varexplained",
+    "learning_rate": "learningrate lr actorlr policylr currentlr curlr lastlr actorlearningrate policylearningrate",
+    "grad_norm": "gradnorm gradientnorm actorgradnorm policygradnorm totalgradnorm globalgradnorm",
+    "action_std": "actionstd noisestd policystd actionnoisestd",
+    "kl_coef": "klcoef klcoeff klcoefficient",
+    "response_length": "responselength responselengths completionlength genlength responselen completionlengths",
+    "truncated_fraction": "truncatedfraction truncatedrate truncationrate truncatedratio",
+    "episode_return": "return avgreturn cumulativereward episodicreward",
+    "episode_length": "episodelength eplen episodelen eplenmean episodiclength episodelengths",
+    "success_rate": "successrate",
+    "fps": "fps sps stepspersecond",
+    "env_steps": "envsteps totalenvsteps totaltimesteps numtimesteps timesteps timestepstotal",
+}
+_CANONICAL = MappingProxyType({alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()})
+#: The old policy where nothing in the log speaks of completions, else the reference model.
+_EITHER_KL = frozenset({"kl", "klloss", "kldivergence", "kldiv"})
+_EPISODE = re.compile(r"(episode|episodic|ep)(total)?(reward|return|rew|ret)s?(mean)?$")
+_EVALUATED = re.compile(r"^(eval|evaluation|test|val|validation)(mean)?(episode|ep)?(reward|return|score)s?(mean)?$")
+_SPREAD = re.compile(r"(^|[^a-z])(std|stdev|min|max|var|median)([^a-z]|$)", re.IGNORECASE)
+
+#: Groups of keys whose members never speak of the policy being trained.
+_TIMES = frozenset("time times timing timings timer timers timeperf perf performance speed throughput memory".split())
+_OTHERS = frozenset(
+    "critic value vf val_loss ref reference target rm disc discriminator aux rnd curiosity gail icm config args hparams"
+    " system sys debug sampling rollout_corr".split()
+)
+_EVALUATION = frozenset("eval evaluation evaluate test val valid validation".split())
+#: What a critic's group may hold and still be meant: verl files scores and advantages there.
+_IN_CRITIC = frozenset(
+    "value_loss values_mean explained_variance advantages_mean advantages_std advantages_min advantages_max"
+    " returns_mean returns_std reward_mean reward_std reward_min reward_max".split()
+)
+#: Terms of a loss that are named by their group only, such as "loss/policy".
+_TERMS = frozenset({"policy", "actor", "pi", "pg", "surrogate", "value", "critic", "vf", "v", "total"})
+_STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max"})
+_LANGUAGE = re.compile(r"token|response|completion|prompt|generat|ref_kl|kl_ref", re.IGNORECASE)
+
+#: Names of a clock, most trusted first.
+_CLOCKS = (
+    "step globalstep trainstep trainingstep envsteps totalenvsteps totaltimesteps numtimesteps timesteps timestep"
+    " totalsteps steps iteration iterations iter it update updates episode episodes ep epoch frame frames"
+).split()
+
+
+def squashed(text: str) -> str:
+    """Return letters and digits only, in lower case; what stands in brackets is a unit or a remark."""
+    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text).lower() if c.isalnum())
+
+
+def speaks_of_language(keys: Iterable[str]) -> bool:
+    """Tell whether the names of a log show that a language model is trained."""
+    return any(_LANGUAGE.search(key) for key in keys)
+
+
+def fuzzy(key: str, language: bool = False) -> str | None:
+    """Return the canonical metric that a key of an unknown framework means, None where that is not clear.
+
+    `language` says that completions are trained on, so that a bare "kl" is the one to the reference model.
+    """
+    *groups, last = [part for part in re.split(r"[/:|.]", key) if part.strip()] or [""]
+    if groups and last.strip().lower() in _STATISTICS:
+        *groups, last = [*groups[:-1], f"{groups[-1]}_{last}"]
+    words = {word for group in groups for word in (group.strip().lower(), *re.split(r"[^a-z]+", group.lower()))}
+    if words & _TIMES:
+        return None
+    if words & _EVALUATION or _EVALUATED.search(squashed(last)):
+        return _evaluated(words, last)
+    name = squashed(last)
+    if groups and squashed(groups[-1]) in ("loss", "losses") and name in _TERMS:
+        name += "loss"
+    found = _plain(name, last, language)
+    if words & {"critic", "value", "vf"}:
+        return _of_critic(name, found)
+    return None if words & _OTHERS else found
+
+
+def _evaluated(words: set[str], last: str) -> str | None:
+    name = squashed(last)
+    plain = name if not words & _EVALUATION else f"eval{name.removeprefix('mean')}"
+    return "eval_return" if _EVALUATED.search(plain) and not _SPREAD.search(last) else None
+
+
+def _plain(name: str, written: str, language: bool) -> str | None:
+    for candidate in dict.fromkeys((name, _bare(name))):
+        if candidate in _CANONICAL:
+            found = _CANONICAL[candidate]
+            return "returns_mean" if language and found == "episode_return" else found
+        if candidate in _EITHER_KL:
+            return "ref_kl" if language else "approx_kl"
+    episode = _EPISODE.search(name) and not _SPREAD.search(written.replace("_", " "))
+    return "episode_return" if episode else None
+
+
+def _bare(name: str) -> str:
+    for word in ("average", "mean", "avg"):
+        name = name.removeprefix(word) if name != word else name
+        name = name.removesuffix(word) if name != word else name
+    return name
+
+
+def _of_critic(name: str, found: str | None) -> str | None:
+    return "value_loss" if name == "loss" else found if found in _IN_CRITIC else None
+
+
+def aliases(keys: Iterable[str]) -> Mapping[str, str]:
+    """Return raw → canonical for the keys that mean something; of several for one metric the plainest name."""
+    keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
+    language = speaks_of_language(keys)
+    chosen: dict[str, str] = {}
+    for key in keys:
+        name = fuzzy(key, language)
+        if name is not None:
+            chosen.setdefault(name, key)
+    return {raw: name for name, raw in chosen.items()}
+
+
+def clocks(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return the keys that may count the steps of a log, most trusted first."""
+    held = [(_CLOCKS.index(name), key) for key in keys if (name := squashed(re.split(r"[/.]", key)[-1])) in _CLOCKS]
+    return tuple(key for _, key in sorted(held))

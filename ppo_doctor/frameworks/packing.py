@@ -1,0 +1,237 @@
+"""What a profile's TOML may say, and its compiled form: inherited, checked, and with every spelling of a key in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from ppo_doctor.compiled import Compiled, Parsed
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.matching import as_tag
+from ppo_doctor.frameworks.settings import SETTINGS
+from ppo_doctor.frameworks.updates import FUNCTIONS
+from ppo_doctor.metrics import METRICS
+
+REQUIRED = frozenset({"name", "title", "algorithm", "fingerprint"})
+#: What a version may change, and what a profile that extends another inherits.
+TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts"})
+LISTS = frozenset({"traps", "ignore", "unset"})
+OPTIONAL = TABLES | LISTS | {"algorithms", "extends", "ppo_family", "prefixes", "sources", "updates", "versions"}
+VERSION = TABLES | LISTS | {"name", "any", "none", "algorithm", "updates"}
+FINGERPRINT = frozenset({"any", "none", "priority"})
+AXIS = frozenset({"step", "update", "epoch", "minibatch"})
+
+METRIC = frozenset(
+    {
+        "keys",
+        "scale",
+        "resolution",
+        "decimals",
+        "estimator",
+        "aggregation",
+        "reference",
+        "repeats",
+        "diluted",
+        "constant_when",
+        "note",
+    }
+)
+ESTIMATORS = frozenset({"k1", "k2", "k3", "exact", "both sides", "effective"})
+#: Over what a logged value was averaged or taken.
+AGGREGATIONS = frozenset(
+    {
+        "all minibatches",
+        "all minibatches, padding included",
+        "last minibatch",
+        "last epoch",
+        "last optimizer step",
+        "one random minibatch",
+        "rollout",
+        "before the update",
+        "after the update",
+        "sum over epochs",
+        "sum over updates",
+        "sum over tokens",
+        "variance of minibatch means",
+        "mean over groups",
+        "after clipping",
+        "absolute value",
+    }
+)
+REFERENCES = frozenset({"old policy", "reference model", "rollout engine", "previous pass"})
+
+#: Facts that name the canonical metric in which the log reveals executed work.
+METRIC_FACTS = frozenset(
+    {
+        "generation_marker",  # present only in records that hold a generation
+        "single_update_marker",  # NaN when there was one cell
+        "steps_counter",  # optimizer steps of one batch
+        "updates_total",  # optimizer steps so far
+        "epochs_counter",  # epochs so far
+        "epochs_per_batch",  # epochs of one batch
+        "iteration_counter",  # rollout batches so far
+        "samples_counter",  # samples of one batch, counted once per pass
+        "samples_per_update",  # samples of one optimizer step
+    }
+)
+#: Facts that are true of a framework whatever its configuration.
+FLAGS = frozenset(
+    {
+        "epochs_repeat_batch",  # every epoch walks the same minibatches in the same order
+        "timing_ratio",  # time_update and time_old_log_prob come from the same engine
+        "async_rollout",  # samples may be older than the policy being updated
+        "old_policy_recomputed",  # the old log-probs are computed at the start of the update
+        "normalizer_moves",  # inputs are normalised by statistics that change between acting and training
+        "advantages_whitened",  # advantages always have mean 0 and deviation 1
+        "adaptive_learning_rate",  # the learning rate follows the KL by default
+        "grad_norm_after_clipping",
+        "no_ratio",  # the loss has no ratio of policies
+    }
+)
+
+
+def build(parsed: Parsed) -> Compiled:
+    """Check every profile and return the compiled pack.
+
+    Raises:
+        DoctorError: a profile has a field, metric, setting, fact or K function that does not exist, or lacks one.
+    """
+    by_name: dict[str, tuple[str, Compiled]] = {}
+    for path, raw in parsed.items():
+        _check_profile(path, raw)
+        if raw["name"] in by_name:
+            _fail(path, f"the name '{raw['name']}' is taken by {by_name[raw['name']][0]}")
+        by_name[raw["name"]] = (path, raw)
+    return {"profiles": [_spelled(_inherited(name, by_name)) for name in by_name]}
+
+
+def _fail(path: str, what: str) -> NoReturn:
+    raise DoctorError(f"frameworks/{path}: {what}", code=ExitCode.USAGE)
+
+
+def _known(path: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        _fail(path, f"no {what} {', '.join(unknown)}")
+
+
+def _check_profile(path: str, raw: Compiled) -> None:
+    for required in sorted(REQUIRED - set(raw)):
+        _fail(path, f"'{required}' is missing")
+    _known(path, "field", raw, REQUIRED | OPTIONAL)
+    _known(path, "field in [fingerprint]:", raw["fingerprint"], FINGERPRINT)
+    if not raw["fingerprint"].get("any"):
+        _fail(path, "[fingerprint] needs 'any'")
+    _check_parts(path, raw)
+    for version in raw.get("versions", ()):
+        _known(path, "field in [[versions]]:", version, VERSION)
+        _check_parts(path, version)
+
+
+def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
+    _known(path, "axis", raw.get("axis", {}), AXIS)
+    _known(path, "canonical metric", raw.get("metrics", {}), METRICS)
+    _known(path, "canonical setting", _settings_of(raw), SETTINGS)
+    for name, metric in raw.get("metrics", {}).items():
+        _check_metric(path, name, metric)
+    for formula in raw.get("updates", ()):
+        _check_formula(path, formula)
+    _check_facts(path, raw.get("facts", {}))
+    for list_name in sorted(LISTS & set(raw)):
+        if not all(isinstance(item, str) for item in raw[list_name]):
+            _fail(path, f"'{list_name}' must be a list of strings")
+
+
+def _settings_of(raw: Mapping[str, Any]) -> set[str]:
+    constant = (metric.get("constant_when", {}) for metric in raw.get("metrics", {}).values())
+    return {*raw.get("config", {}), *raw.get("defaults", {}), *raw.get("unset", ()), *(s for c in constant for s in c)}
+
+
+def _check_metric(path: str, name: str, metric: Mapping[str, Any]) -> None:
+    _known(path, f"field in [metrics.{name}]:", metric, METRIC)
+    for field, known in (("estimator", ESTIMATORS), ("aggregation", AGGREGATIONS), ("reference", REFERENCES)):
+        if field in metric and metric[field] not in known:
+            _fail(path, f"[metrics.{name}] {field} = {metric[field]!r}: expected one of {', '.join(sorted(known))}")
+    keys = metric.get("keys", ["inherited"])
+    if not keys or isinstance(keys, str) or not all(isinstance(key, str) and key for key in keys):
+        _fail(path, f"[metrics.{name}] 'keys' must be a list of names")
+    if not metric.get("scale", 1.0):
+        _fail(path, f"[metrics.{name}] a scale of 0 would erase the metric")
+
+
+def _check_formula(path: str, formula: Mapping[str, Any]) -> None:
+    function: Callable[..., float] | None = FUNCTIONS.get(formula.get("function", ""))
+    if function is None:
+        _fail(path, f"no K function {formula.get('function')}")
+    wanted = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if set(formula.get("arguments", {})) != set(wanted):
+        _fail(path, f"K function {formula['function']} takes {', '.join(wanted)}")
+    _known(path, "canonical setting", formula["arguments"].values(), SETTINGS)
+
+
+def _check_facts(path: str, facts: Mapping[str, Any]) -> None:
+    _known(path, "fact", facts, METRIC_FACTS | FLAGS)
+    _known(path, "canonical metric", (str(facts[name]) for name in sorted(METRIC_FACTS & set(facts))), METRICS)
+
+
+def _inherited(name: str, by_name: Mapping[str, tuple[str, Compiled]]) -> Compiled:
+    path, raw = by_name[name]
+    if "extends" not in raw:
+        return raw
+    if raw["extends"] not in by_name:
+        _fail(path, f"extends '{raw['extends']}', which does not exist")
+    base = _inherited(raw["extends"], by_name)
+    return {"prefixes": base.get("prefixes", [])} | overlaid(base, raw) | {"versions": raw.get("versions", [])}
+
+
+def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> Compiled:
+    """Return a profile's tables with those of a version (or heir) over them; lists grow, everything else is replaced."""
+    out: Compiled = dict(base) | {key: value for key, value in change.items() if key not in TABLES | LISTS}
+    for table in sorted(TABLES & set(change)):
+        out[table] = dict(base.get(table, {})) | dict(change[table])
+    for metric, fields in change.get("metrics", {}).items():
+        out["metrics"][metric] = dict(base.get("metrics", {}).get(metric, {})) | dict(fields)
+    for growing in sorted(LISTS & set(change)):
+        out[growing] = [*base.get(growing, ()), *change[growing]]
+    return out
+
+
+def _spelled(raw: Compiled) -> Compiled:
+    """Return the profile with every prefix and tag spelling of its keys written out, so that lookups are exact."""
+    prefixes = raw.get("prefixes") or [""]
+    out = {key: value for key, value in raw.items() if key != "prefixes"}
+    fingerprint = raw["fingerprint"]
+    out["fingerprint"] = fingerprint | {
+        "any": _groups(fingerprint["any"], prefixes),
+        "none": _spellings(fingerprint.get("none", ()), prefixes),
+    }
+    out["versions"] = [_spelled_parts(_with_groups(version, prefixes), prefixes) for version in raw.get("versions", ())]
+    out["algorithms"] = [_with_groups(algorithm, prefixes) for algorithm in raw.get("algorithms", ())]
+    return _spelled_parts(out, prefixes)
+
+
+def _with_groups(raw: Mapping[str, Any], prefixes: Sequence[str]) -> Compiled:
+    none = _spellings(raw.get("none", ()), prefixes)
+    return dict(raw) | {"any": _groups(raw.get("any", ()), prefixes), "none": none}
+
+
+def _spelled_parts(raw: Mapping[str, Any], prefixes: Sequence[str]) -> Compiled:
+    out = dict(raw)
+    out["axis"] = {name: _spellings(keys, prefixes) for name, keys in raw.get("axis", {}).items()}
+    out["ignore"] = _spellings(raw.get("ignore", ()), prefixes)
+    out["metrics"] = {
+        name: dict(metric) | ({"keys": _spellings(metric["keys"], prefixes)} if "keys" in metric else {})
+        for name, metric in raw.get("metrics", {}).items()
+    }
+    return out
+
+
+def _spellings(keys: Iterable[str], prefixes: Sequence[str]) -> list[str]:
+    written = [prefix + key for key in keys for prefix in prefixes]
+    return list(dict.fromkeys([*written, *map(as_tag, written)]))
+
+
+def _groups(groups: Iterable[Sequence[str]], prefixes: Sequence[str]) -> list[list[str]]:
+    written = [[prefix + key for key in group] for group in groups for prefix in prefixes]
+    tags = [[as_tag(key) for key in group] for group in written]
+    return [group for index, group in enumerate(written + tags) if group not in (written + tags)[:index]]

@@ -1,0 +1,198 @@
+"""What a framework's names mean: the types that a profile's TOML becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppo_doctor.frameworks.matching import Keys, is_pattern
+from ppo_doctor.frameworks.packing import overlaid
+
+Scalar = str | int | float | bool
+Groups = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricProfile:
+    """What a framework writes for one canonical metric.
+
+    `scale` turns the logged value into the canonical one; `resolution` is half the last printed digit where the
+    framework always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit
+    was rounded); `repeats` says that several records of one step are all meant; `diluted` that padding counts in the
+    mean, so that it is nearer to "no change" than the policy is; `constant_when` names settings under which the metric
+    is a constant.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    scale: float = 1.0
+    resolution: float = 0.0
+    decimals: int | None = None
+    estimator: str | None = None
+    aggregation: str | None = None
+    reference: str | None = None
+    repeats: bool = False
+    diluted: bool = False
+    constant_when: Mapping[str, Scalar] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFormula:
+    """How K follows from the configuration: a function of `updates` and the setting behind each argument."""
+
+    function: str
+    arguments: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """Which native keys show a framework: all of one group, and none of the others."""
+
+    any_of: Groups
+    none_of: tuple[str, ...] = ()
+
+    def fits(self, keys: Keys) -> bool:
+        """Tell whether one group is among the keys, and no key that speaks against it."""
+        return any(map(keys.has_all, self.any_of)) and not any(map(keys.has, self.none_of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """Versions of a framework that its keys give away, and what is different in them."""
+
+    name: str
+    fingerprint: Fingerprint
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A framework: fingerprint, names, settings and how K follows from them.
+
+    `resolved` returns the profile as one log needs it: patterns replaced by the keys that they stand for, and what its
+    version changes in place.
+    """
+
+    name: str
+    title: str
+    algorithm: str
+    any_of: Groups
+    none_of: tuple[str, ...] = ()
+    priority: int = 0
+    ppo_family: bool = True
+    axis: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics: Mapping[str, MetricProfile] = field(default_factory=dict)
+    config: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Scalar] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    updates: tuple[UpdateFormula, ...] = ()
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    traps: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    versions: tuple[Version, ...] = ()
+    algorithms: tuple[tuple[str, Fingerprint], ...] = ()
+    #: the version that the log's keys give away; "" where they don't
+    version: str = ""
+    #: raw key → canonical metric, where only the likeness of names says so
+    fuzzy: Mapping[str, str] = field(default_factory=dict)
+    #: canonical metric → further keys of the log that fit it too, such as those of other agents
+    further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: the table this came from
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Return what shows this framework."""
+        return Fingerprint(any_of=self.any_of, none_of=self.none_of)
+
+    def fits(self, keys: Iterable[str]) -> bool:
+        """Tell whether the fingerprint is in these native keys."""
+        return self.fingerprint.fits(Keys(keys))
+
+    def coverage(self, keys: Iterable[str]) -> int:
+        """Count the metrics of this profile that these native keys hold."""
+        held = Keys(keys)
+        return sum(any(map(held.has, metric.keys)) for metric in self.metrics.values())
+
+    def unknown(self, keys: Iterable[str]) -> frozenset[str]:
+        """Return the native keys that this profile neither maps nor knows to ignore."""
+        mapped = (key for metric in self.metrics.values() for key in metric.keys)
+        clocks = (key for names in self.axis.values() for key in names)
+        return Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy])
+
+    def resolved(self, keys: Iterable[str]) -> Profile:
+        """Return this profile for the log that holds these native keys."""
+        held = Keys(keys)
+        version = next((v for v in self.versions if v.fingerprint.fits(held)), None)
+        profile = self if version is None else profile_of(overlaid(self.raw, version.changes))
+        algorithm = next((name for name, fingerprint in self.algorithms if fingerprint.fits(held)), profile.algorithm)
+        expanded = {name: _expanded(metric, held) for name, metric in profile.metrics.items()}
+        return dataclasses.replace(
+            profile,
+            algorithm=algorithm,
+            version=version.name if version else "",
+            metrics={name: metric for name, (metric, _) in expanded.items() if metric.keys},
+            axis={name: _present(names, held) for name, names in profile.axis.items()},
+            further={name: more for name, (_, more) in expanded.items() if more},
+        )
+
+
+def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[str, ...]]:
+    """Return the metric with patterns replaced by keys of the log, and what else a pattern stood for."""
+    if not any(map(is_pattern, metric.keys)):
+        return metric, ()
+    found = _present(metric.keys, keys)
+    return dataclasses.replace(metric, keys=found), found[1:]
+
+
+def _present(names: Iterable[str], keys: Keys) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for name in names for key in (keys.matching(name) if is_pattern(name) else (name,))))
+
+
+def _fingerprint(raw: Mapping[str, Any]) -> Fingerprint:
+    groups = tuple(tuple(group) for group in raw.get("any", ()))
+    return Fingerprint(any_of=groups or ((),), none_of=tuple(raw.get("none", ())))
+
+
+def _metric(name: str, raw: Mapping[str, Any]) -> MetricProfile:
+    return MetricProfile(name=name, **{**raw, "keys": tuple(raw["keys"])})
+
+
+def _version(raw: Mapping[str, Any]) -> Version:
+    changes = {key: value for key, value in raw.items() if key not in ("name", "any", "none")}
+    return Version(name=raw["name"], fingerprint=_fingerprint(raw), changes=changes)
+
+
+def _tuples(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(keys) for name, keys in raw.items()}
+
+
+def profile_of(raw: Mapping[str, Any]) -> Profile:
+    """Return a profile from its compiled table."""
+    fingerprint = _fingerprint(raw["fingerprint"])
+    return Profile(
+        name=raw["name"],
+        title=raw["title"],
+        algorithm=raw["algorithm"],
+        any_of=fingerprint.any_of,
+        none_of=fingerprint.none_of,
+        priority=raw["fingerprint"].get("priority", 0),
+        ppo_family=raw.get("ppo_family", True),
+        axis=_tuples(raw.get("axis", {})),
+        metrics={name: _metric(name, metric) for name, metric in raw.get("metrics", {}).items()},
+        config=_tuples(raw.get("config", {})),
+        defaults=raw.get("defaults", {}),
+        unset=tuple(raw.get("unset", ())),
+        updates=tuple(UpdateFormula(**formula) for formula in raw.get("updates", ())),
+        facts=raw.get("facts", {}),
+        ignore=tuple(raw.get("ignore", ())),
+        traps=tuple(raw.get("traps", ())),
+        sources=tuple(raw.get("sources", ())),
+        versions=tuple(_version(version) for version in raw.get("versions", ())),
+        algorithms=tuple((a["name"], _fingerprint(a)) for a in raw.get("algorithms", ())),
+        raw=raw,
+    )

@@ -1,0 +1,146 @@
+"""K, the optimizer steps per rollout batch, by the formula of each framework.
+
+Formulas differ in kind (ceil, floor, dropped tails, wrap-around), so a profile names one function here and maps
+settings to its arguments. Arguments are positive numbers; the result may be fractional where a configuration does not
+divide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+
+def direct(updates: float) -> float:
+    """Return K where a configuration states it."""
+    return updates
+
+
+def epochs_times_minibatches(epochs: float, minibatches: float) -> float:
+    """TRL's PPOTrainer, rsl_rl, skrl, Brax: every epoch splits the batch into a fixed number of minibatches."""
+    return epochs * minibatches
+
+
+def epochs_times_batches(epochs: float, rollout: float, minibatch: float) -> float:
+    """Return passes times batches per pass where a framework insists that the rollout divides (torchtune, trlX)."""
+    return epochs * rollout / minibatch
+
+
+def epochs_times_ceil(epochs: float, rollout: float, minibatch: float) -> float:
+    """Stable-Baselines3: the last, partial minibatch of an epoch is kept."""
+    return epochs * math.ceil(rollout / minibatch)
+
+
+def epochs_times_floor(epochs: float, rollout: float, minibatch: float) -> float:
+    """OpenAI's ppo1, ML-Agents, torchrl's examples: the tail of an epoch is dropped, so K may be 0."""
+    return epochs * math.floor(rollout / minibatch)
+
+
+def epochs_times_floor_or_one(epochs: float, rollout: float, minibatch: float) -> float:
+    """RLlib's old stack and Tianshou: the tail is dropped or merged, but a batch that is too small is still used."""
+    return epochs * max(1, math.floor(rollout / minibatch))
+
+
+def sb3(epochs: float, steps: float, envs: float, minibatch: float) -> float:
+    """Stable-Baselines3 from its own settings: a rollout is n_steps of n_envs environments."""
+    return epochs_times_ceil(epochs, steps * envs, minibatch)
+
+
+def cleanrl(epochs: float, steps: float, envs: float, minibatches: float) -> float:
+    """CleanRL: the minibatch size is the floor of rollout over `num_minibatches`; a tail becomes one more minibatch."""
+    rollout = steps * envs
+    return epochs_times_ceil(epochs, rollout, max(1, math.floor(rollout / minibatches)))
+
+
+def rl_games(epochs: float, steps: float, envs: float, minibatch: float) -> float:
+    """Return K of rl_games, which refuses a minibatch that does not divide the rollout of all actors."""
+    return epochs_times_batches(epochs, steps * envs, minibatch)
+
+
+def rllib_cyclic(epochs: float, rollout: float, minibatch: float) -> float:
+    """RLlib's new stack: full minibatches wrap around the batch until it was covered `epochs` times."""
+    return math.ceil(epochs * rollout / minibatch)
+
+
+def pufferlib(epochs: float, rollout: float, minibatch: float, largest: float) -> float:
+    """PufferLib 3: segments are drawn at random; minibatches above the largest size are accumulated."""
+    draws = math.floor(epochs * rollout / min(minibatch, largest))
+    return draws // max(1, math.floor(minibatch / largest))
+
+
+def trl_grpo(iterations: float, steps_per_generation: float, accumulation: float) -> float:
+    """TRL GRPO: each generation batch is walked `num_iterations` times, `accumulation` micro-steps per update."""
+    return iterations * steps_per_generation / accumulation
+
+
+def trl_legacy(epochs: float, batch: float, minibatch: float, accumulation: float) -> float:
+    """TRL up to 0.11: an optimizer step every `accumulation` minibatches."""
+    return epochs * batch / (minibatch * accumulation)
+
+
+def verl(epochs: float, prompts: float, minibatch: float) -> float:
+    """Return K of verl, which counts train batch and minibatch in prompts, so that completions per prompt cancel."""
+    return epochs * prompts / minibatch
+
+
+def completions_over_batch(epochs: float, prompts: float, completions: float, batch: float) -> float:
+    """OpenRLHF and NeMo-RL: the rollout is prompts times completions, the optimizer's batch counts completions."""
+    return epochs * prompts * completions / batch
+
+
+def single_pass(prompts: float, completions: float, batch: float) -> float:
+    """Return K of slime: the rollout is walked once."""
+    return completions_over_batch(1, prompts, completions, batch)
+
+
+def rollout_over_batch(rollout: float, batch: float) -> float:
+    """NeMo-Aligner: one pass over the rollout in global batches."""
+    return rollout / batch
+
+
+def roll(epochs: float, prompts: float, completions: float, ranks: float, minibatch: float, accumulation: float) -> float:
+    """Return K of ROLL: each data-parallel rank walks its share in steps of micro-batch times accumulation."""
+    return epochs * (prompts * completions / ranks) / (minibatch * accumulation)
+
+
+def deepspeed_chat(epochs: float, batches: float, generated: float, trained: float, accumulation: float) -> float:
+    """DeepSpeed-Chat: generation batches are kept until `generation_batches` of them are trained on."""
+    return epochs * batches * generated / (trained * accumulation)
+
+
+def llama_factory(epochs: float, buffer: float) -> float:
+    """LLaMA-Factory: the legacy TRL trainer on a buffer of `ppo_buffer_size` optimizer batches."""
+    return epochs * buffer
+
+
+def minimind(epochs: float, batch: float, minibatch: float, accumulation: float) -> float:
+    """Return K of minimind: partial minibatches are kept, and gradients of several of them accumulate."""
+    return epochs * math.ceil(batch / minibatch) / accumulation
+
+
+_ALL = (
+    direct,
+    epochs_times_minibatches,
+    epochs_times_batches,
+    epochs_times_ceil,
+    epochs_times_floor,
+    epochs_times_floor_or_one,
+    sb3,
+    cleanrl,
+    rl_games,
+    rllib_cyclic,
+    pufferlib,
+    trl_grpo,
+    trl_legacy,
+    verl,
+    completions_over_batch,
+    single_pass,
+    rollout_over_batch,
+    roll,
+    deepspeed_chat,
+    llama_factory,
+    minimind,
+)
+
+FUNCTIONS: Mapping[str, Callable[..., float]] = MappingProxyType({function.__name__: function for function in _ALL})

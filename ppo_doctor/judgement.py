@@ -1,0 +1,31 @@
+"""From a diagnosis to an exit code: findings never fail a gate, leading causes do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppo_doctor.errors import ExitCode
+from ppo_doctor.model import Severity
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Diagnosis, RankedCause
+
+NEVER = "never"
+FAIL_ON = ("critical", "high", "medium", "low", NEVER)
+
+
+def exit_code(diagnosis: Diagnosis, fail_on: str = NEVER) -> ExitCode:
+    """Return 1 for a leading cause at or above `fail_on`, 4 for an inconclusive run under a gate, else 0."""
+    if fail_on == NEVER:
+        return ExitCode.OK
+    if any(fails(cause, Severity(fail_on)) for cause in diagnosis.causes):
+        return ExitCode.SICK
+    return ExitCode.INCONCLUSIVE if diagnosis.verdict == "inconclusive" else ExitCode.OK
+
+
+def fails(cause: RankedCause, bound: Severity) -> bool:
+    """Tell whether a cause fails a gate: a leader, not benign, established or likely, and severe enough.
+
+    A leader that is level with a benign cause, or with health, is not established: the verdict says inconclusive.
+    """
+    return cause.leader and not cause.benign and cause.confidence != "suspected" and cause.severity.at_least(bound)

@@ -1,0 +1,141 @@
+"""The canonical metric vocabulary: the names that profiles map to and rules speak of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One canonical metric: unit, meaning, and whether it must always be finite."""
+
+    name: str
+    unit: str
+    meaning: str
+    #: False where NaN or infinity has a harmless reading (explained variance at constant returns)
+    finite: bool = True
+
+
+_ROWS = (
+    # policy and ratio
+    ("policy_loss", "", "clipped surrogate loss of the policy"),
+    ("loss", "", "total loss as optimised"),
+    ("entropy", "nats", "entropy of the policy (positive sign, whatever the log's sign)"),
+    ("entropy_loss", "", "entropy term of the loss, scaled by its coefficient"),
+    ("approx_kl", "nats", "KL of the old policy to the new one, estimated on the trained samples"),
+    ("approx_kl_k1", "nats", "signed k1 estimate of the KL of the old policy to the new one"),
+    ("approx_kl_max", "nats", "largest KL of the old policy to the new one over samples"),
+    ("probe_kl", "nats", "KL between the stored log-probs and a forward pass after the last optimizer step"),
+    ("ratio_mean", "", "importance ratio new/old, mean"),
+    ("ratio_std", "", "importance ratio new/old, standard deviation over samples"),
+    ("ratio_min", "", "importance ratio new/old, minimum"),
+    ("ratio_max", "", "importance ratio new/old, maximum"),
+    ("ratio_abs_dev", "", "mean distance of the importance ratio from 1"),
+    ("effective_sample_size", "fraction", "effective share of samples under the importance ratios"),
+    ("epoch_start_ratio_dev", "", "largest |ratio - 1| at the first minibatch of each epoch after the first"),
+    ("clip_fraction", "fraction", "share of samples whose ratio left the clip range"),
+    ("clip_fraction_low", "fraction", "share clipped below 1 - clip_range"),
+    ("clip_fraction_high", "fraction", "share clipped above 1 + clip_range"),
+    ("clip_fraction_dual", "fraction", "share of samples at the second bound for negative advantages (dual clip)"),
+    ("clip_range", "", "clip range in force"),
+    ("logratio_advantage_corr", "", "correlation of log-ratio and advantage on trained samples"),
+    # reference and rollout
+    ("ref_kl", "nats", "KL of the policy to the reference model"),
+    ("kl_coef", "", "coefficient of the KL penalty"),
+    ("entropy_coef", "", "coefficient of the entropy bonus in force"),
+    ("rollout_kl", "nats", "KL of the sampler's policy to the trainer's at the same weights"),
+    # signal
+    ("reward_mean", "", "mean reward of the rollout's samples"),
+    ("reward_std", "", "standard deviation of rewards, as the framework defines it"),
+    ("reward_min", "", "smallest reward of the rollout"),
+    ("reward_max", "", "largest reward of the rollout"),
+    ("frac_reward_zero_std", "fraction", "share of groups whose rewards are all equal"),
+    ("reward_group_std", "", "standard deviation of rewards within the completions of one prompt, mean over prompts"),
+    ("reward_total", "", "reward that enters the advantages, after penalties and shaping"),
+    ("advantages_mean", "", "mean of the advantages used in the loss"),
+    ("advantages_std", "", "standard deviation of the advantages used in the loss"),
+    ("advantages_abs_max", "", "largest absolute advantage used in the loss"),
+    ("advantages_min", "", "smallest advantage used in the loss"),
+    ("advantages_max", "", "largest advantage used in the loss"),
+    ("advantages_raw_std", "", "standard deviation of the advantages before whitening"),
+    ("returns_mean", "", "mean return target of the critic"),
+    ("returns_std", "", "standard deviation of the critic's return targets"),
+    ("returns_min", "", "smallest return target of the critic"),
+    ("returns_max", "", "largest return target of the critic"),
+    ("tokens_in_loss", "tokens", "unmasked tokens in the loss"),
+    # critic
+    ("value_loss", "", "loss of the critic"),
+    ("value_loss_unclipped", "", "loss of the critic before its errors are clamped"),
+    ("critic_grad_norm", "", "gradient norm of the critic before clipping"),
+    ("critic_learning_rate", "", "learning rate applied to the critic"),
+    ("values_mean", "", "mean value prediction"),
+    ("values_min", "", "smallest value prediction"),
+    ("values_max", "", "largest value prediction"),
+    ("value_clip_fraction", "fraction", "share of value predictions outside the value clip range"),
+    # optimizer
+    ("learning_rate", "", "learning rate applied to the policy"),
+    ("grad_norm", "", "gradient norm before clipping"),
+    ("update_norm", "", "norm of the parameter change of one update"),
+    ("optimizer_steps", "steps", "optimizer steps executed for one rollout batch"),
+    ("optimizer_steps_total", "steps", "optimizer steps executed so far"),
+    ("epochs_executed", "epochs", "PPO epochs executed for one rollout batch"),
+    ("samples_trained", "", "samples of one rollout batch, counted once per pass over them"),
+    ("samples_per_update", "", "samples of one optimizer step"),
+    ("skipped_steps", "steps", "optimizer steps skipped by the loss scaler"),
+    ("loss_scale", "", "loss scale of mixed precision"),
+    # generation and episodes
+    ("response_length", "tokens", "mean length of completions"),
+    ("truncated_fraction", "fraction", "share of completions that hit the length limit"),
+    ("action_std", "", "standard deviation of a Gaussian policy"),
+    # time
+    ("time_update", "s", "time of the optimizer phase"),
+    ("time_old_log_prob", "s", "time of the old log-prob pass"),
+    ("time_ref_log_prob", "s", "time of the reference model's log-prob pass"),
+    ("time_update_critic", "s", "time of the critic's optimizer phase"),
+    ("time_rollout", "s", "time of the rollout"),
+    ("time_step", "s", "time of a whole step"),
+    ("mfu", "fraction", "model FLOPs utilisation"),
+    ("num_tokens", "tokens", "tokens generated so far"),
+    ("env_steps", "steps", "environment steps so far"),
+    ("iteration", "", "rollout batches so far"),
+    ("policy_lag", "", "policy versions between acting and training"),
+    ("epochs_executed_total", "epochs", "PPO epochs executed so far"),
+)
+
+#: Metrics that may be NaN without anything being wrong.
+_MAY_BE_MISSING = (
+    ("explained_variance", "", "share of the returns' variance that the critic explains"),
+    ("ratio_batch_var", "", "variance of the ratio's means over minibatches"),
+    ("episode_return", "", "mean return of finished episodes"),
+    ("episode_return_min", "", "smallest return of finished episodes"),
+    ("episode_return_max", "", "largest return of finished episodes"),
+    ("episode_length", "steps", "mean length of finished episodes"),
+    ("eval_return", "", "mean return in evaluation"),
+    ("success_rate", "fraction", "share of successful episodes"),
+    ("fps", "1/s", "environment steps per second"),
+    ("objective_entropy", "nats", "minus the summed log-prob of a sequence, which TRL calls entropy"),
+    ("kl_penalty_reward", "", "KL penalty as a reward, per sequence"),
+    ("response_length_min", "tokens", "shortest completion"),
+    ("response_length_max", "tokens", "longest completion"),
+    ("values_std", "", "standard deviation of value predictions"),
+    ("returns_var", "", "variance of the critic's return targets"),
+    ("rollout_ratio_mean", "", "probability of the trainer over that of the sampler, mean"),
+    ("rollout_ratio_min", "", "probability of the trainer over that of the sampler, minimum"),
+    ("rollout_ratio_max", "", "probability of the trainer over that of the sampler, maximum"),
+    ("rollout_logp_diff", "nats", "mean absolute difference of log-probs between sampler and trainer"),
+    ("rollout_logp_diff_max", "nats", "largest absolute difference of log-probs between sampler and trainer"),
+    ("rollout_prob_diff", "", "mean absolute difference of probabilities between sampler and trainer"),
+    ("rollout_prob_diff_max", "", "largest absolute difference of probabilities between sampler and trainer"),
+    ("rollout_prob_corr", "", "correlation of the probabilities of sampler and trainer"),
+)
+
+METRICS = MappingProxyType(
+    {row[0]: Metric(*row) for row in _ROWS} | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
+)
+
+
+def unit(name: str) -> str:
+    """Return a metric's unit; unknown metrics have none."""
+    metric = METRICS.get(name)
+    return metric.unit if metric else ""

@@ -1,0 +1,196 @@
+"""From a source to a diagnosis: read, name, configure, judge; each step is somebody else's room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor import configuration, frameworks, readers
+from ppo_doctor.builder import RunBuilder
+from ppo_doctor.configuration import Found
+from ppo_doctor.derive import Observations
+from ppo_doctor.diagnosis import assemble
+from ppo_doctor.engine import run_rules
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.rulepack import Pack, load_pack
+from ppo_doctor.table import EmbeddedConfig, Table
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.model import ConfigValue, Diagnosis, Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """How to read and judge: what the command line or a caller adds to the source itself."""
+
+    settings: Mapping[str, ConfigValue] | None = None
+    configs: Sequence[Path] = ()
+    framework: str | None = None
+    steps: tuple[int | None, int | None] = (None, None)
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    debug: bool = False
+
+
+def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
+    """Read one log into a `Run`; see `ppo_doctor.load_run`."""
+    return read_run(str(source), _request(settings, framework))
+
+
+def analyze(
+    source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None
+) -> Diagnosis:
+    """Diagnose one run with the built-in rules; see `ppo_doctor.analyze`."""
+    request = _request(settings, framework)
+    return diagnose(read_run(str(source), request), load_pack(), request)
+
+
+def _request(settings: Mapping[str, object] | None, framework: str | None) -> Request:
+    flat = configuration.flatten(settings or {})
+    return Request(settings=flat, framework=framework)
+
+
+def diagnose(run: Run, pack: Pack, request: Request | None = None) -> Diagnosis:
+    """Judge a run by the rules and causes of a pack."""
+    request = request or Request()
+    observations = Observations(run)
+    chosen = [rule for rule in pack.rules if _chosen(rule.name, rule.code, request)]
+    findings = run_rules(observations, chosen, debug=request.debug)
+    suppressed = tuple(rule.name for rule in pack.rules if rule not in chosen)
+    return assemble(observations, pack, findings, suppressed)
+
+
+def _chosen(name: str, code: str, request: Request) -> bool:
+    if request.select and not {name, code} & set(request.select):
+        return False
+    return not {name, code} & set(request.ignore)
+
+
+def read_run(path: str, request: Request) -> Run:
+    """Read one log with its configuration.
+
+    Raises:
+        DoctorError: unreadable or empty, no metric that we know, or not a run of the PPO family (exit code 3).
+    """
+    if path != "-" and Path(path).is_dir():
+        from ppo_doctor.sources import log_in
+
+        path = str(log_in(Path(path)))
+    container, stream = readers.read(path)
+    builder = RunBuilder(path=path)
+    embedded = _collect(stream, builder)
+    skipped = sum(note.count for note in builder.notes if note.kind == "skipped")
+    if not builder.records:
+        raise DoctorError(f"{path}: no record in this {container}", hint=_first_note(builder.notes))
+    profile = _profile(builder, request, path)
+    found = [*_given(request), *embedded, *_beside(path, request)]
+    settings = configuration.canonical_settings(profile, found)
+    summary = SourceSummary(path=path, container=container, records=builder.records + skipped, skipped=skipped)
+    series = _cut(builder.series(profile), request.steps)
+    if not any(len(s) for s in series.values()):
+        raise DoctorError(f"{path}: no record within the steps asked for", code=ExitCode.NOTHING_TO_JUDGE)
+    return Run(
+        id=path,
+        framework=profile.name,
+        algorithm=_algorithm(profile, settings),
+        sources=(summary,),
+        series=series,
+        facts=_facts(profile, settings, path),
+        config=settings,
+        config_raw=_raw(found),
+        notes=tuple(builder.notes),
+        unknown_keys=builder.unknown(profile),
+    )
+
+
+def _collect(stream: Iterable[readers.Item], builder: RunBuilder) -> list[Found]:
+    embedded: list[Found] = []
+    for item in stream:
+        if isinstance(item, Table):
+            builder.append(item)
+        elif isinstance(item, EmbeddedConfig):
+            redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
+            embedded.append(Found(values=redacted, source=item.source))
+        else:
+            builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
+    return embedded
+
+
+def _first_note(notes: Sequence[Note]) -> str:
+    return str(notes[0]) if notes else "did the run crash before its first update?"
+
+
+def _profile(builder: RunBuilder, request: Request, path: str) -> Profile:
+    if request.framework:
+        return frameworks.profile(request.framework)
+    found = frameworks.detect(builder.keys)
+    if found is None:
+        some = ", ".join(sorted(builder.keys)[:6]) or "none"
+        raise DoctorError(
+            f"{path}: {builder.records} records, but no metric that any rule knows",
+            hint=f"its keys: {some}; ppo-doctor explain approx_kl tells the names we read, --framework NAME chooses",
+        )
+    return found
+
+
+def _given(request: Request) -> list[Found]:
+    given = [Found(values=dict(request.settings), source=SourceRef(path="--set"))] if request.settings else []
+    return given + [configuration.read_config(path) for path in request.configs]
+
+
+def _beside(path: str, request: Request) -> list[Found]:
+    """Return the configuration beside the log, unless one was named."""
+    if path == "-" or request.configs:
+        return []
+    file = configuration.beside(Path(path))
+    return [configuration.read_config(file)] if file else []
+
+
+def _raw(found: Sequence[Found]) -> dict[str, ConfigValue]:
+    merged: dict[str, ConfigValue] = {}
+    for origin in reversed(found):
+        merged.update(origin.values)
+    return merged
+
+
+def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
+    named = settings.get("algorithm")
+    return str(named.value).lower() if named and named.value else profile.algorithm
+
+
+def _facts(profile: Profile, settings: Mapping[str, Setting], path: str) -> dict[str, Fact]:
+    source = SourceRef(path=path)
+    facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
+    configured = configuration.configured_updates(profile, settings)
+    return facts | ({configured.name: configured} if configured else {})
+
+
+def _cut(series: Mapping[str, Series], steps: tuple[int | None, int | None]) -> dict[str, Series]:
+    if steps == (None, None):
+        return dict(series)
+    return {name: kept for name, s in series.items() if len(kept := _within(s, steps))}
+
+
+def _within(series: Series, steps: tuple[int | None, int | None]) -> Series:
+    low, high = steps
+    held = series.axis.steps
+    keep = np.flatnonzero((held >= (low if low is not None else held.min(initial=0))) & (held <= _upper(high, held)))
+    axis = Axis(
+        path=series.axis.path,
+        steps=held[keep],
+        lines=series.axis.lines[keep],
+        update=None if series.axis.update is None else series.axis.update[keep],
+        epoch=None if series.axis.epoch is None else series.axis.epoch[keep],
+        minibatch=None if series.axis.minibatch is None else series.axis.minibatch[keep],
+    )
+    return replace(series, axis=axis, values=series.values[keep])
+
+
+def _upper(high: int | None, held: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
+    return high if high is not None else int(held.max(initial=0))

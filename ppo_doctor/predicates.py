@@ -1,0 +1,194 @@
+"""The closed vocabulary of tests: a clause held against one quantity gives yes, no or unknown, with its evidence.
+
+Three-valued throughout: a printed number is an interval, and an interval that straddles the bound is unknown. Only
+finite values are compared, since `nan > bound` is false and would call a ruined run clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import Evidence, Fact, Series
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ppo_doctor.model import BoolArray, Clause, FloatArray, Operator
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(
+    {"equals": "==", "differs": "!=", "below": "<", "at most": "<=", "above": ">", "at least": ">="}
+)
+WINDOWS = ("all", "tail", "middle", "early")
+STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
+    {
+        "median": lambda v: float(np.median(v)),
+        "mean": lambda v: float(np.mean(v)),
+        "min": lambda v: float(np.min(v)),
+        "max": lambda v: float(np.max(v)),
+        "p95": lambda v: float(np.quantile(v, 0.95)),
+        "first": lambda v: float(v[0]),
+        "last": lambda v: float(v[-1]),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds."""
+
+    truth: bool | None
+    evidence: Evidence | None = None
+    onset: int | None = None
+    reason: str = ""
+
+
+def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Outcome:
+    """Hold one clause against one quantity."""
+    if isinstance(quantity, Fact):
+        return _fact(clause, quantity)
+    finite = np.isfinite(quantity.values)
+    usable = int(finite.sum())
+    if usable < max(1, min_points):
+        return Outcome(truth=None, reason=f"{quantity.name} has {usable} finite records, {min_points} are needed")
+    picked = np.flatnonzero(finite)[window(clause.window, usable)]
+    if clause.statistic == "each":
+        return _each(clause, quantity, picked)
+    return _statistic(clause, quantity, picked)
+
+
+def window(name: str, size: int) -> slice:
+    """Return the part of `size` records that a window means; a tail is cut by the test itself.
+
+    "middle" leaves out the first and last tenth, where schedules warm up and end; "early" is the first half.
+    """
+    if name == "middle":
+        edge = size // 10 + (size >= 3)
+        return slice(edge, size - edge) if size > 2 * edge else slice(0, size)
+    if name == "early":
+        return slice(0, max(1, size // 2))
+    return slice(0, size)
+
+
+def compare(test: str, values: FloatArray, margin: FloatArray, bound: float) -> tuple[BoolArray, BoolArray]:
+    """Return (surely, possibly) per value, each known to within ± margin."""
+    low, high = values - margin, values + margin
+    if test == "equals":
+        return (low == bound) & (high == bound), (low <= bound) & (bound <= high)
+    if test == "differs":
+        surely, possibly = compare("equals", values, margin, bound)
+        return ~possibly, ~surely
+    if test == "below":
+        return high < bound, low < bound
+    if test == "at most":
+        return high <= bound, low <= bound
+    surely, possibly = compare("at most" if test == "above" else "below", values, margin, bound)
+    return ~possibly, ~surely
+
+
+def _margin(series: Series, values: FloatArray) -> FloatArray:
+    return series.resolution.absolute + series.resolution.relative * np.abs(values)
+
+
+def _each(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> Outcome:
+    values = series.values[picked]
+    surely, possibly = compare(clause.test, values, _margin(series, values), clause.bound)
+    start = _start(clause, surely)
+    truth = True if start is not None else _refuted(clause, possibly)
+    if truth is None:
+        reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
+        return Outcome(truth=None, reason=reason)
+    first = start or 0
+    evidence = _evidence(clause, series, picked[first:], surely[first:])
+    holds = np.flatnonzero(surely[first:])
+    onset = int(series.axis.steps[picked[first + int(holds[0])]]) if truth and len(holds) else None
+    return Outcome(truth=truth, evidence=evidence, onset=onset)
+
+
+def _start(clause: Clause, holds: BoolArray) -> int | None:
+    """Return where the clause begins to hold: 0 for the whole window, the first record of a tail, or None."""
+    size = len(holds)
+    if clause.window != "tail":
+        return 0 if holds.sum() >= clause.share * size and holds.any() else None
+    behind = np.cumsum(holds[::-1])[::-1]
+    length = np.arange(size, 0, -1)
+    starts = np.flatnonzero(holds & (behind >= clause.share * length) & (length >= clause.least * size))
+    return int(starts[0]) if len(starts) else None
+
+
+def _refuted(clause: Clause, possibly: BoolArray) -> bool | None:
+    return None if _start(clause, possibly) is not None else False
+
+
+def _evidence(clause: Clause, series: Series, picked: npt.NDArray[np.intp], holds: BoolArray) -> Evidence:
+    where = picked[holds] if holds.any() else picked
+    extreme = {"below": np.argmax, "at most": np.argmax, "above": np.argmin, "at least": np.argmin}.get(clause.test)
+    at = int(where[int(extreme(series.values[where]))] if extreme else where[0])
+    word = {"below": "max", "at most": "max", "above": "min", "at least": "min"}.get(clause.test, "value")
+    return Evidence(
+        metric=series.name,
+        raw=series.raw,
+        statistic=f"{word} over {int(holds.sum())} of {len(holds)} records",
+        observed=float(series.values[at]),
+        op=OPERATORS[clause.test],
+        bound=clause.bound,
+        unit=series.unit,
+        bound_source=clause.bound_source,
+        steps=(int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]])),
+        satisfied=int(holds.sum()),
+        of=len(holds),
+        source=series.source(int(where[0])),
+    )
+
+
+def _statistic(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> Outcome:
+    values = series.values[picked]
+    observed = STATISTICS[clause.statistic](values)
+    point = np.array([observed])
+    surely, possibly = compare(clause.test, point, _margin(series, point), clause.bound)
+    if bool(possibly[0]) and not bool(surely[0]):
+        reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
+        return Outcome(truth=None, reason=reason)
+    steps = (int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]]))
+    evidence = Evidence(
+        metric=series.name,
+        raw=series.raw,
+        statistic=f"{clause.statistic} over {len(values)} records",
+        observed=observed,
+        op=OPERATORS[clause.test],
+        bound=clause.bound,
+        unit=series.unit,
+        bound_source=clause.bound_source,
+        steps=steps,
+        satisfied=int(bool(surely[0])),
+        of=1,
+        source=series.source(int(picked[0])),
+    )
+    return Outcome(truth=bool(surely[0]), evidence=evidence, onset=steps[0] if surely[0] else None)
+
+
+def _fact(clause: Clause, fact: Fact) -> Outcome:
+    if isinstance(fact.value, str | None):
+        return Outcome(truth=None, reason=f"{fact.name} is {fact.value!r}, not a number")
+    value = float(fact.value)
+    if not np.isfinite(value):
+        return Outcome(truth=None, reason=f"{fact.name} is not finite")
+    surely, _ = compare(clause.test, np.array([value]), np.zeros(1), clause.bound)
+    evidence = Evidence(
+        metric=fact.name,
+        raw=(fact.source.key if fact.source and fact.source.key else fact.name),
+        statistic=fact.says or fact.how,
+        observed=value,
+        op=OPERATORS[clause.test],
+        bound=clause.bound,
+        unit=fact.unit,
+        bound_source=clause.bound_source,
+        satisfied=int(bool(surely[0])),
+        of=1,
+        source=fact.source,
+    )
+    return Outcome(truth=bool(surely[0]), evidence=evidence)

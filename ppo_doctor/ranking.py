@@ -1,0 +1,269 @@
+"""Findings × causes → complaints explained by ranked causes, each with an account that a person can add up.
+
+A weight is 10·log10 P(finding | cause) / P(finding | healthy) in decibans; `healthy` scores 0. Per link of the signal
+chain a cause counts its largest positive and its largest negative weight, because findings on one link repeat each
+other. Terms are defined in docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ppo_doctor.evidence import says
+from ppo_doctor.model import LedgerEntry, Measurement, RankedCause, Severity
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Cause, Confidence, Finding, Verdict, Weight
+    from ppo_doctor.rulepack import Pack
+
+#: Scores this close cannot be told apart.
+LEVEL_DB = 3
+#: A leader this far ahead of health and of every rival that is not level is likely.
+LIKELY_DB = 13
+#: An earlier leader explains a later complaint when each of its openers weighs at least this for it.
+FOLD_DB = 5
+#: `unknown` gains with each opener; a proof, which no healthy run shows, must not be waved off as health.
+UNKNOWN_DB, UNKNOWN_PER_OPENER_DB, UNKNOWN_PER_PROOF_DB = -15, 6, 20
+#: Causes printed per complaint.
+LONGEST_LIST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A cause's score with its ledger."""
+
+    cause: Cause
+    score: int
+    ledger: tuple[LedgerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """How one complaint was settled: its leader (a cause id, "healthy" or "unknown") and what to print."""
+
+    complaint: str
+    openers: tuple[Finding, ...]
+    leader: str
+    causes: tuple[RankedCause, ...]
+    verdict: Verdict
+    folded_into: str | None = None
+
+
+def explain(pack: Pack, findings: Sequence[Finding]) -> tuple[Explanation, ...]:
+    """Return the complaints that opened, in the order of severity and onset, each with its ranked causes."""
+    by_rule = {finding.rule: finding for finding in findings}
+    explained: list[Explanation] = []
+    for complaint, openers in open_complaints(pack, findings):
+        accounts = candidates(pack, complaint, by_rule)
+        earlier = _folds(explained, openers, pack)
+        explained.append(_settle(complaint, openers, accounts, pack, by_rule, earlier))
+    return tuple(explained)
+
+
+def open_complaints(pack: Pack, findings: Iterable[Finding]) -> list[tuple[str, tuple[Finding, ...]]]:
+    """Return the open complaints with their fired openers, worst first, then by onset.
+
+    A proof opens alone; a soft symptom needs another on a different link.
+    """
+    rules = {rule.name: rule for rule in pack.rules}
+    fired: dict[str, list[Finding]] = {}
+    for finding in findings:
+        opens = rules[finding.rule].opens
+        if finding.status == "fired" and opens:
+            fired.setdefault(opens, []).append(finding)
+    opened = [
+        (complaint, tuple(openers))
+        for complaint, openers in fired.items()
+        if any(rules[f.rule].opens_alone for f in openers) or len({f.link for f in openers}) > 1
+    ]
+    return sorted(opened, key=lambda entry: (_worst(entry[1]), _onset(entry[1]), entry[0]))
+
+
+def _worst(findings: Iterable[Finding]) -> int:
+    return min(finding.severity.rank for finding in findings)
+
+
+def _onset(findings: Iterable[Finding]) -> int:
+    return min((f.onset_step for f in findings if f.onset_step is not None), default=0)
+
+
+def candidates(pack: Pack, complaint: str, findings: Mapping[str, Finding]) -> list[Account]:
+    """Return the accounts of every cause that names a complaint, best first."""
+    accounts = [account(cause, findings) for cause in pack.causes if complaint in cause.complaints]
+    return sorted(accounts, key=lambda a: (-a.score, a.cause.severity.rank, a.cause.rarer_twin, a.cause.id))
+
+
+def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
+    """Add up one cause: prior, and per link the largest weight for and the largest against."""
+    entries = [
+        _entry(weight, findings[weight.finding])
+        for weight in cause.weights
+        if weight.finding in findings and _db(weight, findings[weight.finding])
+    ]
+    counted = _counted(entries)
+    ledger = tuple(replace(entry, counted=index in counted) for index, entry in enumerate(entries))
+    score = cause.prior + sum(entry.db for entry in ledger if entry.counted)
+    return Account(cause=cause, score=score, ledger=ledger)
+
+
+def _db(weight: Weight, finding: Finding) -> int:
+    return {"fired": weight.fired, "clear": weight.clear}.get(finding.status, 0)
+
+
+def _entry(weight: Weight, finding: Finding) -> LedgerEntry:
+    return LedgerEntry(
+        finding=finding.rule,
+        status=finding.status,
+        db=_db(weight, finding),
+        link=finding.link,
+        says=says(finding),
+    )
+
+
+def _counted(entries: Sequence[LedgerEntry]) -> set[int]:
+    best: dict[tuple[str, bool], int] = {}
+    for index, entry in enumerate(entries):
+        side = (entry.link, entry.db > 0)
+        if side not in best or abs(entry.db) > abs(entries[best[side]].db):
+            best[side] = index
+    return set(best.values())
+
+
+def _settle(
+    complaint: str,
+    openers: tuple[Finding, ...],
+    accounts: list[Account],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+    earlier: str | None,
+) -> Explanation:
+    unknown = _unknown(openers, pack)
+    best = accounts[0].score if accounts else -1000
+    if max(unknown, 0) > best:
+        leader = "unknown" if unknown > 0 else "healthy"
+        verdict: Verdict = "warning" if unknown > 0 else "healthy"
+        return Explanation(complaint=complaint, openers=openers, leader=leader, causes=(), verdict=verdict)
+    level = _level(accounts)
+    confidence = _confidence(level, accounts, unknown, pack, findings)
+    shown = [a for a in accounts if a in level or a.score > 0][:LONGEST_LIST]
+    ranked = tuple(_ranked(a, complaint, level, confidence, accounts, pack, findings) for a in shown)
+    verdict = _verdict(level, confidence, healthy_level=best - LEVEL_DB <= 0)
+    return Explanation(
+        complaint=complaint,
+        openers=openers,
+        leader=accounts[0].cause.id,
+        causes=() if earlier else ranked,
+        verdict="healthy" if earlier else verdict,
+        folded_into=earlier,
+    )
+
+
+def _unknown(openers: Sequence[Finding], pack: Pack) -> int:
+    proofs = {rule.name for rule in pack.rules if rule.proof and rule.severity is not Severity.INFO}
+    gains = (UNKNOWN_PER_PROOF_DB if f.rule in proofs else UNKNOWN_PER_OPENER_DB for f in openers)
+    return UNKNOWN_DB + sum(gains)
+
+
+def _level(accounts: list[Account]) -> list[Account]:
+    """Return the leader and what cannot be told from it: scores within 3 dB, and declared twins."""
+    leader = accounts[0]
+    twins = {twin for a in accounts if leader.score - a.score <= LEVEL_DB for twin in a.cause.twins}
+    return [a for a in accounts if leader.score - a.score <= LEVEL_DB or a.cause.id in twins]
+
+
+def _confidence(
+    level: list[Account], accounts: list[Account], unknown: int, pack: Pack, findings: Mapping[str, Finding]
+) -> Confidence:
+    leader = level[0]
+    rivals = [0, unknown, *(a.score for a in accounts if a not in level)]
+    if leader.score - max(rivals) < LIKELY_DB or leader.cause.never_proven:
+        return "suspected"
+    return "established" if _proven(leader, pack, findings) else "likely"
+
+
+def _proven(leader: Account, pack: Pack, findings: Mapping[str, Finding]) -> bool:
+    """Tell whether an identity, a counter or a tensor speaks for the leader."""
+    proofs = {rule.name for rule in pack.rules if rule.proof}
+    return any(
+        entry.counted and entry.db > 0 and entry.finding in proofs and findings[entry.finding].status == "fired"
+        for entry in leader.ledger
+    )
+
+
+def _verdict(level: list[Account], confidence: Confidence, *, healthy_level: bool) -> Verdict:
+    benign = [a for a in level if a.cause.benign]
+    if level[0].cause.benign and len(benign) == len(level):
+        # A benign explanation that a fault may still overturn settles nothing.
+        return "inconclusive" if confidence == "suspected" else "healthy"
+    if benign or healthy_level:
+        return "inconclusive"
+    if confidence == "suspected":
+        return "warning"
+    return "unhealthy" if level[0].cause.severity.at_least(Severity.HIGH) else "warning"
+
+
+def _ranked(
+    entry: Account,
+    complaint: str,
+    level: list[Account],
+    confidence: Confidence,
+    accounts: list[Account],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+) -> RankedCause:
+    cause, leads = entry.cause, entry in level
+    onsets = [findings[e.finding].onset_step for e in entry.ledger if e.counted and e.db > 0]
+    return RankedCause(
+        id=cause.id,
+        rank=0,
+        title=cause.title,
+        family=cause.family,
+        severity=cause.severity,
+        benign=cause.benign,
+        confidence=confidence if leads and not cause.never_proven else "suspected",
+        score_db=entry.score,
+        prior_db=cause.prior,
+        complaint=complaint,
+        says=cause.says,
+        level_with=tuple(a.cause.id for a in level if a is not entry) if leads else (),
+        onset_step=min((step for step in onsets if step is not None), default=None),
+        ledger=entry.ledger,
+        remedies=cause.remedies,
+        would_change_my_mind=_open_questions(level if leads else [entry], accounts, pack, findings),
+        leader=leads,
+    )
+
+
+def _open_questions(
+    level: Sequence[Account], accounts: Sequence[Account], pack: Pack, findings: Mapping[str, Finding]
+) -> tuple[Measurement, ...]:
+    """Return what to log: what the level causes ask for, then skipped findings by the weight that they would carry."""
+    asked = [measure for a in level for measure in a.cause.measure] if len(level) > 1 else list(level[0].cause.measure)
+    heaviest: dict[str, int] = {}
+    for rival in accounts[:LONGEST_LIST]:
+        for weight in rival.cause.weights:
+            finding = findings.get(weight.finding)
+            if finding is not None and finding.status == "skipped" and finding.missing:
+                size = max(abs(weight.fired), abs(weight.clear))
+                heaviest[weight.finding] = max(heaviest.get(weight.finding, 0), size)
+    titles = {rule.name: rule.title for rule in pack.rules}
+    skipped = sorted(heaviest, key=lambda name: (-heaviest[name], name))
+    wanted = [
+        Measurement(log=", ".join(findings[n].missing), because=f"it would show whether: {titles[n]}") for n in skipped
+    ]
+    unique = {measure.log: measure for measure in reversed([*asked, *wanted])}
+    return tuple(reversed(unique.values()))[:3]
+
+
+def _folds(explained: Sequence[Explanation], openers: Sequence[Finding], pack: Pack) -> str | None:
+    """Return the earlier leader that already accounts for these openers, if there is one."""
+    for explanation in explained:
+        cause = pack.cause(explanation.leader)
+        if cause is None or cause.benign or explanation.folded_into:
+            continue
+        weights = {weight.finding: weight.fired for weight in cause.weights}
+        if all(weights.get(opener.rule, 0) >= FOLD_DB for opener in openers):
+            return cause.id
+    return None

@@ -1,0 +1,56 @@
+"""Readers: bytes in, columns out. A reader knows one container and no metric names.
+
+Importing this package costs the standard library only; the module of a container is imported when its container is met.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.model import Note
+from ppo_doctor.readers.sniffing import sniff
+from ppo_doctor.readers.source import Source
+from ppo_doctor.table import EmbeddedConfig, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["READERS", "Item", "read", "sniff"]
+
+#: What a reader yields.
+Item = Table | EmbeddedConfig | Note
+
+#: Container → "module:function", resolved only when chosen.
+READERS: Mapping[str, str] = MappingProxyType(
+    {
+        "jsonl": "ppo_doctor.readers.jsonl:read",
+        "json": "ppo_doctor.readers.json_log:read",
+        "csv": "ppo_doctor.readers.csv_log:read",
+        "console": "ppo_doctor.readers.console:read",
+    }
+)
+
+
+def read(path: str | Path) -> tuple[str, Iterator[Item]]:
+    """Return the name of the container and the stream of what it holds; "-" is stdin.
+
+    Raises DoctorError (exit code 3) for a file that is missing, empty, unreadable or of no known kind; the stream
+    raises it for a file that stops being readable half way.
+    """
+    source = Source(path)
+    head = source.head()
+    if not head.strip(b" \t\r\n\0"):
+        raise DoctorError(f"{source.path} is empty", hint="did the run crash before its first update?")
+    container = sniff(head, source.path)
+    if container is None:
+        raise DoctorError(
+            f"{source.path} is of no known kind: neither JSON, CSV nor console text",
+            hint="give the file that the trainer logs its metrics to",
+        )
+    module, _, function = READERS[container].partition(":")
+    stream: Iterator[Item] = getattr(import_module(module), function)(source)
+    return container, stream

@@ -1,0 +1,285 @@
+"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or torn."""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import orjson
+
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.jsonl import parse_lenient
+from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.sniffing import delimiter_of
+from ppo_doctor.readers.special import disguise, restore
+from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values, parse
+from ppo_doctor.table import EmbeddedConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.source import Source
+
+#: Small enough for its numbers to stay in the processor's cache; 1 MiB takes 1.2 times as long.
+_CHUNK = 1 << 16
+#: Rows read by their text after each flush, which tells how many decimals a column is printed with.
+_SAMPLE = 64
+#: Lines that a quoted cell may span; an odd quote must not swallow the rest of the file.
+_LONGEST_CELL = 20
+_NANS = (b"nan", b"NaN")
+_INFINITIES = (b"Infinity", b"inf")
+
+
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?\Z")
+
+
+def read(source: Source) -> Iterator[Item]:
+    """Yield the rows of a table of numbers; a blank cell is an absent key.
+
+    A row with too many or too few cells is skipped with a note: nothing tells which of its cells are which.
+    """
+    reader = _Reader(source)
+    line = 1
+    for chunk in source.chunks(_CHUNK):
+        reader.take(chunk, line)
+        line += chunk.count(b"\n") + 1
+        yield from reader.ready()
+    yield from reader.end()
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._notes = source.notes
+        self._values = Values(source.notes)
+        self._packer = Packer(source.path, source.notes)
+        self._delimiter = delimiter_of(source.head().decode("utf-8", "replace").split("\n")) or ","
+        self._names: tuple[str, ...] = ()
+        self._configs: list[EmbeddedConfig] = []
+        #: rows to be read by their text before the fast path may take over
+        self._to_sample = _SAMPLE
+        #: whether blank cells were met
+        self._blanks = False
+        #: lines of a row whose quoted cell is still open, and the number of the first
+        self._open: list[bytes] = []
+        self._open_at = 0
+
+    def take(self, chunk: bytes, line: int) -> None:
+        """Read some whole lines, of which the first is number `line`."""
+        rest = chunk.replace(b"\r\n", b"\n").removesuffix(b"\r") if b"\r" in chunk else chunk
+        more = b"\n"
+        while more and (self._to_sample > 0 or self._open):
+            row, more, rest = rest.partition(b"\n")
+            self._by_text(row, line)
+            line += 1
+        if more and not self._by_number(rest, line):
+            for number, row in enumerate(rest.split(b"\n"), line):
+                if not self._by_number(row, number):
+                    self._by_text(row, number)
+
+    def ready(self) -> Iterator[Item]:
+        """Yield what was collected, where it is time to."""
+        yield from self._configs
+        self._configs = []
+        if self._packer.full:
+            self._to_sample = _SAMPLE
+            yield from self._packer.flush()
+
+    def end(self) -> Iterator[Item]:
+        """Yield what is left, and the notes."""
+        while self._open:
+            self._give_up_quote()
+        if not self._source.ended:
+            self._notes.tell("end", "the last line has no end; it may be cut off")
+        yield from self._configs
+        yield from self._packer.flush()
+        yield from self._notes.notes()
+
+    def _by_number(self, chunk: bytes, line: int) -> bool:
+        """Read lines that hold plain numbers and blanks only, the JSON parser doing the work; False for all others."""
+        rows = None if self._open else self._rows(chunk)
+        if rows is None:
+            return False
+        packer = self._packer
+        layout = packer.layout(self._names)
+        pack, buffer, ordinal = layout.pack, layout.buffer, packer.ordinal
+        for number, row in enumerate(rows, line):
+            try:
+                buffer += pack(ordinal, number, *row)
+                ordinal += 1
+            except (struct.error, OverflowError):  # a blank, or a wrong number of cells
+                packer.ordinal = ordinal
+                self._uneven(row, number)
+                ordinal = packer.ordinal
+        packer.ordinal = ordinal
+        return True
+
+    def _rows(self, chunk: bytes) -> list[list[float | None]] | None:
+        if b'"' in chunk or b"]" in chunk:  # the two that would let a cell break out of the JSON made of it
+            return None
+        if self._delimiter != ",":
+            if b"," in chunk:
+                return None
+            chunk = chunk.replace(self._delimiter.encode(), b",")
+        text, specials = chunk, 0
+        if b"n" in text or b"N" in text:  # to look for one byte costs nothing, for a word a fifth of the parsing
+            text, specials = disguise(text, _NANS, _INFINITIES)
+        rows = self._parsed(text)
+        if not specials or rows is None:
+            return rows
+        restored = [restore(row) for row in rows]
+        return [row for row, _ in restored] if sum(count for _, count in restored) == specials else None
+
+    def _parsed(self, text: bytes) -> list[list[float | None]] | None:
+        """Return the rows, or None where the JSON parser refuses them; blanks are filled in once some were met."""
+        for filled in (False, True)[self._blanks :]:
+            try:
+                rows: list[list[float | None]] = orjson.loads(_as_json(_with_nulls(text) if filled else text))
+            except orjson.JSONDecodeError:
+                continue
+            self._blanks = filled
+            return rows
+        return None
+
+    def _uneven(self, row: Sequence[float | None], line: int) -> None:
+        while len(row) > len(self._names) and row[-1] is None:
+            row = row[:-1]
+        if not row:
+            return  # a blank line
+        if len(row) != len(self._names):
+            self._wrong_width(len(row), line)
+            return
+        filled = [value is not None for value in row]
+        if not any(filled):
+            self._notes.skip("it holds no value", line)
+            return
+        layout = self._packer.layout(tuple(compress(self._names, filled)))
+        layout.buffer += layout.pack(self._packer.ordinal, line, *compress(row, filled))
+        self._packer.ordinal += 1
+
+    def _wrong_width(self, width: int, line: int) -> None:
+        detail = f"{width} instead of {len(self._names)}"
+        self._notes.skip("its number of cells is not that of the header", line, detail=detail)
+
+    def _by_text(self, row: bytes, line: int) -> None:
+        """Read one line the slow way: quotes, texts, headers, comments, and every spelling of a number."""
+        if self._open or row.count(b'"') % 2:
+            self._quoted(row, line)
+            return
+        cells = self._cells(row, line)
+        if not any(cell and not cell.isspace() for cell in cells) and len(cells) < 2:
+            return
+        if row.startswith(b"#") and self._comment(row, line):
+            return
+        if not self._names or self._is_header(cells):
+            self._header(cells, line)
+        elif len(cells) == len(self._names):
+            self._row(cells, line)
+        else:
+            self._wrong_width(len(cells), line)
+
+    def _cells(self, row: bytes, line: int) -> list[str]:
+        text = row.decode("utf-8", "replace").strip("\0")
+        try:
+            cells = next(csv.reader([text], delimiter=self._delimiter), [])
+        except csv.Error as error:
+            self._notes.skip("not a row", line, detail=str(error))
+            return []
+        while len(cells) > len(self._names) > 0 and not cells[-1].strip():
+            cells.pop()
+        return cells
+
+    def _quoted(self, row: bytes, line: int) -> None:
+        """Join the lines of a quoted cell."""
+        if not self._open:
+            self._open_at = line
+        self._open.append(row)
+        joined = b"\n".join(self._open)
+        if joined.count(b'"') % 2 == 0:
+            self._open = []
+            self._by_text(joined, self._open_at)
+        elif len(self._open) > _LONGEST_CELL:
+            self._give_up_quote()
+
+    def _give_up_quote(self) -> None:
+        """Skip the line with the odd quote, and read those behind it again by themselves."""
+        (_, *behind), line = self._open, self._open_at
+        self._open = []
+        self._notes.skip("a quote is never closed", line)
+        for number, row in enumerate(behind, line + 1):
+            self._by_text(row, number)
+
+    def _comment(self, row: bytes, line: int) -> bool:
+        """Take a comment: the first line of a Monitor file of SB3 or baselines holds JSON."""
+        if self._names and self._names[0].startswith("#"):
+            return False
+        try:
+            config = parse_lenient(row.lstrip(b"# "), self._values, line)
+        except (ValueError, RecursionError):
+            config = None
+        if isinstance(config, dict):
+            source = SourceRef(path=self._source.path, line=line)
+            self._configs.append(EmbeddedConfig(values=config_values(config), source=source))
+            return True
+        if self._names or len(self._cells(row, line)) < 2:
+            self._notes.tell("comment", f"a comment: {row[:80].decode('utf-8', 'replace')}", line)
+            return True
+        return False  # "# step, loss": a header behind a hash
+
+    def _is_header(self, cells: list[str]) -> bool:
+        """Tell a header in the middle of a file, as a resumed run writes, from a row of texts."""
+        if not cells or not all(isinstance(parse(cell), str) for cell in cells) or len(set(cells)) < len(cells):
+            return False
+        known = {cell.strip() for cell in cells}.intersection(self._names)
+        return bool(known) or len(cells) != len(self._names) > 1 < len(cells)
+
+    def _header(self, cells: list[str], line: int) -> None:
+        names = tuple(cell.strip() or f"column_{i}" for i, cell in enumerate(cells, 1))
+        numbers = sum(isinstance(parse(cell), float) for cell in cells)
+        if not self._names and 2 * numbers > sum(bool(cell.strip()) for cell in cells):
+            self._names = tuple(f"column_{i}" for i in range(1, len(cells) + 1))
+            self._notes.tell("header", "there is no header; the columns are numbered", line)
+            self._row(cells, line)
+            return
+        if self._names:
+            changed = "is repeated" if names == self._names else "changes"
+            self._notes.tell("header", f"the header {changed} here, as when a run is resumed", line)
+        for name in {name for name in names if names.count(name) > 1}:
+            self._notes.tell_once("twice", name, f"two columns are named {name}; the later one counts", line)
+        self._names = names
+
+    def _row(self, cells: list[str], line: int) -> None:
+        numbers: dict[str, float] = {}
+        texts: dict[str, str] = {}
+        written = dict(zip(self._names, cells, strict=True))
+        for name, cell in written.items():
+            value = self._values.of_text(name, self._with_point(name, cell, line), line)
+            if isinstance(value, str):
+                texts[name] = value[:LONGEST_TEXT]
+            elif value is not None:
+                numbers[name] = value
+        self._packer.add(line, numbers, texts)
+        self._packer.printed(numbers, written)
+        self._to_sample -= 1
+
+    def _with_point(self, name: str, cell: str, line: int) -> str:
+        if self._delimiter == ";" and _DECIMAL_COMMA.match(cell):
+            self._notes.tell_once("comma", name, f"{name} is written with a decimal comma", line)
+            return cell.replace(",", ".")
+        return cell
+
+
+def _as_json(text: bytes) -> bytes:
+    """Return lines of numbers as a JSON list of lists."""
+    return b"[[" + text.replace(b"\n", b"],[") + b"]]"
+
+
+def _with_nulls(text: bytes) -> bytes:
+    """Return lines with a null in every blank cell; an empty line stays empty."""
+    text = text.replace(b",,", b",null,").replace(b",,", b",null,")
+    text = b"\n" + text + b"\n"
+    return text.replace(b",\n", b",null\n").replace(b"\n,", b"\nnull,")[1:-1]

@@ -1,0 +1,212 @@
+"""A whole file of JSON: a list of records, an object that holds one, an object of columns, or objects in a row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import zip_longest
+from json import JSONDecoder
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.jsonl import CONFIG_KEYS
+from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.values import Values, config_values
+from ppo_doctor.table import EmbeddedConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.source import Source
+
+#: Parsing takes several times the size of the text in memory.
+LARGEST = 1 << 30
+_BLANK = re.compile(r"[ \t\r\n]*")
+#: Where the next record may begin after one that is damaged.
+_NEXT_RECORD = re.compile(r"\}\s*,\s*(?=\{)")
+
+
+def read(source: Source) -> Iterator[Item]:
+    """Yield the records of a JSON document, and its other top-level values as a configuration.
+
+    A document that was cut off gives the records before the cut, with a note.
+    """
+    text = source.read_bytes(LARGEST).decode("utf-8", "replace").rstrip(" \t\r\n\0")
+    walk = _Walk(text, source)
+    yield from walk.document()
+    yield from walk.packer.flush()
+    yield from source.notes.notes()
+
+
+class _DamagedError(ValueError):
+    """The text is no JSON from here on."""
+
+
+class _Walk:
+    """One pass over the text, record by record, which gives each its line and survives a torn end."""
+
+    def __init__(self, text: str, source: Source) -> None:
+        self._text = text
+        self._at = 0
+        self._line, self._counted = 1, 0
+        self._notes = source.notes
+        self._path = source.path
+        self._values = Values(source.notes)
+        decode = self._values
+        self._decoder = JSONDecoder(
+            parse_int=lambda digits: decode.of_digits(digits, self._line),
+            parse_float=lambda digits: decode.of_long_number(digits, self._line),
+        )
+        self.packer = Packer(source.path, source.notes)
+        #: lists of records met so far; keys of a second list get its name as a prefix
+        self._lists = 0
+
+    def document(self) -> Iterator[Item]:
+        """Yield everything that the text holds."""
+        try:
+            while start := self._peek():
+                if start == "[":
+                    yield from self._records("")
+                elif start == "{":
+                    yield from self._object()
+                else:
+                    self._take("{[")
+        except _DamagedError as error:
+            text = f"the document is cut off or damaged here, what follows is not read ({error})"
+            self._notes.tell("damage", text, self._line_of(self._at))
+
+    def _peek(self) -> str:
+        match = _BLANK.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, expected: str) -> str:
+        found = self._peek()
+        if not found or found not in expected:
+            raise _DamagedError(f"expected {' or '.join(expected)}, found {found or 'the end'}")
+        self._at += 1
+        return found
+
+    def _value(self) -> Any:  # noqa: ANN401 - JSON is anything
+        self._peek()
+        try:
+            value, self._at = self._decoder.raw_decode(self._text, self._at)
+        except RecursionError as error:
+            raise _DamagedError("nested too deeply") from error
+        except ValueError as error:
+            raise _DamagedError(str(error)) from error
+        return value
+
+    def _line_of(self, at: int) -> int:
+        self._line += self._text.count("\n", self._counted, at)
+        self._counted = max(at, self._counted)
+        return self._line
+
+    def _records(self, prefix: str) -> Iterator[Item]:
+        """Read a list of records; `prefix` goes before their keys."""
+        self._take("[")
+        while self._peek() not in ("]", ""):
+            start = self._at
+            line = self._line_of(start)
+            try:
+                self._record(self._value(), line, prefix)
+            except _DamagedError as error:
+                self._skip_damaged(start, line, str(error))
+            if self.packer.full:
+                yield from self.packer.flush()
+            if self._peek() != "]":
+                self._take(",")
+        self._take("]")
+
+    def _record(self, value: object, line: int, prefix: str) -> None:
+        if not isinstance(value, dict):
+            self._notes.skip("not a JSON object", line)
+            return
+        record = {prefix + key: inner for key, inner in value.items()} if prefix else value
+        self.packer.add(line, *self._values.flat(record, line))
+
+    def _skip_damaged(self, start: int, line: int, why: str) -> None:
+        """Go on behind the next record that looks whole; with none, the list ends here."""
+        following = _NEXT_RECORD.search(self._text, start)
+        self._notes.skip("not JSON" if following else "it is cut off", line, detail=why)
+        if following is None:
+            self._at = len(self._text)
+            raise _DamagedError(why)
+        self._at = self._text.rindex(",", start, following.end())
+
+    def _object(self) -> Iterator[Item]:
+        start = self._line_of(self._at)
+        others: dict[str, Any] = {}
+        lists = self._lists
+        damage = None
+        self._take("{")
+        try:
+            while self._peek() != "}":
+                yield from self._member(others)
+                if self._peek() != "}":
+                    self._take(",")
+            self._take("}")
+        except _DamagedError as error:
+            damage = error  # the columns and the configuration before the tear still count
+        yield from self._rest(others, start, records_found=self._lists > lists, torn=damage is not None)
+        if damage:
+            raise damage
+
+    def _member(self, others: dict[str, Any]) -> Iterator[Item]:
+        """Read one key of the top-level object: a list of records at once, all else into `others`."""
+        key = self._value() if self._peek() == '"' else None
+        if not isinstance(key, str):
+            raise _DamagedError("expected a key")
+        self._take(":")
+        if self._peek() == "[" and _BLANK_THEN_OBJECT.match(self._text, self._at + 1):
+            self._lists += 1
+            prefix = f"{key}/" if self._lists > 1 else ""
+            if prefix:
+                self._notes.tell_once("lists", key, f"a further list of records; its keys begin with {prefix}")
+            yield from self._records(prefix)
+        else:
+            others[key] = self._value()
+
+    def _rest(self, others: dict[str, Any], line: int, *, records_found: bool, torn: bool) -> Iterator[Item]:
+        """Make sense of what stood beside the records: columns, a configuration, or one record."""
+        columns = {} if records_found else _columns(others)
+        if columns:
+            self._columns(columns, line)
+        settings = {key: value for key, value in others.items() if key not in columns}
+        whole = records_found or bool(columns)
+        nested = {key: value for key, value in settings.items() if key in CONFIG_KEYS and isinstance(value, dict)}
+        config = config_values({k: v for k, v in settings.items() if whole and not isinstance(v, (dict, list))})
+        for value in nested.values():
+            config |= config_values(value)
+        if config:
+            yield EmbeddedConfig(values=config, source=SourceRef(path=self._path, line=line))
+        record = {key: value for key, value in settings.items() if key not in nested}
+        if torn and not whole:
+            self._notes.skip("it is cut off", line)
+        elif record and not whole:
+            self._record(record, line, "")
+
+    def _columns(self, columns: Mapping[str, list[Any]], line: int) -> None:
+        length = Counter(map(len, columns.values())).most_common(1)[0][0]
+        aligned = {key: values for key, values in columns.items() if len(values) == length}
+        for key in columns.keys() - aligned.keys():
+            text = f"{key} has {len(columns[key])} values where the others have {length}; it is not read"
+            self._notes.tell_once("length", key, text, line)
+        for number, row in enumerate(zip_longest(*aligned.values()), 1):
+            self._record(dict(zip(aligned, row, strict=True)), number, "")
+
+
+_BLANK_THEN_OBJECT = re.compile(r"\s*\{")
+
+
+def _columns(others: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the lists of numbers, if they are most of the object: a configuration may hold a list or two."""
+    if len(others) == 1 and all(isinstance(value, dict) for value in others.values()):
+        (others,) = others.values()
+    columns = {key: value for key, value in others.items() if isinstance(value, list) and _numeric(value)}
+    return columns if 2 * len(columns) >= len(others) else {}
+
+
+def _numeric(values: list[Any]) -> bool:
+    return bool(values) and not any(isinstance(value, (list, dict)) for value in values)

@@ -1,0 +1,67 @@
+"""The account of what a reader dropped: bounded in length, exact in its counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model import Note, NoteKind, SourceRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Notes written out per reason; the rest is one note that counts.
+WRITTEN_OUT = 20
+
+
+@dataclass(slots=True)
+class _Reason:
+    kind: NoteKind
+    more: str
+    notes: list[Note] = field(default_factory=list)
+    count: int = 0
+    line: int | None = None
+
+
+class Ledger:
+    """Notes on one source, at most 20 per reason and then one that counts the rest.
+
+    The counts of all notes of kind "skipped" add up to the records skipped.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._reasons: dict[str, _Reason] = {}
+        self._seen: set[tuple[str, str]] = set()
+
+    def skip(self, why: str, line: int | None = None, *, detail: str = "") -> None:
+        """Account for one record that could not be used."""
+        text = f"record skipped: {why}{detail and f' ({detail})'}"
+        self._add(_Reason("skipped", f"more records skipped: {why}"), why, text, SourceRef(path=self.path, line=line))
+
+    def tell(self, what: str, text: str, line: int | None = None, *, kind: NoteKind = "info") -> None:
+        """Note something that cost no record; `what` names the reason that bounds such notes."""
+        self._add(_Reason(kind, f"more of the same: {what}"), what, text, SourceRef(path=self.path, line=line))
+
+    def tell_once(self, what: str, key: str, text: str, line: int | None = None, *, kind: NoteKind = "info") -> None:
+        """Note something about a key the first time that it happens."""
+        if (what, key) not in self._seen:
+            self._seen.add((what, key))
+            self._add(_Reason(kind, f"more keys: {what}"), what, text, SourceRef(path=self.path, line=line, key=key))
+
+    def notes(self) -> Iterator[Note]:
+        """Yield the notes in the order in which each reason first came up."""
+        for reason in self._reasons.values():
+            yield from reason.notes
+            rest = reason.count - len(reason.notes)
+            if rest:
+                source = SourceRef(path=self.path, line=reason.line)
+                yield Note(text=f"{rest} {reason.more}", source=source, count=rest, kind=reason.kind)
+
+    def _add(self, fresh: _Reason, name: str, text: str, source: SourceRef) -> None:
+        reason = self._reasons.setdefault(name, fresh)
+        reason.count += 1
+        if len(reason.notes) < WRITTEN_OUT:
+            reason.notes.append(Note(text=text, source=source, kind=reason.kind))
+        elif reason.line is None:
+            reason.line = source.line

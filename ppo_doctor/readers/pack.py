@@ -1,0 +1,157 @@
+"""Records packed into dense columns, one buffer per key layout."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ppo_doctor.model import FloatArray
+    from ppo_doctor.readers.notes import Ledger
+
+#: Records between two flushes; bounds memory to this many rows of each layout.
+FLUSH_EVERY = 65_536
+#: Texts kept per key and source.
+MOST_TEXTS = 1_000
+#: Key layouts remembered between flushes; a log whose every record differs must not grow without end.
+_MOST_LAYOUTS = 4_096
+#: A column with more decimals than this is written in full.
+_MOST_DECIMALS = 9
+#: Values whose equal number of decimals is no accident.
+_ENOUGH = 5
+_FIXED = re.compile(r"\s*[-+]?\d+(?:\.(\d+))?\s*\Z")
+_HAS_DIGIT = re.compile(r"\d")
+
+
+class Layout:
+    """The records that hold the same keys, packed as two integers (ordinal, line) and one double per key."""
+
+    __slots__ = ("buffer", "decimals", "keys", "pack", "texts")
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys
+        self.pack = struct.Struct(f"=qq{len(keys)}d").pack
+        self.buffer = bytearray()
+        self.texts: dict[str, list[tuple[int, str]]] = {}
+        self.decimals: dict[str, Decimals] = {}
+
+    def table(self, path: str) -> Table:
+        """Return the packed records as a table and forget them; every column is contiguous."""
+        width = len(self.keys) + 2
+        matrix = np.frombuffer(bytes(self.buffer), dtype=np.float64).reshape(-1, width).T.copy()
+        head = matrix[:2].view(np.int64)
+        columns = dict(zip(self.keys, matrix[2:], strict=True))
+        table = Table(
+            path=path,
+            records=head[0].copy(),
+            lines=head[1].copy(),
+            columns=columns,
+            decimals={key: seen.places for key, seen in self.decimals.items() if seen.certain_for(columns[key])},
+            texts={key: tuple(texts) for key, texts in self.texts.items()},
+        )
+        self.buffer = bytearray()
+        self.texts = {}
+        self.decimals = {}
+        return table
+
+
+class Decimals:
+    """Whether a column was printed with a fixed number of decimals, and how many.
+
+    Only a count that never varies proves a fixed format, or a trailing zero: a float printed in full has none, so its
+    "0.0" says nothing about how exact it is. For the same reason no decimals, and nothing but ".0", prove nothing.
+    """
+
+    __slots__ = ("padded", "places", "seen", "tenths")
+
+    def __init__(self) -> None:
+        self.places = -1
+        self.seen = 0
+        self.tenths = 0
+        self.padded = False
+
+    def see(self, text: str) -> None:
+        """Take one printed value into account."""
+        match = _FIXED.match(text)
+        if match is None and not _HAS_DIGIT.search(text):
+            return  # NaN and infinity are printed alike in every format
+        fraction = match[1] or "" if match else ""
+        places = len(fraction) if match else _MOST_DECIMALS + 1
+        self.seen += 1
+        self.tenths += places == 1 and fraction != "0"
+        self.padded |= places > 1 and fraction.endswith("0")
+        self.places = places if self.places in (-1, places) else _MOST_DECIMALS + 1
+
+    def certain_for(self, column: FloatArray) -> bool:
+        """Tell whether a column, of which perhaps not every text was seen, was printed in fixed notation."""
+        proven = self.padded or (self.seen >= _ENOUGH if self.places > 1 else self.tenths >= _ENOUGH)
+        if not (proven and 1 <= self.places <= _MOST_DECIMALS):
+            return False
+        scaled = column[np.isfinite(column)] * 10.0**self.places
+        return bool(np.all(np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)))
+
+
+class Packer:
+    """Collects the records of one source by key layout and hands them on as tables."""
+
+    def __init__(self, path: str, notes: Ledger) -> None:
+        self.path = path
+        self.layouts: dict[tuple[str, ...], Layout] = {}
+        #: ordinal of the next record
+        self.ordinal = 0
+        self._next_flush = FLUSH_EVERY
+        self._notes = notes
+        self._texts_kept: dict[str, int] = {}
+
+    @property
+    def full(self) -> bool:
+        """Tell whether it is time to flush."""
+        return self.ordinal >= self._next_flush
+
+    def add(self, line: int, numbers: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
+        """Take one record; without any value it is no record, and skipped with a note."""
+        if not numbers and not texts:
+            self._notes.skip("it holds no value", line)
+            return
+        layout = self.layout(tuple(numbers))
+        layout.buffer += layout.pack(self.ordinal, line, *numbers.values())
+        if texts:
+            self._keep(layout, texts, line)
+        self.ordinal += 1
+
+    def printed(self, keys: Iterable[str], written: Mapping[str, str]) -> None:
+        """Take into account how the values of a record that holds `keys` were printed."""
+        layout = self.layout(tuple(keys))
+        for key in layout.keys:
+            layout.decimals.setdefault(key, Decimals()).see(written[key])
+
+    def layout(self, keys: tuple[str, ...]) -> Layout:
+        """Return the layout of these keys, made on first sight."""
+        layout = self.layouts.get(keys)
+        if layout is None:
+            layout = self.layouts[keys] = Layout(keys)
+        return layout
+
+    def flush(self) -> Iterator[Table]:
+        """Yield what has been collected, one table per layout."""
+        self._next_flush = self.ordinal + FLUSH_EVERY
+        tables = [layout.table(self.path) for layout in self.layouts.values() if layout.buffer]
+        if len(self.layouts) > _MOST_LAYOUTS:
+            self.layouts.clear()
+        yield from tables
+
+    def _keep(self, layout: Layout, texts: Mapping[str, str], line: int) -> None:
+        for key, text in texts.items():
+            kept = self._texts_kept.get(key, 0)
+            if kept < MOST_TEXTS:
+                layout.texts.setdefault(key, []).append((self.ordinal, text))
+                self._texts_kept[key] = kept + 1
+            else:
+                self._notes.tell_once("texts", key, f"{key}: only the first {MOST_TEXTS:,} texts are kept", line)

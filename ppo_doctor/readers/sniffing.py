@@ -1,0 +1,121 @@
+"""Which container the first bytes of a file are, whatever its name says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+
+from ppo_doctor.readers.values import parse
+
+#: Lines that are looked at.
+_LINES = 60
+_ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
+#: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
+_LONG_DOCUMENT = re.compile(r'\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\[', re.DOTALL)
+_DELIMITERS = "\t,;"
+
+
+def sniff(head: bytes, name: str = "") -> str | None:  # noqa: ARG001 - content decides; the name is for the signature
+    """Return the container that the first 64 kB (as UTF-8, unpacked) belong to, or None for no text that we read."""
+    data = head.rstrip(b"\0").lstrip(b"\xef\xbb\xbf")
+    if not data.strip() or _binary(data):
+        return None
+    text = data.decode("utf-8", "replace").lstrip()
+    container = _sniff_json(text)
+    if container:
+        return container
+    lines = [line for line in text.split("\n")[:_LINES] if line.strip()]
+    return "csv" if delimiter_of(lines) else "console"
+
+
+def _binary(data: bytes) -> bool:
+    """Tell binary data by control characters that no terminal prints, or by a share of broken UTF-8."""
+    control = len(data) - len(data.translate(None, bytes(set(range(32)) - {8, 9, 10, 12, 13, 27}) + b"\x7f"))
+    broken = data.decode("utf-8", "replace").count("\ufffd")
+    return control > 0.01 * len(data) or broken > 0.1 * len(data)
+
+
+def _sniff_json(text: str) -> str | None:
+    if text.startswith("["):
+        return "json" if _ARRAY.match(text) else None
+    lines = [line.strip() for line in text.split("\n", _LINES)[:_LINES]]
+    if len(lines) == 1 and text.startswith("{"):
+        return _one_line(text)
+    objects = [line for line in lines if line.startswith("{")]
+    whole = sum(map(_is_object, objects))
+    # Half of the lines: a log may begin with a torn line, or hold junk between its records.
+    if whole and 2 * whole >= sum(map(bool, lines)):
+        return "jsonl"
+    return "json" if re.match(r'\{\s*(?:"|\}|\Z)', text) else None
+
+
+def _one_line(text: str) -> str | None:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        if _LONG_DOCUMENT.match(text):
+            return "json"
+        return "jsonl" if re.match(r'\{\s*"', text) else None
+    lists = [value for value in document.values() if isinstance(value, list)]
+    return "json" if lists and (len(lists) == len(document) or _holds_records(lists)) else "jsonl"
+
+
+def _holds_records(lists: list[list[object]]) -> bool:
+    return any(values and all(isinstance(value, dict) for value in values) for values in lists)
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def delimiter_of(lines: list[str]) -> str | None:
+    """Return the delimiter of a table of numbers, or None when these lines are no such table."""
+    rows = [line.rstrip("\r") for line in lines if not line.startswith("#")]
+    if not rows:
+        return None
+    for delimiter in _DELIMITERS:
+        if _is_table([_cells(row, delimiter) for row in rows]):
+            return delimiter
+    return None
+
+
+def _cells(row: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([row], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def _is_table(rows: list[list[str]]) -> bool:
+    """Tell whether most rows have one width, and some column holds numbers in nearly all of them."""
+    widths = Counter(map(len, rows))
+    width, count = widths.most_common(1)[0]
+    if width < 2 or count < 0.6 * len(rows):
+        return False
+    body = [row for row in rows if len(row) == width]
+    first = rows[0]
+    if len(rows) == 1:
+        return all(map(_is_number, first)) or all(map(_is_name, first))
+    if not (all(map(_is_name, first)) or all(map(_is_number, first))):
+        return False
+    body = body[1:] if body[0] == first else body
+    return any(_mostly_numbers([row[i] for row in body]) for i in range(width))
+
+
+def _mostly_numbers(cells: list[str]) -> bool:
+    numbers = sum(isinstance(parse(cell), float) for cell in cells)
+    blanks = sum(parse(cell) is None for cell in cells)
+    return numbers > 0 and numbers + blanks >= 0.9 * len(cells)
+
+
+def _is_number(cell: str) -> bool:
+    return not isinstance(parse(cell), str)
+
+
+def _is_name(cell: str) -> bool:
+    return isinstance(parse(cell), str) or not cell.strip()

@@ -1,0 +1,240 @@
+"""Where the bytes come from: a file or stdin, compressed or not, in any Unicode encoding, as lines of UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+import zlib
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.readers.notes import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Bytes that decide the container.
+HEAD = 1 << 16
+BLOCK = 1 << 20
+#: A longer line is no record of a log but damage, and would cost memory without bound.
+LONGEST_LINE = 16 << 20
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16 LE, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+class Source:
+    """One input, read once from start to end in blocks of 1 MiB.
+
+    `path` is what notes name; `notes` collects what was lost, for the reader to hand on at the end.
+    """
+
+    def __init__(self, path: str | Path, stream: BinaryIO | None = None) -> None:
+        self._stream = sys.stdin.buffer if stream is None and str(path) == "-" else stream
+        self.path = "<stdin>" if str(path) == "-" else str(path)
+        self.notes = Ledger(self.path)
+        #: whether the last line of `lines()` was ended; a record on an unended line may be torn
+        self.ended = True
+        self._file = Path(path)
+        self._held: list[bytes] = []
+        self._rest: Iterator[bytes] | None = None
+
+    def head(self) -> bytes:
+        """Return the first 64 kB as UTF-8 without consuming them."""
+        blocks = self._open()
+        while sum(map(len, self._held)) < HEAD and (block := next(blocks, b"")):
+            self._held.append(block)
+        return b"".join(self._held)[:HEAD]
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield all bytes as UTF-8 (bytes that are no valid UTF-8 pass as they are), at most about 2 MiB at once."""
+        blocks = self._open()
+        held, self._held = self._held, []
+        return chain(held, blocks)
+
+    def chunks(self, size: int = BLOCK) -> Iterator[bytes]:
+        """Yield runs of whole lines of about `size` bytes, without the end of the last line of each.
+
+        A line longer than 16 MiB is skipped with a note and yielded empty, so that counting lines stays right.
+        """
+        tail, number, dropping = b"", 1, False
+        for block in self.blocks():
+            data, start = tail + block, 0
+            while (end := _last_end(data, start, size)) >= 0:
+                chunk = data[start:end]
+                if dropping:
+                    chunk, dropping = b"\n".join([b"", *chunk.split(b"\n")[1:]]), False
+                yield chunk
+                number += chunk.count(b"\n") + 1
+                start = end + 1
+            tail = data[start:]
+            if len(tail) > LONGEST_LINE:
+                if not dropping:
+                    self.notes.skip(f"a line longer than {LONGEST_LINE >> 20} MiB", number)
+                tail, dropping = b"", True
+        self.ended = not (tail or dropping)
+        if tail and not dropping:
+            yield tail
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield every line without its end; one longer than 16 MiB is skipped with a note and yielded empty."""
+        for chunk in self.chunks():
+            yield from chunk.split(b"\n")
+
+    def read_bytes(self, limit: int) -> bytes:
+        """Return everything; raise DoctorError when it is more than `limit` bytes."""
+        parts, size = [], 0
+        for block in self.blocks():
+            parts.append(block)
+            size += len(block)
+            if size > limit:
+                raise DoctorError(
+                    f"{self.path} is one JSON document larger than {limit >> 20} MiB",
+                    hint="write one JSON object per line instead; such a file is read as a stream",
+                )
+        return b"".join(parts)
+
+    def _open(self) -> Iterator[bytes]:
+        if self._rest is None:
+            self._rest = _as_utf8(self._unpacked(self._raw()))
+        return self._rest
+
+    def _raw(self) -> Iterator[bytes]:
+        try:
+            if self._stream is not None:
+                yield from iter(lambda: self._stream.read(BLOCK), b"")  # type: ignore[union-attr]
+                return
+            with self._file.open("rb") as stream:
+                yield from iter(lambda: stream.read(BLOCK), b"")
+        except FileNotFoundError as error:
+            raise DoctorError(f"{self.path} does not exist") from error
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            reason = getattr(error, "strerror", None) or error
+            raise DoctorError(f"{self.path} cannot be read: {reason}") from error
+
+    def _unpacked(self, raw: Iterator[bytes]) -> Iterator[bytes]:
+        first = _at_least(raw, 4)
+        blocks = chain([first], raw)
+        if first.startswith(_GZIP):
+            return self._gunzipped(blocks)
+        if first.startswith(_ZSTD):
+            return self._unzstd(blocks)
+        return blocks
+
+    def _gunzipped(self, raw: Iterator[bytes]) -> Iterator[bytes]:
+        engine = zlib.decompressobj(wbits=31)
+        for packed in raw:
+            data = packed
+            while data:
+                if engine.eof:  # another member follows
+                    engine = zlib.decompressobj(wbits=31)
+                try:
+                    block = engine.decompress(data, BLOCK)  # bounded: a few bytes may unpack to gigabytes
+                except zlib.error as error:
+                    self._lost("damaged", error)
+                    return
+                if block:
+                    yield block
+                data = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
+        rest = engine.flush()
+        if rest:
+            yield rest
+        if not engine.eof:
+            self._lost("cut off", "no end of stream")
+
+    def _unzstd(self, raw: Iterator[bytes]) -> Iterator[bytes]:
+        zstd = _zstd_module(self.path)
+        feed = io.BufferedReader(_Feed(raw))
+        if hasattr(zstd, "ZstdFile"):
+            stream = zstd.ZstdFile(feed)
+        else:
+            stream = zstd.ZstdDecompressor().stream_reader(feed, read_across_frames=True)
+        try:
+            yield from iter(lambda: stream.read(BLOCK), b"")
+        except EOFError as error:
+            self._lost("cut off", error)
+        except zstd.ZstdError as error:
+            self._lost("damaged", error)
+
+    def _lost(self, how: str, why: object) -> None:
+        self.notes.tell("compression", f"the compressed data is {how}, and the rest of it lost: {why}")
+
+
+class _Feed(io.RawIOBase):
+    """Blocks as a file, for decompressors that want one."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - typeshed has no better name for a writable buffer
+        self._left = self._left or next(self._blocks, b"")
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+
+def _last_end(data: bytes, start: int, size: int) -> int:
+    """Return where the last line that ends within `size` bytes ends, else where the first one does, else -1."""
+    end = data.rfind(b"\n", start, start + size)
+    return end if end >= 0 else data.find(b"\n", start + size)
+
+
+def _zstd_module(path: str) -> Any:  # noqa: ANN401 - whichever of three modules is there
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    raise DoctorError(
+        f"{path} is compressed with zstd, which this Python cannot read by itself",
+        hint="pip install zstandard, or unpack the file first: zstd -d FILE",
+    )
+
+
+def _at_least(blocks: Iterator[bytes], size: int) -> bytes:
+    start = b""
+    while len(start) < size and (block := next(blocks, b"")):
+        start += block
+    return start
+
+
+def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Re-encode UTF-16 and UTF-32; drop the byte order mark; let anything else pass as it is."""
+    first = _at_least(blocks, 256)
+    mark, encoding = next(((mark, name) for mark, name in _BOMS if first.startswith(mark)), (b"", _unmarked(first)))
+    everything = chain([first[len(mark) :]], blocks)
+    if encoding == "utf-8":
+        yield from filter(None, everything)
+        return
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    for block in everything:
+        yield decoder.decode(block).encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+
+
+def _unmarked(first: bytes) -> str:
+    """Guess the encoding of text without a mark: in UTF-16 every other byte of ASCII text is NUL, the rest is not."""
+    even, odd = first[0:256:2], first[1:256:2]
+    if len(odd) < 2:
+        return "utf-8"
+    zeros_even, zeros_odd = even.count(0) / len(even), odd.count(0) / len(odd)
+    if zeros_odd > 0.7 and zeros_even < 0.1:
+        return "utf-16-le"
+    if zeros_even > 0.7 and zeros_odd < 0.1:
+        return "utf-16-be"
+    return "utf-8"

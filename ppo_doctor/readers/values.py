@@ -1,0 +1,146 @@
+"""What a written value means: a number, nothing, or a word."""
+
+from __future__ import annotations
+
+import re
+from math import inf, isinf, nan
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ppo_doctor.model import ConfigValue
+    from ppo_doctor.readers.notes import Ledger
+
+#: Spellings of "no value here"; a missing value is an absent key, never a NaN.
+_ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>"})
+#: Words that are numbers: booleans, and NaN and infinity as old Windows spells them (float() reads the rest).
+_WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf}
+_WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"), nan)
+_WRAPPED = re.compile(r"(?:(?:np|numpy|torch|jnp)\.)?(?:float|int|uint|bool|tensor|array|Array)\w*\(([^(),]+)[),].*\Z")
+_PERCENT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) ?%\Z")
+_OF_TOTAL = re.compile(r"(\d+) ?/ ?\d+\Z")
+#: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
+_WRAPPERS = frozenset({"data", "metrics"})
+#: Deeper objects are not metrics any more.
+DEEPEST = 16
+#: Longest text kept, in characters.
+LONGEST_TEXT = 200
+
+
+def parse(text: str) -> float | str | None:
+    """Return the number that a text spells, None for a blank or a null, and the text itself for anything else."""
+    bare = text.strip(" \t\r\n'\"")
+    try:
+        value = float(bare)  # NaN and infinity in any case, with or without a sign
+    except ValueError:
+        lower = bare.lower()
+        return None if lower in _ABSENT else _WORDS.get(lower, text)
+    return text if "_" in bare else value  # float() takes 1_000, but nobody logs a number like that
+
+
+class Values:
+    """Turns raw values into floats and texts, and notes each liberty that it takes."""
+
+    def __init__(self, notes: Ledger) -> None:
+        self._notes = notes
+
+    def of_text(self, key: str, text: str, line: int) -> float | str | None:
+        """Return what a written value means: percentages as fractions, "12/400" as 12, `np.float64(3)` as 3."""
+        value = parse(text)
+        if isinstance(value, str):
+            return self._dressed(key, value.strip(" \t\r\n'\""), line)
+        if value is not None and isinf(value) and any(map(str.isdigit, text)):
+            self.overflow(key, line)
+        return value
+
+    def of_scalar(self, key: str, value: object, line: int) -> float | str | None:
+        """Return a float, a text, or None for null and for what is no scalar (which is noted once per key)."""
+        if value is None or isinstance(value, float):
+            return value
+        if isinstance(value, int):
+            return self._of_int(key, value, line)
+        if isinstance(value, str):
+            return self.of_text(key, value, line)
+        self._notes.tell_once("list", key, f"{key} holds lists, which are not read", line)
+        return None
+
+    def of_digits(self, digits: str, line: int) -> int | float:
+        """Return the integer that digits spell; a very long one as a float, in its range exact enough."""
+        return int(digits) if len(digits) < 19 else self.of_long_number(digits, line)
+
+    def of_long_number(self, digits: str, line: int) -> float:
+        """Return the number that digits spell, infinite with a note where no float is that large."""
+        value = float(digits)
+        if isinf(value):
+            self.overflow(digits[:12] + "…", line)
+        return value
+
+    def flat(self, record: Mapping[str, Any], line: int) -> tuple[dict[str, float], dict[str, str]]:
+        """Return the numbers and the texts of a record, nested keys joined by a slash."""
+        numbers: dict[str, float] = {}
+        texts: dict[str, str] = {}
+        for key, raw in self._leaves(record, line):
+            value = self.of_scalar(key, raw, line)
+            if key in numbers or key in texts:
+                self._notes.tell_once("key twice", key, f"{key} stands twice in a record; the later one wins", line)
+                numbers.pop(key, None)
+                texts.pop(key, None)
+            if isinstance(value, str):
+                texts[key] = value[:LONGEST_TEXT]
+            elif value is not None:
+                numbers[key] = value
+        return numbers, texts
+
+    def _leaves(self, record: Mapping[str, Any], line: int) -> list[tuple[str, object]]:
+        leaves: list[tuple[str, object]] = []
+        stack: list[tuple[str, Mapping[str, Any], int]] = [("", record, 0)]
+        while stack:
+            prefix, node, depth = stack.pop()
+            for key, value in node.items():
+                if not isinstance(value, dict):
+                    leaves.append((prefix + str(key), value))
+                elif depth == DEEPEST:
+                    why = f"objects nested deeper than {DEEPEST} are not read"
+                    self._notes.tell_once("too deep", prefix[:80], why, line)
+                else:
+                    stack.append((prefix if not depth and key in _WRAPPERS else f"{prefix}{key}/", value, depth + 1))
+        return leaves
+
+    def _of_int(self, key: str, value: int, line: int) -> float:
+        try:
+            return float(value)
+        except OverflowError:
+            self.overflow(key, line)
+            return inf if value > 0 else -inf
+
+    def overflow(self, key: str, line: int) -> None:
+        """Note that a number was too large for a float."""
+        self._notes.tell_once("overflow", key, f"{key} holds a number too large for a float; read as infinite", line)
+
+    def _dressed(self, key: str, text: str, line: int) -> float | str | None:
+        if match := _PERCENT.match(text):
+            self._notes.tell_once("percent", key, f"{key} is written in percent; read as a fraction", line)
+            return float(match[1]) / 100
+        if match := _OF_TOTAL.match(text):
+            self._notes.tell_once("of total", key, f"{key} is written as “{text}”; read as {match[1]}", line)
+            return float(match[1])
+        if match := _WRAPPED.match(text):
+            return parse(match[1]) if not isinstance(parse(match[1]), str) else text
+        return text
+
+
+def config_values(node: Mapping[str, Any]) -> dict[str, ConfigValue]:
+    """Return the settings of a nested object, keys joined by a dot; lists are kept as their text."""
+    settings: dict[str, ConfigValue] = {}
+    stack: list[tuple[str, Mapping[str, Any], int]] = [("", node, 0)]
+    while stack:
+        prefix, mapping, depth = stack.pop()
+        for key, value in mapping.items():
+            if isinstance(value, dict) and depth < DEEPEST:
+                stack.append((f"{prefix}{key}.", value, depth + 1))
+            elif value is None or isinstance(value, (str, int, float)):
+                settings[f"{prefix}{key}"] = value
+            else:
+                settings[f"{prefix}{key}"] = str(value)[:LONGEST_TEXT]
+    return settings

@@ -1,0 +1,91 @@
+"""Reports: views of a `Diagnosis` that print and compute nothing; one module per format, loaded when chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.errors import DoctorError, ExitCode
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ppo_doctor.model import Diagnosis, Run
+
+#: format → "module:function"; the module may also have `render_many` and `render_error`.
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "text": "ppo_doctor.report.terminal:render",
+        "json": "ppo_doctor.report.json_report:render",
+        "svg": "ppo_doctor.report.svg:render",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderOptions:
+    """How much to say and how to print it.
+
+    `color`, `width` and `ascii` of None follow the standard output: NO_COLOR, FORCE_COLOR and whether it is a
+    terminal; COLUMNS and the terminal's columns; whether its encoding has the signs that we use.
+    """
+
+    #: print every cause's full account
+    why: bool = False
+    #: list clear and skipped checks, every note and every rival in full
+    all: bool = False
+    #: only the verdict and the titles of causes
+    quiet: bool = False
+    color: bool | None = None
+    width: int | None = None
+    ascii: bool | None = None
+
+
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format: str = "text") -> str:
+    """Return one diagnosis in a format of `FORMATS`, with a line end at its end.
+
+    Raises:
+        DoctorError: no such format.
+    """
+    module, function = _find(format)
+    return _text(getattr(module, function)(diagnosis, run, options))
+
+
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, format: str = "text") -> str:
+    """Return the diagnoses of several runs in one report.
+
+    Raises:
+        DoctorError: no such format, or one that holds a single run only.
+    """
+    module, _ = _find(format)
+    if not hasattr(module, "render_many"):
+        raise DoctorError(f"format '{format}' holds one run", hint="name one run", code=ExitCode.USAGE)
+    return _text(module.render_many(diagnoses, options))
+
+
+def render_error(message: str, hint: str = "", code: int = ExitCode.NOTHING_TO_JUDGE, format: str = "text") -> str:
+    """Return an error with what to do about it: an object for formats that have one, else plain text.
+
+    Raises:
+        DoctorError: no such format.
+    """
+    module, _ = _find(format)
+    if hasattr(module, "render_error"):
+        return _text(module.render_error(message, hint, int(code)))
+    from ppo_doctor.report.escape import prose
+
+    return "".join(f"{prose(line)}\n" for line in (message, hint) if line)
+
+
+def _find(format: str) -> tuple[ModuleType, str]:
+    if format not in FORMATS:
+        raise DoctorError(f"no format '{format}'", hint=f"one of {', '.join(FORMATS)}", code=ExitCode.USAGE)
+    module, _, function = FORMATS[format].partition(":")
+    return import_module(module), function
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    return str(value)

@@ -1,0 +1,67 @@
+"""Text from a log, a path, a configuration or a rule pack, made safe to print on a terminal."""
+
+from __future__ import annotations
+
+from unicodedata import category
+
+#: Longest name, path or sentence that a report prints in full.
+LONGEST_NAME, LONGEST_TEXT = 300, 2000
+#: More combining marks than this on one character would spill over the lines above and below.
+MOST_MARKS = 3
+#: Controls, format characters (bidi overrides, zero-width joiners, tags), lone surrogates, line separators.
+_UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+_MARKS = frozenset(("Mn", "Me"))
+#: Letters, marks and fillers that print as nothing although their category sounds harmless.
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def plain(text: str, limit: int = LONGEST_NAME) -> str:
+    """Return text on one line with every control or invisible character as a visible escape, at most `limit` long.
+
+    Shortened text says how many characters are gone; the rest of a report therefore never cuts anything.
+    """
+    text = bounded(text, limit)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible(text))
+
+
+def prose(text: str, limit: int = LONGEST_TEXT) -> str:
+    """Return `plain` text with line ends, tabs and runs of spaces as one space, for sentences that will be wrapped."""
+    return plain(" ".join(text.split()), limit)
+
+
+def bounded(text: str, limit: int) -> str:
+    """Return the text, or its head and tail around the number of characters left out when it is over `limit`."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    return f"{text[:head]}…[{len(text) - head - tail} characters left out]…{text[-tail:]}"
+
+
+def unsafe(character: str) -> bool:
+    """Tell whether a character moves the cursor, reorders its neighbours, or prints as nothing."""
+    return category(character) in _UNSAFE or character in _INVISIBLE or _selects_variation(character)
+
+
+def _selects_variation(character: str) -> bool:
+    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+
+
+def _visible(text: str) -> list[str]:
+    marks = 0
+    out = []
+    for character in text:
+        marks = marks + 1 if category(character) in _MARKS else 0
+        out.append(_escape(character) if unsafe(character) or marks > MOST_MARKS else character)
+    return out
+
+
+def _escape(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

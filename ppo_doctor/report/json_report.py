@@ -1,0 +1,225 @@
+"""The JSON report: the contract's object, field by field, in the contract's order."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+from ppo_doctor.report.escape import unsafe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ppo_doctor.model import (
+        ChainLink,
+        Coverage,
+        Diagnosis,
+        Evidence,
+        Finding,
+        LedgerEntry,
+        RankedCause,
+        Run,
+        RunSummary,
+        UpdatesPerBatch,
+    )
+    from ppo_doctor.report import RenderOptions
+
+SCHEMA_VERSION = "1"
+
+Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7e]")
+
+
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+    """Return one diagnosis as a JSON object."""
+    return dump(payload(diagnosis))
+
+
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+    """Return the diagnoses of several runs as one JSON object."""
+    return dump({"schema_version": SCHEMA_VERSION, "diagnoses": [payload(diagnosis) for diagnosis in diagnoses]})
+
+
+def render_error(message: str, hint: str, code: int) -> str:
+    """Return an error as a JSON object; `code` is the exit code."""
+    return dump({"schema_version": SCHEMA_VERSION, "error": {"code": code, "message": message, "hint": hint}})
+
+
+def payload(diagnosis: Diagnosis) -> dict[str, Json]:
+    """Return a diagnosis as plain dicts and lists; numbers may still be non-finite (`dump` writes those as null)."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "ppo-doctor", "version": diagnosis.tool_version},
+        "run": _run(diagnosis.run),
+        "verdict": diagnosis.verdict,
+        "verdict_because": diagnosis.verdict_because,
+        "causes": [_cause(cause) for cause in diagnosis.causes],
+        "chain": [_link(link) for link in diagnosis.chain],
+        "findings": [_finding(finding) for finding in diagnosis.findings],
+        "not_ruled_out": [{"id": cause.id, "because": cause.because} for cause in diagnosis.not_ruled_out],
+        "coverage": _coverage(diagnosis.coverage),
+        "suppressed": _strings(diagnosis.suppressed),
+    }
+
+
+def _run(run: RunSummary) -> dict[str, Json]:
+    return {
+        "id": run.id,
+        "sources": [
+            {"path": s.path, "container": s.container, "records": s.records, "skipped": s.skipped} for s in run.sources
+        ],
+        "framework": run.framework,
+        "algorithm": run.algorithm,
+        "steps": _span(run.steps),
+        "records": run.records,
+        "updates_per_batch": _updates(run.updates_per_batch),
+        "config": dict(run.config),
+        "notes": _strings(run.notes),
+    }
+
+
+def _updates(updates: UpdatesPerBatch) -> dict[str, Json]:
+    return {
+        "configured": _whole(updates.configured),
+        "observed": _whole(updates.observed),
+        "effective": _whole(updates.effective),
+        "from": updates.origin,
+        "how": updates.how,
+    }
+
+
+def _cause(cause: RankedCause) -> dict[str, Json]:
+    return {
+        "id": cause.id,
+        "rank": cause.rank,
+        "leader": cause.leader,
+        "title": cause.title,
+        "says": cause.says,
+        "family": cause.family,
+        "severity": cause.severity.value,
+        "benign": cause.benign,
+        "confidence": cause.confidence,
+        "probability": cause.probability,
+        "score_db": cause.score_db,
+        "prior_db": cause.prior_db,
+        "level_with": _strings(cause.level_with),
+        "complaint": cause.complaint,
+        "onset_step": cause.onset_step,
+        "ledger": [_entry(entry) for entry in cause.ledger],
+        "remedies": [{"do": r.do, "framework": r.framework, "key": r.key} for r in cause.remedies],
+        "would_change_my_mind": [{"log": m.log, "because": m.because} for m in cause.would_change_my_mind],
+    }
+
+
+def _entry(entry: LedgerEntry) -> dict[str, Json]:
+    return {
+        "finding": entry.finding,
+        "status": entry.status,
+        "db": entry.db,
+        "counted": entry.counted,
+        "link": entry.link,
+        "says": entry.says,
+    }
+
+
+def _link(link: ChainLink) -> dict[str, Json]:
+    return {"link": link.link, "state": link.state, "evidence": link.evidence}
+
+
+def _finding(finding: Finding) -> dict[str, Json]:
+    return {
+        "rule": finding.rule,
+        "code": finding.code,
+        "title": finding.title,
+        "link": finding.link,
+        "status": finding.status,
+        "severity": finding.severity.value,
+        "onset_step": finding.onset_step,
+        "evidence": [_evidence(evidence) for evidence in finding.evidence],
+        "reason": finding.reason,
+        "missing": _strings(finding.missing),
+    }
+
+
+def _evidence(evidence: Evidence) -> dict[str, Json]:
+    return {
+        "metric": evidence.metric,
+        "raw": evidence.raw,
+        "statistic": evidence.statistic,
+        "observed": evidence.observed,
+        "op": evidence.op,
+        "bound": evidence.bound,
+        "bound_source": evidence.bound_source,
+        "unit": evidence.unit,
+        "satisfied": evidence.satisfied,
+        "of": evidence.of,
+        "steps": _span(evidence.steps),
+        "source": str(evidence.source) if evidence.source else None,
+    }
+
+
+def _coverage(coverage: Coverage) -> dict[str, Json]:
+    return {
+        "movement": coverage.movement,
+        "signal": coverage.signal,
+        "numerics": coverage.numerics,
+        "evaluated": coverage.evaluated,
+        "clear": coverage.clear,
+        "fired": coverage.fired,
+        "skipped": coverage.skipped,
+        "errored": coverage.errored,
+        "missing_metrics": _strings(coverage.missing_metrics),
+    }
+
+
+def _strings(values: Iterable[str]) -> list[Json]:
+    return list(values)
+
+
+def _span(steps: tuple[int, int] | None) -> list[Json] | None:
+    return None if steps is None else list(steps)
+
+
+def _whole(value: float | None) -> float | int | None:
+    """Return a count without its decimal point; K may still be a fraction where batches do not divide evenly."""
+    return int(value) if value is not None and math.isfinite(value) and value == int(value) else value
+
+
+def dump(value: Json) -> str:
+    """Return a value as indented JSON with a line end, and no control or invisible character outside an escape."""
+    return _NOT_ASCII.sub(_escaped, _encoded(_finite(value))) + "\n"
+
+
+def _finite(value: Json) -> Json:
+    """Return a value that JSON can hold: NaN and infinities as null, undecodable bytes of a path as escapes."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {str(_finite(key)): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def _encoded(value: Json) -> str:
+    try:
+        import orjson
+
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except (ImportError, TypeError):  # TypeError: an integer beyond 64 bits in somebody's configuration
+        import json
+
+        return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """Return a JSON escape for a character that must not reach a terminal; nothing is lost for a parser."""
+    character = match.group()
+    if not unsafe(character):
+        return character
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

@@ -1,0 +1,157 @@
+"""Lines of styled text, wrapped by columns of the terminal with hanging indents; nothing is ever cut.
+
+Text arrives here already made safe by `escape`. A no-break space keeps words together and prints as a space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from unicodedata import category, east_asian_width
+
+#: Keeps a number and its unit on one line.
+BOUND = "\u00a0"
+#: Prose is not set wider than this: longer lines are hard to come back from.
+WIDEST = 120
+NARROWEST = 40
+#: Below this width labels stand inside the paragraph rather than in a column of their own.
+LABEL_COLUMN_FROM = 72
+LABEL_COLUMN = 11
+
+_ASCII = str.maketrans(
+    {"✓": "+", "✗": "!", "→": "->", "–": "-", "—": "-", "−": "-", "·": "|", "…": "...", "×": "x", "─": "-", "≤": "<="}
+    | {"“": '"', "”": '"', "’": "'", "≥": ">=", "≠": "!=", "≡": "==", "±": "+/-"}
+    | {block: str(level) for level, block in enumerate("▁▂▃▄▅▆▇█", start=1)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Text in one style; styles are those of rich ("bold red", "dim")."""
+
+    text: str
+    style: str = ""
+
+
+Line: TypeAlias = tuple[Span, ...]
+Text: TypeAlias = str | Span | tuple[str | Span, ...]
+
+
+def spans(text: Text) -> Line:
+    """Return text in any of its forms as spans."""
+    parts = text if isinstance(text, tuple) else (text,)
+    return tuple(part if isinstance(part, Span) else Span(part) for part in parts)
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal text takes: two for wide East Asian characters, none for marks."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(character) for character in text)
+
+
+def _columns(character: str) -> int:
+    if category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
+
+
+def ascii_only(text: str) -> str:
+    """Return text in ASCII: our signs by their stand-ins, everything else as an escape."""
+    if text.isascii():
+        return text
+    kept = (part.translate(_ASCII).encode("ascii", "backslashreplace").decode() for part in text.split(BOUND))
+    return BOUND.join(kept)
+
+
+def wrap(text: Line, width: int, first: str = "", rest: str = "") -> list[Line]:
+    """Return lines at most `width` wide that begin with `first`, then `rest`; a longer word keeps a line to itself."""
+    lines: list[list[Span]] = [[Span(first)]]
+    used, empty = columns(first), True
+    for word in _words(text):
+        size = sum(columns(span.text) for span in word)
+        if not empty and used + 1 + size > width:
+            lines.append([Span(rest)])
+            used, empty = columns(rest), True
+        if not empty:
+            # The gap takes the style of the word before only where both share it: underlines must not bridge styles.
+            last = lines[-1][-1].style
+            lines[-1].append(Span(" ", last if last == word[0].style else ""))
+            used += 1
+        lines[-1].extend(word)
+        used, empty = used + size, False
+    return [_joined(line) for line in lines]
+
+
+def _words(text: Line) -> list[list[Span]]:
+    """Split spans at spaces; a word may change its style half-way."""
+    words: list[list[Span]] = []
+    glued = False
+    for span in text:
+        for index, piece in enumerate(span.text.split(" ")):
+            if index:
+                glued = False
+            if not piece:
+                continue
+            if glued:
+                words[-1].append(Span(piece, span.style))
+            else:
+                words.append([Span(piece, span.style)])
+            glued = True
+    return words
+
+
+def _joined(line: list[Span]) -> Line:
+    """Merge neighbours of one style, and print no-break spaces as spaces."""
+    merged: list[Span] = []
+    for span in line:
+        text = span.text.replace(BOUND, " ")
+        if merged and merged[-1].style == span.style:
+            merged[-1] = Span(merged[-1].text + text, span.style)
+        elif text:
+            merged.append(Span(text, span.style))
+    return tuple(merged)
+
+
+@dataclass(slots=True)
+class Page:
+    """Lines under construction, at a width in columns and in an alphabet."""
+
+    width: int
+    ascii: bool = False
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, text: Text, indent: int = 0, hang: int = 0) -> None:
+        """Add a paragraph indented by `indent` columns, its further lines by `hang` more."""
+        self._wrap(text, " " * indent, " " * (indent + hang))
+
+    def labelled(self, label: Text, text: Text, indent: int = 0, column: int = LABEL_COLUMN) -> None:
+        """Add a paragraph beside a label; an empty label continues the one above."""
+        head = spans(label)
+        size = sum(columns(span.text) for span in head)
+        if self.width >= LABEL_COLUMN_FROM:
+            gap = BOUND * max(column - size, 1)
+            self._wrap((*head, gap, *spans(text)), " " * indent, " " * (indent + column + 2))
+        else:
+            gap = " " if size else BOUND * 2
+            self._wrap((*head, gap, *spans(text)), " " * indent, " " * (indent + 4))
+
+    def row(self, text: Text, indent: int = 0) -> None:
+        """Add a line of a table, which never wraps."""
+        kept = tuple(Span(span.text.replace(" ", BOUND), span.style) for span in spans(text))
+        self._wrap(kept, " " * indent, "")
+
+    def blank(self) -> None:
+        """Add an empty line, once."""
+        if self.lines and self.lines[-1]:
+            self.lines.append(())
+
+    def _wrap(self, text: Text, first: str, rest: str) -> None:
+        parts = spans(text)
+        if self.ascii:
+            parts = tuple(Span(ascii_only(span.text), span.style) for span in parts)
+        self.lines.extend(wrap(parts, self.width, first, rest))
+
+    def text(self) -> str:
+        """Return the lines without any style."""
+        return "".join("".join(span.text for span in line).rstrip() + "\n" for line in self.lines)

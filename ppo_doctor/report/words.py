@@ -1,0 +1,149 @@
+"""Phrases that several parts of a report share; every string of a log is made safe here."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from ppo_doctor.evidence import number, says
+from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.layout import BOUND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppo_doctor.model import (
+        ConfigValue,
+        Diagnosis,
+        Finding,
+        LedgerEntry,
+        LinkState,
+        Remedy,
+        RunSummary,
+        Severity,
+        UpdatesPerBatch,
+        Verdict,
+    )
+
+VERDICT_STYLE: Mapping[Verdict, str] = {
+    "healthy": "bold green",
+    "warning": "bold yellow",
+    "unhealthy": "bold red",
+    "inconclusive": "bold cyan",
+}
+SEVERITY_STYLE: Mapping[Severity | str, str] = {"critical": "red", "high": "red", "medium": "yellow"}
+MARKS: Mapping[LinkState, str] = {"alive": "✓", "dead": "✗", "unknown": "?"}
+MARK_STYLE: Mapping[LinkState, str] = {"alive": "green", "dead": "bold red", "unknown": "dim"}
+#: Remedies printed before --all.
+MOST_REMEDIES = 3
+
+_HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
+#: Numbers that read badly when a line ends inside them: "400 of 401", "step 12", "line 3", "12 dB".
+_KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
+
+
+def bound(text: str) -> str:
+    """Return text that breaks nowhere."""
+    return text.replace(" ", BOUND)
+
+
+def flowing(text: str) -> str:
+    """Return a sentence from outside as safe prose, its numbers kept whole."""
+    return _KEEP.sub(BOUND, prose(text))
+
+
+def sentence(text: str) -> str:
+    """Return prose with a capital at its start, unless that is a name, and a full stop at its end."""
+    text = flowing(text)
+    first = text.partition(" ")[0]
+    capital = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+    return capital if not capital or capital[-1] in ".?" else capital + "."
+
+
+def finding_says(finding: Finding) -> str:
+    """Return what a finding found with its title: "Every advantage is zero: advantages_std is 0 in …"."""
+    detail = says(finding)
+    return flowing(f"{finding.title}: {detail}" if detail else finding.title)
+
+
+def entry_says(entry: LedgerEntry, titles: Mapping[str, str]) -> str:
+    """Return a line of a ledger in words: the finding's title and its numbers."""
+    title = titles.get(entry.finding, entry.finding)
+    return flowing(f"{title}: {entry.says}" if entry.says else title)
+
+
+def titles(diagnosis: Diagnosis) -> dict[str, str]:
+    """Return the title of each finding by its rule's name."""
+    return {finding.rule: finding.title for finding in diagnosis.findings}
+
+
+def decibels(value: int) -> str:
+    """Return a weight with its sign, which is never a hyphen."""
+    return f"+{value}" if value >= 0 else f"−{-value}"
+
+
+def count(size: int, noun: str) -> str:
+    """Return "1 check", "2 checks"."""
+    return bound(f"{size} {noun}" if size == 1 else f"{size} {noun}s")
+
+
+def listed(names: Sequence[str], joint: str = "or") -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {joint} {names[-1]}"
+
+
+def run_facts(run: RunSummary) -> list[str]:
+    """Return what was read, in phrases that must not break: framework, algorithm, steps, records, K."""
+    skipped = sum(source.skipped for source in run.sources)
+    records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
+    steps = f"steps {run.steps[0]}–{run.steps[1]}" if run.steps else "no step"
+    return [
+        bound(phrase)
+        for phrase in (plain(run.framework), plain(run.algorithm), steps, records, updates(run.updates_per_batch))
+        if phrase
+    ]
+
+
+def updates(k: UpdatesPerBatch) -> str:
+    """Return K with where it comes from, and the configured value where the log shows another."""
+    if k.effective is None:
+        return "K unknown"
+    key = plain(k.origin.partition(":")[2] or k.origin)
+    origin = f"{_HOW[k.how]}: {key}" if k.how else key
+    if k.how != "configured" and k.configured is not None and k.configured != k.effective:
+        origin += f"; configured: {_number(k.configured)}"
+    return f"K = {_number(k.effective)} ({origin})"
+
+
+def _number(value: float) -> str:
+    return number(value) if math.isfinite(value) else str(value)
+
+
+def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> list[Remedy]:
+    """Return remedies with those for this framework first; those for others only when asked, or when all are."""
+    fitting = [r for r in ours if r.framework == framework] + [r for r in ours if r.framework is None]
+    others = [r for r in ours if r.framework not in (None, framework)]
+    if everything:
+        return fitting + others
+    return (fitting or others)[:MOST_REMEDIES]
+
+
+def remedy_says(remedy: Remedy, run: RunSummary) -> str:
+    """Return a remedy with its key and the key's present value, and its framework when that is not the run's."""
+    text = flowing(remedy.do)
+    foreign = remedy.framework if remedy.framework != run.framework else None
+    where = f"in {plain(foreign)}: " if foreign else ""
+    key = remedy.key or ""
+    details = [plain(key)] if key and key not in remedy.do else []
+    if key in run.config:
+        details.append(f"now {_setting(run.config[key])}")
+    if not details:
+        return where + text
+    return f"{where}{text.rstrip('.')} ({bound(', '.join(details))})."
+
+
+def _setting(value: ConfigValue) -> str:
+    return plain(str(value), 80)

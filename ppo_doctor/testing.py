@@ -1,0 +1,122 @@
+"""For authors of rules: a notation for series, and one call that runs a rule on a case.
+
+Notation, as in Prometheus' rule tests: `0.01x9` is a value and nine repeats (ten points), `0.02+0.03x9` starts at 0.02
+and adds 0.03 nine times, `1-0.1x9` subtracts, `_` is a missing record, `nan` and `inf` are values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppo_doctor import frameworks, metrics
+from ppo_doctor.configuration import Found, canonical_settings, configured_updates
+from ppo_doctor.derive import Observations
+from ppo_doctor.engine import check
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Finding, Rule
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf)"
+_ITEM = re.compile(
+    rf"(?P<start>{_NUMBER})(?:(?P<step>[+-](?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)))?(?:x(?P<repeats>\d+))?\Z"
+)
+KINDS = ("positive", "near-miss", "benign", "missing")
+
+
+def parse_series(text: str) -> list[float | None]:
+    """Return the points of a series in our notation; None is a missing record.
+
+    Raises:
+        DoctorError: a word is not in the notation.
+    """
+    points: list[float | None] = []
+    for word in text.split():
+        points.extend([None] if word == "_" else _points(word))
+    return points
+
+
+def _points(word: str) -> list[float]:
+    match = _ITEM.match(word)
+    if match is None:
+        raise DoctorError(f"'{word}' is no series: write 0.01x9, 0.02+0.03x9, _ or nan", code=ExitCode.USAGE)
+    start, step = float(match["start"]), float(match["step"] or 0)
+    # Rounded, so that 0.2-0.01x19 reads 0.01 at its end and not 0.010000000000000009.
+    return [round(start + step * k, 12) if step else start for k in range(int(match["repeats"] or 0) + 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """What a rule said of a case, and what was wrong with that; no problem means that the case passed."""
+
+    rule: str
+    case: str
+    finding: Finding
+    problems: tuple[str, ...]
+
+
+def case_run(case: Mapping[str, Any]) -> Run:
+    """Return the run that a case describes: canonical series, settings and facts."""
+    profile = frameworks.profile(case.get("framework", "canonical"))
+    source = SourceRef(path=case.get("name", "case"))
+    found = Found(values=case.get("config", {}), source=source)
+    settings = canonical_settings(profile, [found] if found.values else [])
+    if "framework" not in case:
+        settings = {name: setting for name, setting in settings.items() if setting.how != "default"}
+    facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
+    configured = configured_updates(profile, settings)
+    series = _series(case)
+    size = max((len(s) for s in series.values()), default=0)
+    return Run(
+        id=source.path,
+        framework=profile.name,
+        algorithm=case.get("algorithm", profile.algorithm),
+        sources=(SourceSummary(path=source.path, container="case", records=size),),
+        series=series,
+        facts=facts | ({configured.name: configured} if configured else {}),
+        config=settings,
+        config_raw=found.values,
+    )
+
+
+def _series(case: Mapping[str, Any]) -> dict[str, Series]:
+    points = {name: parse_series(text) for name, text in case.get("series", {}).items()}
+    axes: dict[tuple[int, ...], Axis] = {}
+    return {name: _one(name, values, case, axes) for name, values in points.items()}
+
+
+def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: dict[tuple[int, ...], Axis]) -> Series:
+    if name not in metrics.METRICS:
+        raise DoctorError(f"no canonical metric '{name}'", code=ExitCode.USAGE)
+    steps = tuple(step for step, value in enumerate(points) if value is not None)
+    if steps not in axes:
+        held = np.array(steps, dtype=np.int64)
+        axes[steps] = Axis(path=case.get("name", "case"), steps=held, lines=held + 1)
+    absolute = case.get("resolution", {}).get(name, 0.0)
+    return Series(
+        name=name,
+        raw=name,
+        axis=axes[steps],
+        values=np.array([math.nan if v is None else v for v in points if v is not None], dtype=np.float64),
+        unit=metrics.unit(name),
+        resolution=Resolution(absolute=absolute) if absolute else EXACT,
+        estimator=frameworks.profile("canonical").metrics[name].estimator,
+    )
+
+
+def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
+    """Run one rule on one of its cases and compare with what the case expects."""
+    finding = check(Observations(case_run(case)), rule)
+    expected: Mapping[str, Any] = case["expect"]
+    got: dict[str, object] = {"status": finding.status, "onset": finding.onset_step}
+    problems = [f"{key}: expected {want}, got {got[key]}" for key, want in expected.items() if got[key] != want]
+    if problems and finding.reason:
+        problems.append(finding.reason)
+    return CaseResult(rule=rule.name, case=case["name"], finding=finding, problems=tuple(problems))

@@ -1,0 +1,55 @@
+"""Actor, critic and reference model with their optimizers; the batch that they learn from."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .nets import F32, MLP, Adam, Int, log_softmax
+from .settings import TrainConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Units × tokens (one token per unit in control). `old_log_prob` is the buffer that the ratio reads."""
+
+    inputs: F32
+    actions: Int
+    mask: F32
+    old_log_prob: F32
+    sampled_log_prob: F32
+    ref_log_prob: F32 | None
+    values: F32
+    advantages: F32
+    returns: F32
+
+
+class Agent:
+    """The policy, an optional critic, and an optional frozen reference policy."""
+
+    def __init__(self, config: TrainConfig, features: int, actions: int, rng: np.random.Generator) -> None:
+        self.actor = MLP((features, *config.hidden, actions), rng, output_gain=0.1)
+        self.actor_optimizer = Adam(config.adam_eps, config.max_grad_norm)
+        self.critic = MLP((features, *config.hidden, 1), rng, output_gain=0.1) if config.algorithm == "ppo" else None
+        self.critic_optimizer = Adam(config.adam_eps, config.max_grad_norm)
+        self.reference = copy.deepcopy(self.actor) if config.kl_coef else None
+
+    def log_prob(self, inputs: F32, actions: Int, *, policy: MLP | None = None) -> F32:
+        """Log-probabilities of actions, shape of actions; the one code path for old, new and reference."""
+        logits, _ = (policy or self.actor).forward(inputs.reshape(-1, inputs.shape[-1]))
+        return gather(log_softmax(logits), actions.ravel()).reshape(actions.shape)
+
+    def value(self, inputs: F32) -> F32:
+        shape = inputs.shape[:-1]
+        if self.critic is None:
+            return np.zeros(shape, np.float32)
+        values, _ = self.critic.forward(inputs.reshape(-1, inputs.shape[-1]))
+        return values.reshape(shape)
+
+
+def gather(log_probs: F32, actions: Int) -> F32:
+    picked: Any = log_probs[np.arange(len(actions)), actions]
+    return np.asarray(picked, np.float32)

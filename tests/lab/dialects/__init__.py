@@ -1,0 +1,34 @@
+"""Writers: raw records → the files that a framework really writes. One module per framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..records import RunRecord
+from . import canonical, cleanrl, sb3, trl_grpo, trl_ppo, trl_ppo_legacy
+
+Writer = Callable[[RunRecord, Path], Path]
+
+WRITERS: Mapping[str, Writer] = {
+    "canonical": canonical.write,
+    "canonical-lean": canonical.write_lean,
+    "sb3": sb3.write,
+    "cleanrl": cleanrl.write,
+    "trl-grpo": trl_grpo.write,
+    "trl-ppo": trl_ppo.write,
+    "trl-ppo-legacy": trl_ppo_legacy.write,
+}
+
+_NEEDS = {"sb3": "control", "cleanrl": "control", "trl-grpo": "language", "trl-ppo": "language"}
+_NEEDS_ALGORITHM = {"trl-grpo": "grpo", "trl-ppo": "ppo", "trl-ppo-legacy": "ppo", "sb3": "ppo", "cleanrl": "ppo"}
+
+
+def write(record: RunRecord, dialect: str, directory: Path) -> Path:
+    """Write the run's log (and its config.json) in a framework's form; return the log's path."""
+    if record.task != _NEEDS.get(dialect, record.task):
+        raise ValueError(f"{dialect} needs a run of the {_NEEDS[dialect]} task, not {record.task}")
+    if record.config.algorithm != _NEEDS_ALGORITHM.get(dialect, record.config.algorithm):
+        raise ValueError(f"{dialect} needs a {_NEEDS_ALGORITHM[dialect]} run, not {record.config.algorithm}")
+    directory.mkdir(parents=True, exist_ok=True)
+    return WRITERS[dialect](record, directory)

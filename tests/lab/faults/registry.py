@@ -1,0 +1,66 @@
+"""The registry: a fault is a named function from a sound Setup to a faulty one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..settings import Setup
+
+Inject = Callable[[Setup, int], Setup]
+Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    name: str
+    cause: str
+    """An id of causes.csv, or "healthy"."""
+    description: str
+    verdict: Verdict
+    severities: str
+    """What severity 1, 2 and 3 mean."""
+    default_severity: int
+    level_with: Mapping[str, tuple[str, ...]]
+    """Dialect → causes that its logs can't separate from this one; the key "*" holds for every other dialect."""
+    inject: Inject
+
+    def twins(self, dialect: str) -> tuple[str, ...]:
+        return self.level_with.get(dialect, self.level_with.get("*", ()))
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(
+    name: str,
+    *,
+    description: str,
+    severities: str,
+    cause: str | None = None,
+    verdict: Verdict = "unhealthy",
+    default_severity: int = 2,
+    level_with: Mapping[str, tuple[str, ...]] | None = None,
+) -> Callable[[Inject], Inject]:
+    """Register the decorated injection under `name`."""
+
+    def register(inject: Inject) -> Inject:
+        FAULTS[name] = Fault(
+            name=name,
+            cause=cause or name,
+            description=description,
+            verdict=verdict,
+            severities=severities,
+            default_severity=default_severity,
+            level_with=level_with or {},
+            inject=inject,
+        )
+        return inject
+
+    return register
+
+
+def onset(severity: int) -> float:
+    """Where in the run a fault begins that would otherwise hold from the start."""
+    return {1: 0.6, 2: 0.3}.get(severity, 0.0)

@@ -1,0 +1,120 @@
+"""Raw records of a run, before any framework's windows and averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .settings import TrainConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinibatchRecord:
+    """One minibatch: statistics before its own step; `stepped` is False when target_kl rejected it."""
+
+    epoch: int
+    minibatch: int
+    tokens: int
+    mask_fraction: float
+    ratio_mean: float
+    ratio_std: float
+    ratio_min: float
+    ratio_max: float
+    k1: float
+    k2: float
+    k3: float
+    clip_fraction: float
+    clip_fraction_low: float
+    clip_fraction_high: float
+    policy_loss: float
+    entropy: float
+    entropy_unmasked: float
+    ref_kl: float
+    value_loss: float
+    value_mse: float
+    value_clip_fraction: float
+    values_mean: float
+    loss: float
+    grad_norm: float
+    value_grad_norm: float
+    stepped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    end_step: int
+    episode_return: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completions:
+    """What generation produced (language task)."""
+
+    mean_length: float
+    std_length: float
+    min_length: int
+    max_length: int
+    mean_terminated_length: float
+    min_terminated_length: int
+    max_terminated_length: int
+    truncated_fraction: float
+    num_eos: int
+    num_tokens: int
+    score_mean: float
+    score_std: float
+    group_std_mean: float
+    frac_reward_zero_std: float | None
+    """None without groups."""
+    ref_kl_sum: float
+    neg_log_prob_sum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRecord:
+    """The signal side of one update: rewards, advantages, returns, values at rollout time."""
+
+    steps: int
+    reward_mean: float
+    reward_std: float
+    advantages_raw_mean: float
+    advantages_raw_std: float
+    advantages_mean: float
+    advantages_std: float
+    advantages_abs_max: float
+    returns_mean: float
+    returns_std: float
+    values_mean: float
+    values_std: float
+    explained_variance: float
+    episodes: tuple[Episode, ...] = ()
+    completions: Completions | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRecord:
+    update: int
+    global_step: int
+    learning_rate: float
+    clip_range: float
+    rollout: RolloutRecord
+    minibatches: tuple[MinibatchRecord, ...]
+    update_norm: float
+    value_update_norm: float | None
+    """None without a critic."""
+    optimizer_steps: int
+    epochs_started: int
+    cumulative_epochs: int
+    probe_kl: float
+    work: float
+    """Deterministic seconds at a nominal speed, from the work really executed (sampling + optimizer steps)."""
+    update_work: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    fault: str
+    task: str
+    seed: int
+    severity: int
+    config: TrainConfig
+    updates: tuple[UpdateRecord, ...]

@@ -1,0 +1,188 @@
+# ruff: noqa: T201 - it reports on the terminal
+"""Assertions on the physics of every fault, on raw records and on written logs."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .agent import Agent
+from .dialects import write
+from .faults import FAULTS
+from .measures import Measures, cells, measure
+from .presets import base_config, dialect_task
+from .records import RunRecord
+from .settings import Task
+from .train import configured_steps, run
+
+Check = Callable[[RunRecord, Measures], None]
+_TRAINED_AS = ("sb3", "trl-grpo", "trl-ppo", "trl-ppo-legacy")
+_UPDATES: dict[Task, int] = {"control": 80, "language": 60}
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def _healthy(record: RunRecord, seen: Measures) -> None:
+    least = 5 * seen.score_first if record.task == "control" else 0.35 + seen.score_first
+    require(seen.score_last > least, f"it learns: {seen.score_first:.3f} → {seen.score_last:.3f}")
+    require(1e-4 < seen.k3 < 2e-2, f"KL {seen.k3:.2e} is usual")
+    require(seen.clip_fraction < 0.3, f"clip fraction {seen.clip_fraction:.2f} is usual")
+    require(seen.steps_mean == configured_steps(record.config), "every configured step is executed")
+    first = [update.minibatches[0] for update in record.updates]
+    require(all(cell.ratio_min == 1 == cell.ratio_max for cell in first), "each update starts at ratio 1 exactly")
+
+
+def _benign(record: RunRecord, seen: Measures) -> None:
+    require(seen.steps_mean == 1 == configured_steps(record.config), "one step, as configured")
+    require(seen.k3_max == 0 == seen.ratio_deviation_max, "ratio 1 by construction")
+    require(seen.probe_kl > 1e-4 and seen.score_last > 2 * seen.score_first, "the policy moves and learns")
+
+
+def _zero_advantages(record: RunRecord, seen: Measures) -> None:
+    require(seen.policy_loss_max == 0, "policy loss is exactly 0")
+    require(seen.grad_norm == 0 == seen.update_norm, "no gradient, no update")
+    require(seen.k3_max == 0 == seen.probe_kl, "KL is exactly 0")
+    require(all(update.learning_rate > 0 for update in record.updates), "the learning rate is alive")
+
+
+def _zero_rate(record: RunRecord, seen: Measures) -> None:
+    require(all(update.learning_rate == 0 for update in record.updates), "the learning rate is exactly 0")
+    require(seen.k3_max == 0 == seen.ratio_deviation_max, "KL is exactly 0 in every record")
+    require(seen.grad_norm > 0 == seen.update_norm, "gradient without update")
+
+
+def _tight_clip(_record: RunRecord, seen: Measures) -> None:
+    require(seen.clip_fraction > 0.4, f"clip fraction {seen.clip_fraction:.2f} is high")
+    require(seen.k3 < 5e-3, f"KL {seen.k3:.1e} stays small")
+
+
+def _early_stop(record: RunRecord, seen: Measures) -> None:
+    require(seen.steps_mean < 0.5 * configured_steps(record.config), f"{seen.steps_mean} steps: most are cut")
+    require(seen.k3_max > 1e-5 and seen.probe_kl > 0, "the policy moves")
+
+
+def _self_ratio(record: RunRecord, seen: Measures) -> None:
+    require(seen.k3_max == 0 == seen.ratio_deviation_max, "the ratio is exactly 1 in every minibatch")
+    require(seen.update_norm > 1e-2 and seen.probe_kl > 1e-3, "while the policy moves")
+    require(abs(seen.entropy_last - seen.entropy_first) > 0.1, "and entropy moves")
+    require(seen.steps_mean == configured_steps(record.config) > 1, "in several steps per rollout")
+
+
+def _missing_epochs(record: RunRecord, seen: Measures) -> None:
+    require(4 * seen.steps_mean == configured_steps(record.config), "a quarter of the configured steps is executed")
+    require(seen.probe_kl > 0, "the policy moves")
+
+
+def _broken_numbers(record: RunRecord, _seen: Measures) -> None:
+    lost = [not math.isfinite(update.minibatches[-1].grad_norm) for update in record.updates]
+    first = lost.index(True)
+    require(first >= 0.4 * len(lost), f"numbers break midway, at {first}")
+    require(all(lost[first:]), "and stay broken")
+
+
+CHECKS: Mapping[str, Check] = {
+    "healthy": _healthy,
+    "benign-single-update": _benign,
+    "adv-exactly-zero": _zero_advantages,
+    "lr-zero": _zero_rate,
+    "clip-range-too-small": _tight_clip,
+    "target-kl-stops-early": _early_stop,
+    "old-policy-aliased": _self_ratio,
+    "old-logp-resynced-per-minibatch": _self_ratio,
+    "epochs-not-executed": _missing_epochs,
+    "nan-inf": _broken_numbers,
+}
+
+
+def selfcheck(seeds: tuple[int, ...] = (0,)) -> None:
+    """Raise AssertionError where a fault does not do what it says."""
+    require(set(CHECKS) == set(FAULTS), f"every fault has a check: {set(CHECKS) ^ set(FAULTS)}")
+    check_batch_invariance()
+    for dialect in _TRAINED_AS:
+        for seed in seeds:
+            check_physics(dialect, seed)
+    check_twins()
+    check_written_logs()
+    print("selfcheck passed")
+
+
+def check_physics(dialect: str, seed: int) -> None:
+    task = dialect_task(dialect)
+    for fault, check in CHECKS.items():
+        record = run(fault, task=task, dialect=dialect, seed=seed, updates=_UPDATES[task])
+        try:
+            check(record, measure(record))
+        except AssertionError as error:
+            raise AssertionError(f"{fault} as {dialect}, seed {seed}: {error}") from None
+        print(f"{fault:32s} {dialect:15s} seed {seed}  {measure(record).line()}")
+
+
+def check_batch_invariance() -> None:
+    """A row's log-prob has the same bits in every batch: exact zeros then mean self-comparison."""
+    rng = np.random.default_rng(0)
+    agent = Agent(base_config("control", None), 4, 2, rng)
+    inputs, actions = rng.normal(size=(512, 4)).astype(np.float32), rng.integers(0, 2, 512)
+    whole = agent.log_prob(inputs, actions)
+    for size in (1, 7, 8, 128, 512):
+        chosen = rng.permutation(512)[:size]
+        part = agent.log_prob(inputs[chosen], actions[chosen])
+        require(np.array_equal(part, whole[chosen]), f"bits differ in a batch of {size}")
+
+
+def check_twins() -> None:
+    """Aliased and re-synced old log-probs are two implementations of one effect."""
+    one, other = (run(name, updates=10) for name in ("old-policy-aliased", "old-logp-resynced-per-minibatch"))
+    require(repr(cells(one)) == repr(cells(other)), "the twins give the same records")  # repr: NaN equals NaN
+
+
+def check_written_logs() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _check_repeats(Path(folder))
+        _check_sb3(Path(folder))
+        _check_determinism(Path(folder))
+
+
+def _check_repeats(folder: Path) -> None:
+    """Self-ratio without a minibatch split: the loss repeats bitwise within a generation, the gradient moves."""
+    history = _history(folder / "aliased", "old-policy-aliased")
+    batches = [list(group) for _, group in groupby(history, key=lambda step: (step["step"] - 1) // 4)]
+    require(all(len({step["loss"] for step in batch}) == 1 for batch in batches), "the loss repeats bitwise")
+    require(all(len({step["grad_norm"] for step in batch}) == 4 for batch in batches), "while the gradient moves")
+    sound = _history(folder / "sound", "healthy")
+    require(sum(a["loss"] == b["loss"] for a, b in pairwise(sound)) == 0, "not in a sound run")
+    require([step["step"] for step in sound if "reward" in step] == list(range(1, len(sound) + 1, 4)), "K = 4")
+    dropped = _history(folder / "dropped", "epochs-not-executed")
+    require(all("reward" in step for step in dropped), "without epochs every step is a generation step")
+
+
+def _history(folder: Path, fault: str) -> list[dict[str, Any]]:
+    record = run(fault, task="language", dialect="trl-grpo", updates=20)
+    state = json.loads(write(record, "trl-grpo", folder).read_text(encoding="utf-8"))
+    history: list[dict[str, Any]] = state["log_history"][:-1]
+    return history
+
+
+def _check_sb3(folder: Path) -> None:
+    record = run("lr-zero", dialect="sb3", updates=12)
+    header, *rows = write(record, "sb3", folder / "sb3").read_text(encoding="utf-8").splitlines()
+    table = [dict(zip(header.split(","), row.split(","), strict=True)) for row in rows]
+    require(len(table) == 12 and table[0]["train/approx_kl"] == "", "the first row has no training yet")
+    require({row["train/approx_kl"] for row in table[1:]} == {"0.0"}, "KL is exactly 0")
+    require([row["train/n_updates"] for row in table[1:3]] == ["4", "8"], "n_updates counts epochs")
+
+
+def _check_determinism(folder: Path) -> None:
+    texts = {
+        write(run("healthy", updates=5), "canonical", folder / str(i)).read_text(encoding="utf-8") for i in range(2)
+    }
+    require(len(texts) == 1, "the same seed gives the same file")

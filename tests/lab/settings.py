@@ -1,0 +1,126 @@
+"""What a run is asked to do: hyper-parameters, progress, and the stages that a fault may replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from .nets import F32
+
+if TYPE_CHECKING:
+    from .agent import Agent, Batch
+
+Task = Literal["control", "language"]
+Algorithm = Literal["ppo", "grpo"]
+StopRule = Literal["sb3", "trl-legacy", "cleanrl"]
+Normalize = Literal["minibatch", "batch", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """The configuration as the user wrote it (and as the log's config repeats it)."""
+
+    task: Task
+    algorithm: Algorithm = "ppo"
+    updates: int
+    epochs: int = 4
+    num_minibatches: int = 4
+    shuffle: bool = True
+    learning_rate: float = 1e-3
+    anneal_lr: bool = False
+    adam_eps: float = 1e-5
+    max_grad_norm: float | None = 0.5
+    clip_range: float = 0.2
+    clip_range_vf: float | None = None
+    target_kl: float | None = None
+    stop_rule: StopRule = "sb3"
+    normalize: Normalize = "minibatch"
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    ent_coef: float = 0.0
+    vf_coef: float = 0.5  # times half the squared error
+    kl_coef: float = 0.0
+    hidden: tuple[int, ...] = (32, 32)
+    num_envs: int = 8
+    num_steps: int = 64
+    reward_scale: float = 0.1  # what the learner sees of the environment's reward; episode returns stay raw
+    num_prompts: int = 8
+    num_generations: int = 8
+    max_tokens: int = 8
+
+    @property
+    def rollout_size(self) -> int:
+        """Units that minibatches are made of: environment steps, or sequences."""
+        if self.task == "control":
+            return self.num_envs * self.num_steps
+        return self.num_prompts * self.num_generations
+
+    @property
+    def minibatch_size(self) -> int:
+        return self.rollout_size // self.num_minibatches
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    update: int
+    updates: int
+
+    def reached(self, fraction: float) -> bool:
+        return self.update >= fraction * self.updates
+
+
+def scheduled_learning_rate(config: TrainConfig, progress: Progress) -> float:
+    if not config.anneal_lr:
+        return config.learning_rate
+    return config.learning_rate * (1.0 - progress.update / progress.updates)
+
+
+def configured_epochs(config: TrainConfig) -> int:
+    return config.epochs
+
+
+def unchanged(values: F32, _progress: Progress) -> F32:
+    return values
+
+
+def guarded_std(std: F32, eps: float, _progress: Progress) -> F32:
+    return std + eps
+
+
+def stored_old_log_prob(batch: Batch, rows: Any, _agent: Agent) -> F32:
+    stored: F32 = batch.old_log_prob[rows]
+    return stored
+
+
+def leave_alone(_batch: Batch, _agent: Agent) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """The steps of training that faults replace; the defaults are correct PPO."""
+
+    learning_rate: Callable[[TrainConfig, Progress], float] = scheduled_learning_rate
+    observation: Callable[[F32, Progress], F32] = unchanged
+    reward: Callable[[F32, Progress], F32] = unchanged
+    advantages: Callable[[F32, Progress], F32] = unchanged
+    group_scale: Callable[[F32, float, Progress], F32] = guarded_std
+    epochs: Callable[[TrainConfig], int] = configured_epochs
+    old_log_prob: Callable[[Batch, Any, Agent], F32] = stored_old_log_prob
+    before_epoch: Callable[[Batch, Agent], None] = leave_alone
+    before_minibatch: Callable[[Batch, Agent], None] = leave_alone
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a fault receives and returns."""
+
+    config: TrainConfig
+    stages: Stages
+
+    def with_config(self, **changes: Any) -> Setup:
+        return replace(self, config=replace(self.config, **changes))
+
+    def with_stages(self, **changes: Any) -> Setup:
+        return replace(self, stages=replace(self.stages, **changes))

@@ -1,0 +1,105 @@
+"""The outer loop: rollout, improve, probe, record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .agent import Agent, Batch
+from .control import ControlTask
+from .faults import FAULTS
+from .language import LanguageTask
+from .nets import MLP
+from .ppo import improve, probe_kl
+from .presets import base_config
+from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateRecord
+from .settings import Progress, Setup, Stages, Task, TrainConfig
+
+ROW_SECONDS = {"rollout": 2e-4, "update": 3e-4}
+"""Nominal cost of one sampled row and of one row of one optimizer step."""
+
+
+def run(
+    fault: str,
+    *,
+    task: Task = "control",
+    seed: int = 0,
+    severity: int | None = None,
+    updates: int = 80,
+    dialect: str | None = None,
+    **overrides: Any,
+) -> RunRecord:
+    """Train with one fault injected and return the raw records.
+
+    `dialect` picks the training conventions of that framework (algorithm, minibatch order, stop rule, clipping);
+    `overrides` are fields of TrainConfig and are set before the fault is injected.
+    """
+    spec = FAULTS[fault]
+    level = spec.default_severity if severity is None else severity
+    healthy = Setup(replace(base_config(task, dialect), updates=updates, **overrides), Stages())
+    setup = spec.inject(healthy, level)
+    with np.errstate(all="ignore"):
+        records = tuple(_train(setup, seed))
+    return RunRecord(fault=fault, task=task, seed=seed, severity=level, config=setup.config, updates=records)
+
+
+def _train(setup: Setup, seed: int) -> list[UpdateRecord]:
+    init_rng, rollout_rng, order_rng = np.random.default_rng(seed).spawn(3)
+    kind = ControlTask if setup.config.task == "control" else LanguageTask
+    task = kind(setup, rollout_rng)
+    agent = Agent(setup.config, task.features, task.actions, init_rng)
+    records: list[UpdateRecord] = []
+    for update in range(setup.config.updates):
+        progress = Progress(update, setup.config.updates)
+        batch, rollout = task.rollout(agent, progress)
+        cumulative = records[-1].cumulative_epochs if records else 0
+        records.append(_update(agent, batch, rollout, setup, progress, order_rng, task.global_step, cumulative))
+    return records
+
+
+def _update(
+    agent: Agent,
+    batch: Batch,
+    rollout: RolloutRecord,
+    setup: Setup,
+    progress: Progress,
+    rng: np.random.Generator,
+    global_step: int,
+    cumulative_epochs: int,
+) -> UpdateRecord:
+    learning_rate = setup.stages.learning_rate(setup.config, progress)
+    before, critic_before = agent.actor.snapshot(), _snapshot(agent.critic)
+    minibatches = improve(agent, batch, setup, learning_rate, rng)
+    epochs = minibatches[-1].epoch + 1
+    update_work = ROW_SECONDS["update"] * sum(m.tokens for m in minibatches if m.stepped)
+    return UpdateRecord(
+        update=progress.update,
+        global_step=global_step,
+        learning_rate=learning_rate,
+        clip_range=setup.config.clip_range,
+        rollout=rollout,
+        minibatches=tuple(minibatches),
+        update_norm=agent.actor.distance(before),
+        value_update_norm=agent.critic.distance(critic_before) if agent.critic else None,
+        optimizer_steps=_steps(minibatches),
+        epochs_started=epochs,
+        cumulative_epochs=cumulative_epochs + epochs,
+        probe_kl=probe_kl(agent, batch),
+        work=ROW_SECONDS["rollout"] * rollout.steps + update_work,
+        update_work=update_work,
+    )
+
+
+def _snapshot(net: MLP | None) -> list[Any]:
+    return net.snapshot() if net else []
+
+
+def _steps(minibatches: list[MinibatchRecord]) -> int:
+    return sum(m.stepped for m in minibatches)
+
+
+def configured_steps(config: TrainConfig) -> int:
+    """K as the configuration promises it."""
+    return config.epochs * config.num_minibatches
