@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import metrics
+from ppo_doctor.arrays import distinct
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 
 if TYPE_CHECKING:
@@ -191,11 +192,11 @@ def inferred_decimals(values: FloatArray) -> int | None:
     Whole numbers are counts, not rounded measurements.
     """
     finite = values[np.isfinite(values)]
-    distinct = np.unique(finite[:4096])
-    if len(distinct) < DISTINCT or np.array_equal(distinct, np.round(distinct)):
+    held = distinct(finite[:4096])
+    if len(held) < DISTINCT or np.array_equal(held, np.round(held)):
         return None
     for decimals in range(1, MOST_DECIMALS + 1):
-        if np.array_equal(np.round(distinct, decimals), distinct):
+        if np.array_equal(np.round(held, decimals), held):
             return decimals
     return None
 
@@ -205,7 +206,7 @@ def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
 
     An all-zero column says nothing about its digits; if every telling column was rounded, so was this one.
     """
-    telling = [s for s in named.values() if len(np.unique(s.values[np.isfinite(s.values)][:4096])) >= DISTINCT]
+    telling = [s for s in named.values() if len(distinct(s.values[np.isfinite(s.values)][:4096])) >= DISTINCT]
     fractional = [s for s in telling if not np.array_equal(np.round(s.values), s.values, equal_nan=True)]
     if not fractional or any(series.resolution.exact for series in fractional):
         return dict(named)

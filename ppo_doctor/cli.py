@@ -59,6 +59,8 @@ def run() -> int:
     """Run the command line and return the exit code; only here do errors become messages."""
     try:
         app(standalone_mode=True)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
     except DoctorError as error:
         _complain(error)
         return error.code

@@ -7,11 +7,10 @@ TOML is parsed every time. JSON, never pickle: a cache file is as untrusted as a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
-import tomllib
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +33,8 @@ def parse_toml(path: Path) -> Compiled:
     Raises:
         DoctorError: the file is not UTF-8 or not TOML; the message names file and line.
     """
+    import tomllib  # not needed where the compiled pack is at hand
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -56,7 +57,8 @@ def load(kind: str, root: Path, build: Callable[[Parsed], Compiled]) -> Compiled
     if shipped is not None:
         return shipped
     stamp = _stamp(root)
-    cache = cache_folder() / f"{kind}-{hashlib.sha256(str(root).encode()).hexdigest()[:16]}.json"
+    # crc32, for hashlib costs 10 ms to import; the stamp holds the root, so that two roots never share a cache
+    cache = cache_folder() / f"{kind}-{zlib.crc32(str(root).encode()):08x}.json"
     found = _read_cache(cache, stamp)
     if found is not None:
         return found
@@ -91,7 +93,7 @@ def _stamp(root: Path) -> list[object]:
     for path in toml_files(root):
         stat = path.stat()
         files.append([path.relative_to(root).as_posix(), stat.st_size, stat.st_mtime_ns])
-    return [__version__, FORMAT, files]
+    return [__version__, FORMAT, str(root), files]
 
 
 def _read_cache(cache: Path, stamp: list[object]) -> Compiled | None:

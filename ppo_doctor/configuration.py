@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +16,6 @@ if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile, UpdateFormula
     from ppo_doctor.model import How
 
-#: Files that hold a run's settings when they lie beside its log, in this order.
-BESIDE = ("config.json", "args.json", "params.json", "hparams.json", "config.toml")
-#: Larger than any configuration; a bound against reading a dataset by mistake.
-LARGEST = 4 << 20
 REDACTED = "[redacted]"
 
 _SECRET_KEY = re.compile(
@@ -95,42 +89,6 @@ def parse_value(text: str) -> ConfigValue:
         except ValueError:
             continue
     return text
-
-
-def read_config(path: Path) -> Found:
-    """Read a configuration file that somebody named.
-
-    Raises:
-        DoctorError: missing, too large, or neither JSON nor TOML (exit code 2).
-    """
-    try:
-        if path.stat().st_size > LARGEST:
-            raise DoctorError(f"{path}: too large for a configuration", code=ExitCode.USAGE)
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise DoctorError(f"{path}: cannot read configuration: {reason}", code=ExitCode.USAGE) from error
-    return Found(values=flatten(_parse(path, text)), source=SourceRef(path=str(path)))
-
-
-def _parse(path: Path, text: str) -> Mapping[str, Any]:
-    try:
-        if path.suffix == ".toml":
-            import tomllib
-
-            return tomllib.loads(text)
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DoctorError(f"{path}: not a valid configuration: {error}", code=ExitCode.USAGE) from error
-    if not isinstance(raw, dict):
-        raise DoctorError(f"{path}: expected an object of settings", code=ExitCode.USAGE)
-    return raw
-
-
-def beside(log: Path) -> Path | None:
-    """Return the configuration file that lies beside a log, if there is one."""
-    names = (f"{log.stem}.config.json", *BESIDE)
-    return next((log.parent / name for name in names if name != log.name and (log.parent / name).is_file()), None)
 
 
 def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Setting]:

@@ -41,7 +41,7 @@ def sentence(evidence: Evidence, *, denied: bool = False) -> str:
     if evidence.of > 1:
         op = WORDS[evidence.op]
         bound = "exactly 0" if evidence.op == "==" and evidence.bound == 0 else number(evidence.bound) + unit
-        count = f"{evidence.satisfied} of {evidence.of} records"
+        count = f"{evidence.satisfied or 'none'} of {evidence.of} records"
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
         return f"{evidence.raw} {op} {bound} in {count}{span}{where}"
     holds = evidence.satisfied == 1

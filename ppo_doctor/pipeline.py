@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import configuration, frameworks, readers
+from ppo_doctor import config_files, configuration, frameworks, readers
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.derive import Observations
@@ -89,7 +89,7 @@ def read_run(path: str, request: Request) -> Run:
     if not builder.records:
         raise DoctorError(f"{path}: no record in this {container}", hint=_first_note(builder.notes))
     profile = _profile(builder, request, path)
-    found = [*_given(request), *embedded, *_beside(path, request)]
+    found = [*_given(request), *embedded, *_beside(path, request, profile, builder)]
     settings = configuration.canonical_settings(profile, found)
     summary = SourceSummary(path=path, container=container, records=builder.records + skipped, skipped=skipped)
     series = _cut(builder.series(profile), request.steps)
@@ -141,15 +141,16 @@ def _profile(builder: RunBuilder, request: Request, path: str) -> Profile:
 
 def _given(request: Request) -> list[Found]:
     given = [Found(values=dict(request.settings), source=SourceRef(path="--set"))] if request.settings else []
-    return given + [configuration.read_config(path) for path in request.configs]
+    return given + [config_files.read_config(path) for path in request.configs]
 
 
-def _beside(path: str, request: Request) -> list[Found]:
-    """Return the configuration beside the log, unless one was named."""
+def _beside(path: str, request: Request, profile: Profile, builder: RunBuilder) -> list[Found]:
+    """Return the configurations beside the log, unless one was named."""
     if path == "-" or request.configs:
         return []
-    file = configuration.beside(Path(path))
-    return [configuration.read_config(file)] if file else []
+    found, notes = config_files.beside(Path(path), profile)
+    builder.notes.extend(notes)
+    return found
 
 
 def _raw(found: Sequence[Found]) -> dict[str, ConfigValue]:

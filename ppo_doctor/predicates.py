@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import median
 from ppo_doctor.model import Evidence, Fact, Series
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
     {
-        "median": lambda v: float(np.median(v)),
+        "median": median,
         "mean": lambda v: float(np.mean(v)),
         "min": lambda v: float(np.min(v)),
         "max": lambda v: float(np.max(v)),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ppo_doctor.arrays import finite_median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def implied_clip_range(observations: Observations) -> Fact | None:
     logged = observations.run.series.get("clip_range")
     if logged is not None and len(logged):
         early = logged.values[: max(1, len(logged) // 2)]
-        value = float(np.nanmedian(early)) if np.isfinite(early).any() else math.nan
+        value = finite_median(early)
         says = f"median of the first {len(early)} records"
         return Fact(name="implied_clip_range", value=value, how="observed", source=logged.source(), says=says)
     configured = observations.number("clip_range")
@@ -48,7 +47,7 @@ def _from_divergence(observations: Observations) -> Fact | None:
     if clipped is None or kl is None or clipped.axis is not kl.axis or kl.estimator not in ("k2", "k3", "exact"):
         return None
     half = max(1, len(kl) // 2)
-    share, divergence = float(np.nanmedian(clipped.values[:half])), float(np.nanmedian(kl.values[:half]))
+    share, divergence = finite_median(clipped.values[:half]), finite_median(kl.values[:half])
     if not (share > 0 and divergence > 0):
         return None
     bound = math.sqrt(2 * divergence / share)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import median
 from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _from_step_counter(observations: Observations) -> Fact | None:
     values = _finite(series)
     if series is None or not len(values):
         return None
-    return _counted(series, float(np.median(values)), f"median of {len(values)} records")
+    return _counted(series, median(values), f"median of {len(values)} records")
 
 
 def _from_generation_spacing(observations: Observations) -> Fact | None:
@@ -87,9 +88,9 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
-    if float(np.median(np.diff(every.axis.steps))) != 1.0:
+    if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
-    spacing = float(np.median(np.diff(generation.axis.steps)))
+    spacing = median(np.diff(generation.axis.steps))
     return _counted(generation, spacing, f"'{generation.raw}' appears every {spacing:g} optimizer steps")
 
 
@@ -160,8 +161,8 @@ def kl_over_target(observations: Observations) -> Fact | None:
     values = _finite(kl)
     if not target or kl is None or len(values) < 3:
         return None
-    ratio = float(np.median(values)) / target
-    says = f"median {kl.raw} {np.median(values):.3g} against target_kl {target:g}"
+    ratio = median(values) / target
+    says = f"median {kl.raw} {median(values):.3g} against target_kl {target:g}"
     return Fact(name="kl_over_target", value=ratio, how="observed", source=kl.source(), says=says)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.pack import Packer
-from ppo_doctor.readers.values import Values, config_values
+from ppo_doctor.readers.special import disguise, restore
+from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 #: A first record that holds one of these and nothing else is a configuration.
 CONFIG_KEYS = frozenset({"config", "args", "hyperparameters", "hparams"})
+#: Key layouts whose plan is remembered; a log whose every record differs must not grow without end.
+_MOST_PLANS = 1_000
 
 
 def read(source: Source) -> Iterator[Item]:
@@ -32,31 +36,65 @@ def read(source: Source) -> Iterator[Item]:
     packer = reader.packer
     layouts = packer.layouts
     loads = orjson.loads
-    for number, line in enumerate(source.lines(), 1):
-        # The fast path knows one case: a flat object of numbers whose keys were seen before.
-        try:
-            record = loads(line)
-            layout = layouts[tuple(record)]
-            layout.buffer += layout.pack(packer.ordinal, number, *record.values())
-            packer.ordinal += 1
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError):
-            yield from reader.slow(line, number)
-        if packer.full:
-            yield from packer.flush()
-    yield from packer.flush()
-    yield from reader.tail()
+    number = 0
+    for chunk in source.chunks():
+        for line in chunk.split(b"\n"):
+            number += 1
+            # The fast path knows one case: an object of numbers whose keys were seen before.
+            try:
+                record = loads(line)
+                if len(record) == 2:
+                    record = _unwrapped(record)
+                layout = layouts[tuple(record)]
+                layout.buffer += layout.pack(packer.ordinal, number, *record.values())
+                packer.ordinal += 1
+            except (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError):
+                reader.slow(line, number)
+        if reader.configs or packer.full:
+            yield from reader.ready()
+    yield from reader.end()
+
+
+class _Plan:
+    """How to take apart records of one key layout: which keys held nothing but numbers so far, and which did not."""
+
+    __slots__ = ("certain", "get", "others")
+
+    def __init__(self, certain: tuple[str, ...], others: tuple[str, ...]) -> None:
+        self.certain = certain
+        self.others = others
+        self.get = itemgetter(*certain) if len(certain) > 1 else None
 
 
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.packer = Packer(source.path, source.notes)
+        self.configs: list[EmbeddedConfig] = []
         self._source = source
         self._values = Values(source.notes)
         self._last_config: object = None
+        self._plans: dict[tuple[str, ...], _Plan] = {}
         #: a line that failed: whether it was torn is known only at the end of the file
         self._failed: tuple[int, str] | None = None
 
-    def slow(self, line: bytes, number: int) -> Iterator[Item]:
+    def ready(self) -> Iterator[Item]:
+        """Yield what was collected, where it is time to."""
+        yield from self.configs
+        self.configs = []
+        if self.packer.full:
+            yield from self.packer.flush()
+
+    def end(self) -> Iterator[Item]:
+        """Yield what is left, and the notes; a last line that failed and has no end was torn."""
+        if self._failed and not self._source.ended:
+            self._source.notes.skip("the last line is cut off", self._failed[0])
+            self._failed = None
+        self._settle()
+        yield from self.configs
+        yield from self.packer.flush()
+        yield from self._source.notes.notes()
+
+    def slow(self, line: bytes, number: int) -> None:
         """Take a line that the fast path could not."""
         line = line.strip(b" \t\r\n\0")
         if not line:
@@ -70,18 +108,10 @@ class _Reader:
         except ValueError as error:
             self._failed = (number, str(error))
             return
-        if not isinstance(record, dict):
+        if isinstance(record, dict):
+            self._take(record, number, line)
+        else:
             self._source.notes.skip("not a JSON object", number)
-            return
-        yield from self._take(record, number)
-
-    def tail(self) -> Iterator[Item]:
-        """Yield the notes; a last line that failed and has no end was torn."""
-        if self._failed and not self._source.ended:
-            self._source.notes.skip("the last line is cut off", self._failed[0])
-            self._failed = None
-        self._settle()
-        yield from self._source.notes.notes()
 
     def _settle(self) -> None:
         if self._failed:
@@ -89,17 +119,68 @@ class _Reader:
             self._source.notes.skip("not JSON", number, detail=why)
             self._failed = None
 
-    def _take(self, record: dict[str, Any], number: int) -> Iterator[Item]:
+    def _take(self, record: dict[str, Any], number: int, line: bytes) -> None:
         config = self._config_of(record)
         if config is not None:
             if config != self._last_config:
                 self._last_config = config
                 source = SourceRef(path=self._source.path, line=number)
-                yield EmbeddedConfig(values=config_values(config), source=source)
+                self.configs.append(EmbeddedConfig(values=config_values(config), source=source))
             record = {key: value for key, value in record.items() if value is not config}
             if not record or record.keys() == {"ppo_doctor"}:
                 return
+        record = _unwrapped(record) if len(record) == 2 else record
+        keys = tuple(record)
+        plan = self._plans.get(keys)
+        if plan is None:
+            self._plan(keys, record, line, number)
+        elif self._by_plan(plan, record, number):
+            return
+        else:
+            self._plan(keys, record, line, number, plan)
         self.packer.add(number, *self._values.flat(record, number))
+
+    def _by_plan(self, plan: _Plan, record: Mapping[str, Any], number: int) -> bool:
+        """Pack a record the way that its layout was packed before; False where that does not fit."""
+        numbers: dict[str, float] = {}
+        texts: dict[str, str] = {}
+        if plan.get is None:
+            return False
+        for key in plan.others:
+            raw = record[key]
+            if raw.__class__ is dict:
+                return False
+            value = None if raw is None else self._values.of_scalar(key, raw, number)
+            if isinstance(value, str):
+                texts[key] = value[:LONGEST_TEXT]
+            elif value is not None:
+                numbers[key] = value
+        layout = self.packer.layout((*plan.certain, *numbers) if numbers else plan.certain)
+        try:
+            packed = layout.pack(self.packer.ordinal, number, *plan.get(record), *numbers.values())
+        except (struct.error, OverflowError):
+            return False
+        self.packer.append(layout, packed, number, texts)
+        return True
+
+    def _plan(
+        self, keys: tuple[str, ...], record: Mapping[str, Any], line: bytes, number: int, old: _Plan | None = None
+    ) -> None:
+        if old is None:
+            if len(self._plans) > _MOST_PLANS:
+                self._plans.clear()
+            self._look_for_twins(line, number)
+        others = set(old.others) if old else set()
+        others |= {key for key, value in record.items() if value.__class__ not in (float, int, bool)}
+        certain = tuple(key for key in keys if key not in others)
+        self._plans[keys] = _Plan(certain, tuple(key for key in keys if key in others))
+
+    def _look_for_twins(self, line: bytes, number: int) -> None:
+        """Note keys that stand twice in an object, which a parser passes over; once per layout is enough."""
+        try:
+            parse_lenient(line, self._values, number)
+        except (ValueError, RecursionError):  # orjson knows a few things that the standard library refuses
+            return
 
     def _config_of(self, record: dict[str, Any]) -> Mapping[str, Any] | None:
         """Return the configuration that a record holds; Ray Tune repeats it in every record."""
@@ -110,10 +191,33 @@ class _Reader:
         return config if isinstance(config, dict) else None
 
     def _parse(self, line: bytes, number: int) -> object:
+        record = None
+        disguised, count = disguise(line, (b"NaN",), (b"Infinity",)) if b"N" in line or b"I" in line else (line, 0)
         try:
-            return orjson.loads(line)
+            record = orjson.loads(disguised)
         except orjson.JSONDecodeError:
             return parse_lenient(line, self._values, number)
+        if not count:
+            return record
+        if isinstance(record, dict):
+            record = _restored(_unwrapped(record), count)
+        return record if isinstance(record, dict) else parse_lenient(line, self._values, number)
+
+
+def _restored(record: dict[str, Any], count: int) -> dict[str, Any] | None:
+    try:
+        values, found = restore(record.values())
+    except TypeError:  # a list or an object: one that holds no NaN itself would do, but is not worth the trouble
+        return None
+    return dict(zip(record, values, strict=True)) if found == count else None
+
+
+def _unwrapped(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of verl's file logger without its wrapper: `{"step": 3, "data": {…}}`."""
+    inner = record.get("data")
+    if isinstance(inner, dict) and "step" in record and "step" not in inner:
+        return {"step": record["step"], **inner}
+    return record
 
 
 def parse_lenient(line: bytes, values: Values, number: int) -> Any:  # noqa: ANN401 - JSON is anything
@@ -121,8 +225,16 @@ def parse_lenient(line: bytes, values: Values, number: int) -> Any:  # noqa: ANN
 
     Raises ValueError for what is no JSON, RecursionError for objects nested too deeply.
     """
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            values.note_twice([key for key, _ in pairs], number)
+        return result
+
     return json.loads(
         line.decode("utf-8", "replace"),
+        object_pairs_hook=object_of,
         parse_float=lambda digits: values.of_long_number(digits, number),
         parse_int=lambda digits: values.of_digits(digits, number),
     )

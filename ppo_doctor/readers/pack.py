@@ -26,7 +26,7 @@ _MOST_LAYOUTS = 4_096
 _MOST_DECIMALS = 9
 #: Values whose equal number of decimals is no accident.
 _ENOUGH = 5
-_FIXED = re.compile(r"\s*[-+]?\d+(?:\.(\d+))?\s*\Z")
+_FIXED = re.compile(r"\s*[-+]?\d+(?:\.(\d+))?\s*(%)?\s*\Z")
 _HAS_DIGIT = re.compile(r"\d")
 
 
@@ -77,16 +77,16 @@ class Decimals:
         self.tenths = 0
         self.padded = False
 
-    def see(self, text: str) -> None:
-        """Take one printed value into account."""
+    def see(self, text: str, *, fixed: bool = False) -> None:
+        """Take one printed value into account; `fixed` says that its record proves the format."""
         match = _FIXED.match(text)
         if match is None and not _HAS_DIGIT.search(text):
             return  # NaN and infinity are printed alike in every format
         fraction = match[1] or "" if match else ""
-        places = len(fraction) if match else _MOST_DECIMALS + 1
+        places = len(fraction) + 2 * bool(match and match[2]) if match else _MOST_DECIMALS + 1
         self.seen += 1
         self.tenths += places == 1 and fraction != "0"
-        self.padded |= places > 1 and fraction.endswith("0")
+        self.padded |= places > 1 and (fixed or fraction.endswith("0"))
         self.places = places if self.places in (-1, places) else _MOST_DECIMALS + 1
 
     def certain_for(self, column: FloatArray) -> bool:
@@ -121,16 +121,20 @@ class Packer:
             self._notes.skip("it holds no value", line)
             return
         layout = self.layout(tuple(numbers))
-        layout.buffer += layout.pack(self.ordinal, line, *numbers.values())
+        self.append(layout, layout.pack(self.ordinal, line, *numbers.values()), line, texts)
+
+    def append(self, layout: Layout, packed: bytes, line: int, texts: Mapping[str, str] | None = None) -> None:
+        """Take one record that is packed already."""
+        layout.buffer += packed
         if texts:
             self._keep(layout, texts, line)
         self.ordinal += 1
 
-    def printed(self, keys: Iterable[str], written: Mapping[str, str]) -> None:
+    def printed(self, keys: Iterable[str], written: Mapping[str, str], *, fixed: bool = False) -> None:
         """Take into account how the values of a record that holds `keys` were printed."""
         layout = self.layout(tuple(keys))
         for key in layout.keys:
-            layout.decimals.setdefault(key, Decimals()).see(written[key])
+            layout.decimals.setdefault(key, Decimals()).see(written[key], fixed=fixed)
 
     def layout(self, keys: tuple[str, ...]) -> Layout:
         """Return the layout of these keys, made on first sight."""

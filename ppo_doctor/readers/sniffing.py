@@ -14,6 +14,8 @@ _LINES = 60
 _ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
 #: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
 _LONG_DOCUMENT = re.compile(r'\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\[', re.DOTALL)
+#: The name of a column beyond doubt, for a file that is a header and nothing else.
+_PLAIN_NAME = re.compile(r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z")
 _DELIMITERS = "\t,;"
 
 
@@ -95,12 +97,12 @@ def _is_table(rows: list[list[str]]) -> bool:
     """Tell whether most rows have one width, and some column holds numbers in nearly all of them."""
     widths = Counter(map(len, rows))
     width, count = widths.most_common(1)[0]
-    if width < 2 or count < 0.6 * len(rows):
+    if width < 2 or count < 0.5 * len(rows):
         return False
     body = [row for row in rows if len(row) == width]
     first = rows[0]
     if len(rows) == 1:
-        return all(map(_is_number, first)) or all(map(_is_name, first))
+        return all(map(_is_number, first)) or all(map(_PLAIN_NAME.match, first))
     if not (all(map(_is_name, first)) or all(map(_is_number, first))):
         return False
     body = body[1:] if body[0] == first else body

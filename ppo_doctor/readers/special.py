@@ -32,5 +32,5 @@ def restore(values: Iterable[float | None]) -> tuple[list[float | None], int]:
     Raises TypeError for a list or an object among the values.
     """
     before = list(values)
-    after = [_BACK.get(value, value) for value in before]
+    after = list(map(_BACK.get, before, before))
     return after, sum(map(is_not, before, after))

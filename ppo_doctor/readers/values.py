@@ -80,10 +80,13 @@ class Values:
         """Return the numbers and the texts of a record, nested keys joined by a slash."""
         numbers: dict[str, float] = {}
         texts: dict[str, str] = {}
-        for key, raw in self._leaves(record, line):
-            value = self.of_scalar(key, raw, line)
+        nested = any(value.__class__ is dict for value in record.values())
+        for key, raw in self._leaves(record, line) if nested else record.items():
+            if raw is None:
+                continue
+            value = raw if isinstance(raw, float) else self.of_scalar(key, raw, line)
             if key in numbers or key in texts:
-                self._notes.tell_once("key twice", key, f"{key} stands twice in a record; the later one wins", line)
+                self.note_twice([key, key], line)
                 numbers.pop(key, None)
                 texts.pop(key, None)
             if isinstance(value, str):
@@ -91,6 +94,11 @@ class Values:
             elif value is not None:
                 numbers[key] = value
         return numbers, texts
+
+    def note_twice(self, keys: list[str], line: int) -> None:
+        """Note which of the keys of an object stand in it twice."""
+        for key in {key for key in keys if keys.count(key) > 1}:
+            self._notes.tell_once("key twice", key, f"{key} stands twice in a record; the later one wins", line)
 
     def _leaves(self, record: Mapping[str, Any], line: int) -> list[tuple[str, object]]:
         leaves: list[tuple[str, object]] = []

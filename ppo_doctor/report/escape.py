@@ -21,10 +21,8 @@ def plain(text: str, limit: int = LONGEST_NAME) -> str:
 
     Shortened text says how many characters are gone; the rest of a report therefore never cuts anything.
     """
-    text = bounded(text, limit)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_visible(text))
+    safe = text.isascii() and text.isprintable()
+    return bounded(text if safe else "".join(_visible(text)), limit)
 
 
 def prose(text: str, limit: int = LONGEST_TEXT) -> str:

@@ -122,7 +122,9 @@ class Page:
     lines: list[Line] = field(default_factory=list)
 
     def add(self, text: Text, indent: int = 0, hang: int = 0) -> None:
-        """Add a paragraph indented by `indent` columns, its further lines by `hang` more."""
+        """Add a paragraph indented by `indent` columns, its further lines by `hang` more; nothing for no text."""
+        if not any(span.text for span in spans(text)):
+            return
         self._wrap(text, " " * indent, " " * (indent + hang))
 
     def labelled(self, label: Text, text: Text, indent: int = 0, column: int = LABEL_COLUMN) -> None:

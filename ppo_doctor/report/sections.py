@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import CHAIN, QUESTIONS
+from ppo_doctor.model import CHAIN, QUESTIONS, Severity
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.layout import Page, Span
+from ppo_doctor.report.layout import BOUND, Page, Span
+from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
     MARK_STYLE,
     MARKS,
     SEVERITY_STYLE,
     VERDICT_STYLE,
+    bound,
     count,
     finding_says,
     flowing,
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
 
 INDENT = 3
-MOST_REASONS, MOST_NOTES = 5, 5
+#: Printed before "and N more".
+MOST_REASONS, MOST_MISSING, MOST_NOTES = 5, 8, 5
 ASKED: Mapping[str, str] = {
     "movement": "whether the policy moves",
     "signal": "whether there is a learning signal",
@@ -47,7 +50,7 @@ _ARROWS_FROM = 100
 def verdict(page: Page, diagnosis: Diagnosis) -> None:
     """Add the verdict's word with the run, what was read, and one sentence why."""
     word = Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict])
-    page.add((word, "  ", Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
+    page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
     facts = run_facts(diagnosis.run)
     if len(diagnosis.run.sources) > 1:
         facts.append(count(len(diagnosis.run.sources), "source"))
@@ -56,26 +59,29 @@ def verdict(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def sources(page: Page, diagnosis: Diagnosis) -> None:
-    """Add one line per input when there are several, or one that the run is not named after."""
+    """Add one line per input when there are several, and the folder that paths below are relative to."""
     ours = diagnosis.run.sources
-    if len(ours) < 2 and all(source.path == diagnosis.run.id for source in ours):
-        return
-    for source in ours:
-        used = f"{source.records - source.skipped} of {count(source.records, 'record')} used"
-        page.add(Span(f"{plain(source.path)} ({plain(source.container)}), {used}", "dim"), INDENT, 2)
+    if len(ours) > 1:
+        for source in ours:
+            used = f"{source.records - source.skipped} of {count(source.records, 'record')} used"
+            page.add(Span(f"{plain(source.path)} ({plain(source.container)}), {used}", "dim"), INDENT, 2)
+    shared = folder(diagnosis)
+    if shared and not diagnosis.run.id.startswith(shared):
+        page.add(Span(f"Files below are relative to {plain(shared)}", "dim"), INDENT, 2)
 
 
 def chain(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     """Add the signal chain on one line, known side links on another, and what shows that a link is dead."""
     page.blank()
-    page.add((Span("Signal chain", "bold"), Span("  ✓ alive  ✗ dead  ? not logged", "dim")))
+    page.add((Span("Signal chain", "bold"), Span(f"{BOUND * 2}✓ alive, ✗ dead, ? not logged", "dim")))
     arrows = page.width >= _ARROWS_FROM
     page.add(_drawn([link for link in diagnosis.chain if link.link in CHAIN], arrows), INDENT)
     beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
     if beside:
         page.add((Span("beside it: ", "dim"), *_drawn(beside, arrows=False)), INDENT)
+    told = {entry.says for cause in diagnosis.causes for entry in cause.ledger}
     for link in diagnosis.chain:
-        if link.evidence and (link.state == "dead" or options.all):
+        if link.evidence and (options.all or (link.state == "dead" and link.evidence not in told)):
             mark = Span(MARKS[link.state], MARK_STYLE[link.state])
             page.add((mark, f" {link.link}: {flowing(link.evidence)}"), INDENT, 2)
 
@@ -90,32 +96,39 @@ def _drawn(links: Sequence[ChainLink], arrows: bool) -> tuple[str | Span, ...]:
 
 
 def unanswered(page: Page, diagnosis: Diagnosis) -> None:
-    """Add the questions of coverage that stay open, each with the reasons why, and what no log can show."""
+    """Add the questions of coverage that stay open, each with the reasons why."""
     open_questions = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
     if not open_questions:
         return
     page.blank()
     page.add(Span("Not answered", "bold"))
     for question in open_questions:
-        page.add((Span("? ", "yellow"), f"{ASKED[question]}: not checked"), INDENT, 2)
-        skipped = [f for f in diagnosis.findings if f.status in _NOT_RUN and f.link in _ASKED_ON[question]]
-        _reasons(page, skipped, most=3)
-        if not skipped:
-            page.add("too few records, or no check that applies to this kind of input", INDENT + 2)
+        asked = [finding for finding in diagnosis.findings if finding.link in _ASKED_ON[question]]
+        ran = [finding for finding in asked if finding.status in ("clear", "fired")]
+        page.add((Span("?", "yellow"), f" {ASKED[question]}: {'not settled' if ran else 'not checked'}"), INDENT, 2)
+        if ran:
+            page.add(f"{count(len(ran), 'check')} ran, on too little of the run to answer for it", INDENT + 2, 2)
+        if not asked:
+            page.add("no check applies to this kind of input", INDENT + 2, 2)
+        _reasons(page, [finding for finding in asked if finding not in ran], most=MOST_REASONS)
 
 
-_NOT_RUN = ("skipped", "errored")
-
-
-def _reasons(page: Page, findings: Sequence[Finding], most: int | None) -> None:
-    """Add reasons, the most frequent first, each with the number of checks that it stopped."""
-    grouped = Counter(finding.reason or "" for finding in findings)
+def _reasons(page: Page, findings: Sequence[Finding], most: int) -> None:
+    """Add why checks did not run: what the log lacks in one line, then the other reasons, most frequent first."""
+    lacking = [finding for finding in findings if finding.missing]
+    if lacking:
+        names = list(dict.fromkeys(plain(name) for finding in lacking for name in finding.missing))
+        hidden = len(names) - MOST_MISSING
+        more = f" and {bound(f'{hidden} more')}" if hidden > 0 else ""
+        wanted = ", ".join(names[:MOST_MISSING])
+        need = "needs" if len(lacking) == 1 else "need"
+        page.add(f"{count(len(lacking), 'check')} {need} what this log does not hold: {wanted}{more}", INDENT + 2, 2)
+    grouped = Counter(finding.reason or "" for finding in findings if not finding.missing)
     ordered = sorted(grouped.items(), key=lambda entry: (-entry[1], entry[0]))
-    shown = ordered if most is None else ordered[:most]
-    for reason, size in shown:
-        page.add((f"{count(size, 'check')}: ", Span(flowing(reason))), INDENT + 2, 2)
-    if len(shown) < len(ordered):
-        page.add(Span(f"… and {len(ordered) - len(shown)} more, --all", "dim"), INDENT + 2)
+    for reason, size in ordered[:most]:
+        page.add(f"{count(size, 'check')}: {flowing(reason)}", INDENT + 2, 2)
+    if len(ordered) > most:
+        page.add(Span(f"… and {len(ordered) - most} more, --all", "dim"), INDENT + 2)
 
 
 def unexplained(page: Page, diagnosis: Diagnosis) -> None:
@@ -125,7 +138,9 @@ def unexplained(page: Page, diagnosis: Diagnosis) -> None:
     if not left:
         return
     page.blank()
-    page.add(Span("Also seen", "bold"))
+    serious = any(finding.severity != Severity.INFO for finding in left)
+    title = "Seen, without a cause that explains it" if serious and not diagnosis.causes else "Also seen"
+    page.add(Span(title, "bold"))
     for finding in sorted(left, key=lambda f: f.severity.rank):
         style = SEVERITY_STYLE.get(finding.severity, "")
         since = f" Since step {finding.onset_step}." if finding.onset_step is not None else ""
@@ -139,7 +154,7 @@ def checks(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     counts = (
         f"{coverage.clear} clear · {coverage.fired} fired · {coverage.skipped} skipped · {coverage.errored} errored"
     )
-    page.add((Span("Checks", "bold"), f"  {counts}"))
+    page.add((Span("Checks", "bold"), f"{BOUND * 2}{counts}"))
     for finding in diagnosis.findings:
         if finding.status == "errored":
             where = f"{plain(finding.code)} {plain(finding.rule)}"
@@ -173,7 +188,7 @@ def never_shown(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> Non
     if not causes:
         return
     page.blank()
-    page.add((Span("Not ruled out", "bold"), Span("  by a log of this kind, whatever it holds", "dim")))
+    page.add((Span("Not ruled out", "bold"), Span(f"{BOUND * 2}by a log of this kind, whatever it holds", "dim")))
     if options.all:
         for cause in causes:
             page.add((Span(plain(cause.id), "cyan"), f": {flowing(cause.because)}"), INDENT, 2)

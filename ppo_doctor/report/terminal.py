@@ -8,11 +8,13 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model import QUESTIONS
 from ppo_doctor.report import sections
 from ppo_doctor.report.cause_blocks import causes, heading, standing
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import NARROWEST, WIDEST, Page, Span, columns
-from ppo_doctor.report.words import VERDICT_STYLE, count, remedies, remedy_says, sentence
+from ppo_doctor.report.nearby import relative
+from ppo_doctor.report.words import VERDICT_STYLE, count, remedies, remedy_says
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +69,7 @@ def write(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
             heading(page, cause)
         return
     sections.sources(page, diagnosis)
+    diagnosis = relative(diagnosis)
     sections.chain(page, diagnosis, options)
     causes(page, diagnosis, options)
     sections.unexplained(page, diagnosis)
@@ -96,7 +99,7 @@ def _short(page: Page, diagnosis: Diagnosis) -> None:
         page.add(standing(cause), 3, 2)
         chosen = remedies(cause.remedies, diagnosis.run.framework, everything=False)
         if chosen:
-            page.labelled("Try first:", sentence(remedy_says(chosen[0], diagnosis.run)), 3)
+            page.labelled("Try first:", remedy_says(chosen[0], diagnosis.run), 3)
 
 
 def _leaders(diagnosis: Diagnosis) -> list[RankedCause]:
@@ -117,9 +120,16 @@ def _table(page: Page, diagnoses: Sequence[Diagnosis]) -> None:
 def _cells(diagnosis: Diagnosis) -> tuple[str, str, str]:
     """Return verdict, leading cause and run; the run stands last, where a long path pushes nothing aside."""
     leaders = _leaders(diagnosis)
-    first = f"{plain(leaders[0].id)}, {leaders[0].confidence}" if leaders else "no cause"
     level = f" (+{len(leaders) - 1} more)" if len(leaders) > 1 else ""
-    return diagnosis.verdict, first + level, plain(diagnosis.run.id)
+    first = f"{plain(leaders[0].id)}, {leaders[0].confidence}{level}" if leaders else _without_cause(diagnosis)
+    return diagnosis.verdict, first, plain(diagnosis.run.id)
+
+
+def _without_cause(diagnosis: Diagnosis) -> str:
+    if diagnosis.verdict == "healthy":
+        return "nothing found"
+    open_questions = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
+    return f"open: {', '.join(open_questions)}" if diagnosis.verdict == "inconclusive" else "no known cause"
 
 
 def _padded(text: str, width: int) -> str:

@@ -35,6 +35,8 @@ VERDICT_STYLE: Mapping[Verdict, str] = {
 SEVERITY_STYLE: Mapping[Severity | str, str] = {"critical": "red", "high": "red", "medium": "yellow"}
 MARKS: Mapping[LinkState, str] = {"alive": "✓", "dead": "✗", "unknown": "?"}
 MARK_STYLE: Mapping[LinkState, str] = {"alive": "green", "dead": "bold red", "unknown": "dim"}
+#: Longer phrases may break at any space.
+LONGEST_BOUND = 40
 #: Remedies printed before --all.
 MOST_REMEDIES = 3
 
@@ -44,8 +46,8 @@ _KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=s
 
 
 def bound(text: str) -> str:
-    """Return text that breaks nowhere."""
-    return text.replace(" ", BOUND)
+    """Return text that breaks nowhere; a phrase too long for that stays as it is."""
+    return text.replace(" ", BOUND) if len(text) <= LONGEST_BOUND else text
 
 
 def flowing(text: str) -> str:
@@ -54,11 +56,19 @@ def flowing(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return prose with a capital at its start, unless that is a name, and a full stop at its end."""
-    text = flowing(text)
+    """Return prose from outside with a capital at its start, unless that is a name, and a full stop at its end."""
+    return stopped(capital(flowing(text)))
+
+
+def capital(text: str) -> str:
+    """Return text with a capital at its start, unless its first word is a name such as `approx_kl`."""
     first = text.partition(" ")[0]
-    capital = text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
-    return capital if not capital or capital[-1] in ".?" else capital + "."
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+def stopped(text: str) -> str:
+    """Return text with a full stop at its end."""
+    return text if not text or text[-1] in ".?" else text + "."
 
 
 def finding_says(finding: Finding) -> str:
@@ -96,26 +106,28 @@ def listed(names: Sequence[str], joint: str = "or") -> str:
 
 
 def run_facts(run: RunSummary) -> list[str]:
-    """Return what was read, in phrases that must not break: framework, algorithm, steps, records, K."""
+    """Return what was read: framework, algorithm, steps, records, K."""
     skipped = sum(source.skipped for source in run.sources)
     records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
-    steps = f"steps {run.steps[0]}–{run.steps[1]}" if run.steps else "no step"
-    return [
-        bound(phrase)
-        for phrase in (plain(run.framework), plain(run.algorithm), steps, records, updates(run.updates_per_batch))
-        if phrase
-    ]
+    read = (plain(run.framework), plain(run.algorithm), _steps(run.steps), records)
+    return [*(bound(phrase) for phrase in read if phrase), updates(run.updates_per_batch)]
+
+
+def _steps(steps: tuple[int, int] | None) -> str:
+    if steps is None:
+        return "no step"
+    return f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]}–{steps[1]}"
 
 
 def updates(k: UpdatesPerBatch) -> str:
     """Return K with where it comes from, and the configured value where the log shows another."""
     if k.effective is None:
-        return "K unknown"
+        return bound("K unknown")
     key = plain(k.origin.partition(":")[2] or k.origin)
     origin = f"{_HOW[k.how]}: {key}" if k.how else key
     if k.how != "configured" and k.configured is not None and k.configured != k.effective:
         origin += f"; configured: {_number(k.configured)}"
-    return f"K = {_number(k.effective)} ({origin})"
+    return f"{bound(f'K = {_number(k.effective)}')} ({origin})"
 
 
 def _number(value: float) -> str:
@@ -132,17 +144,17 @@ def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> lis
 
 
 def remedy_says(remedy: Remedy, run: RunSummary) -> str:
-    """Return a remedy with its key and the key's present value, and its framework when that is not the run's."""
+    """Return a remedy as a sentence, with its key and the key's present value, and its framework when not the run's."""
     text = flowing(remedy.do)
     foreign = remedy.framework if remedy.framework != run.framework else None
-    where = f"in {plain(foreign)}: " if foreign else ""
+    where = f"In {plain(foreign)}: " if foreign else ""
     key = remedy.key or ""
     details = [plain(key)] if key and key not in remedy.do else []
     if key in run.config:
         details.append(f"now {_setting(run.config[key])}")
     if not details:
-        return where + text
-    return f"{where}{text.rstrip('.')} ({bound(', '.join(details))})."
+        return stopped(capital(where + text))
+    return capital(f"{where}{text.rstrip('.')} ({bound(', '.join(details))}).")
 
 
 def _setting(value: ConfigValue) -> str:

@@ -1,0 +1,37 @@
+"""Order statistics without numpy.ma: np.unique and np.median import it, which costs 6 ms at start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import FloatArray, IntArray
+
+
+def median(values: FloatArray | IntArray) -> float:
+    """Return the median of a non-empty array without NaN; of an even number the mean of the middle two."""
+    middle = len(values) // 2
+    if len(values) % 2:
+        return float(np.partition(values, middle)[middle])
+    pair = np.partition(values, [middle - 1, middle])
+    return float(pair[middle - 1]) / 2 + float(pair[middle]) / 2
+
+
+def finite_median(values: FloatArray) -> float:
+    """Return the median of the finite values, NaN if there is none."""
+    finite = values[np.isfinite(values)]
+    return median(finite) if len(finite) else float("nan")
+
+
+def distinct(values: FloatArray) -> FloatArray:
+    """Return the sorted distinct values of an array without NaN."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def distinct_whole(values: IntArray) -> IntArray:
+    """Return the sorted distinct values of an integer array."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered

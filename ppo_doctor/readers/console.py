@@ -1,0 +1,75 @@
+"""Console text: each line goes to the first dialect that knows it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ppo_doctor.readers.console_base import Dialect, Line, Sink
+from ppo_doctor.readers.console_blocks import DeepSpeedChat, RslRl
+from ppo_doctor.readers.console_boxes import Boxes
+from ppo_doctor.readers.console_dicts import Dicts
+from ppo_doctor.readers.console_pairs import Pairs
+from ppo_doctor.readers.console_pipes import Pipes
+from ppo_doctor.readers.console_verl import Verl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.source import Source
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: "(TaskRunner pid=1234) ", "(main_task pid=1, ip=10.0.0.1)"
+_RAY = re.compile(r"\([^()]*\bpid=\d+[^()]*\) ?")
+#: Lines of boxes drawn with Unicode, as rich does, read like those drawn with ASCII.
+_DRAWING = str.maketrans(dict.fromkeys("│┃║", "|") | dict.fromkeys("─━═╭╮╰╯├┤┬┴┼┌┐└┘╞╡╪┏┓┗┛┡┩╇", "-"))
+#: Longer lines hold no record of any dialect, and cost time.
+_LONGEST = 1 << 18
+
+
+def read(source: Source) -> Iterator[Item]:
+    """Yield the records of console text in any known dialect; lines that hold none are counted in one note."""
+    sink = Sink(source)
+    # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
+    dialects = (Dicts(sink), Boxes(sink), Pipes(sink), Verl(sink), RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
+    ignored = 0
+    for number, raw in enumerate(source.lines(), 1):
+        ignored += _feed(_fragments(raw, number, torn=not source.ended), dialects, sink)
+        if sink.packer.full:
+            yield from sink.packer.flush()
+    for dialect in dialects:
+        dialect.finish()
+        ignored += _feed([], dialects, sink)
+    yield from sink.finish()
+    if ignored:
+        source.notes.tell("ignored", f"lines that hold no metrics and were not read: {ignored:,}")
+    yield from source.notes.notes()
+
+
+def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> int:
+    """Offer the fragments of a line to each dialect in turn; return how many lines nobody wanted."""
+    used = [_take(fragment, dialects) for fragment in fragments]
+    ignored = int(bool(used) and not any(used))
+    while sink.given_back:  # each time at least one line less
+        again, sink.given_back = sink.given_back, []
+        line = again.pop(0)
+        ignored += not _take(line, dialects)
+        sink.given_back += again
+    return ignored
+
+
+def _take(line: Line, dialects: tuple[Dialect, ...]) -> bool:
+    return any(dialect.take(line) for dialect in dialects)
+
+
+def _fragments(raw: bytes, number: int, *, torn: bool) -> list[Line]:
+    """Return what a line holds between its carriage returns, cleaned; blank parts are left out."""
+    text = raw[:_LONGEST].decode("utf-8", "replace")
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    if not text.isascii():
+        text = text.translate(_DRAWING)
+    parts = [part for part in (_RAY.sub("", part, count=1).rstrip() for part in text.split("\r")) if part]
+    last = len(parts) - 1
+    return [Line(part, number, torn and i == last) for i, part in enumerate(parts)]

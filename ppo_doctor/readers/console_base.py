@@ -1,0 +1,160 @@
+"""What the dialects of console text share: a line, a place to put records, and the interface."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
+from ppo_doctor.table import EmbeddedConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ppo_doctor.readers.source import Source
+    from ppo_doctor.table import Table
+
+#: A number as programs print it, perhaps in percent, as "3/10", or in the wrapper of NumPy 2.
+NUMBER = (
+    r"(?:[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|[iI]nf(?:inity)?)(?: ?%|/\d+)?"
+    r"|np\.\w+\([^()]*\)|tensor\([^()]*\))"
+)
+#: A number and a unit that adds nothing to it, then perhaps more words.
+_WITH_UNIT = re.compile(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)")
+_DECIMAL = re.compile(r"[-+]?\d+\.\d{2,}")
+#: Loose `key=value` records held back until it is clear that the log has nothing better.
+HELD_BACK = 5_000
+#: Records per layout from which on one that never recurs is taken for a message.
+_MANY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, or what stood between two carriage returns, without colours and without a Ray prefix."""
+
+    text: str
+    number: int
+    #: the file ends here without the end of the line: the last value may be cut off
+    torn: bool = False
+
+    @property
+    def indent(self) -> int:
+        """Return the number of blanks that the line begins with."""
+        return len(self.text) - len(self.text.lstrip())
+
+
+class Dialect(Protocol):
+    """One way of printing metrics."""
+
+    def take(self, line: Line) -> bool:
+        """Read a line; False leaves it to the next dialect."""
+
+    def finish(self) -> None:
+        """Hand on what is still open at the end of the file."""
+
+
+class Sink:
+    """Takes records in any shape and packs them."""
+
+    def __init__(self, source: Source) -> None:
+        self.notes = source.notes
+        self.values = Values(source.notes)
+        self.packer = Packer(source.path, source.notes)
+        self.configs: list[EmbeddedConfig] = []
+        #: lines that a dialect took for its own and then was not able to read
+        self.given_back: list[Line] = []
+        self._path = source.path
+        #: records of dialects that cannot be mistaken
+        self._certain = 0
+        self._loose: list[tuple[int, Mapping[str, str]]] = []
+        self._loose_kept = 0
+        self._loose_dropped = 0
+
+    def cells(self, line: int, cells: Mapping[str, str]) -> None:
+        """Take a record of written values."""
+        self._certain += 1
+        self._pack(line, cells)
+
+    def loose(self, line: int, cells: Mapping[str, str]) -> None:
+        """Take a record that may be some other message; such are used only where they are most of what there is."""
+        self._loose.append((line, cells))
+        if len(self._loose) >= HELD_BACK:
+            self._settle()
+
+    def mapping(self, line: int, record: Mapping[str, Any]) -> None:
+        """Take a record of values."""
+        self._certain += 1
+        self.packer.add(line, *self.values.flat(record, line))
+
+    def config(self, line: int, config: Mapping[str, Any]) -> None:
+        """Take a configuration."""
+        values = config_values(config)
+        if not any(values == known.values for known in self.configs):
+            self.configs.append(EmbeddedConfig(values=values, source=SourceRef(path=self._path, line=line)))
+
+    def flush(self) -> Iterator[Table]:
+        """Yield the tables so far."""
+        yield from self.packer.flush()
+
+    def finish(self) -> Iterator[Table | EmbeddedConfig]:
+        """Yield what is left, configurations last."""
+        self._settle()
+        if self._loose_dropped:
+            text = f"lines of “key=value” taken for other messages and not read: {self._loose_dropped:,}"
+            self.notes.tell("loose", text)
+        yield from self.packer.flush()
+        yield from self.configs
+
+    def _settle(self) -> None:
+        if self._certain and self._certain * 10 >= len(self._loose) + self._loose_kept:
+            self._loose_dropped += len(self._loose)
+        else:
+            for line, cells in self._recurring():
+                self._loose_kept += 1
+                self._pack(line, cells)
+        self._loose = []
+
+    def _recurring(self) -> list[tuple[int, Mapping[str, str]]]:
+        """Leave out what was printed once among many records that recur: a message, not a metric."""
+        often = Counter(frozenset(cells) for _, cells in self._loose)
+        if len(self._loose) < _MANY * len(often):
+            return self._loose
+        kept = [record for record in self._loose if often[frozenset(record[1])] > 1]
+        self._loose_dropped += len(self._loose) - len(kept)
+        return kept
+
+    def _pack(self, line: int, cells: Mapping[str, str]) -> None:
+        numbers: dict[str, float] = {}
+        texts: dict[str, str] = {}
+        for key, cell in cells.items():
+            value = self.values.of_text(key, cell, line)
+            if isinstance(value, str) and (match := _WITH_UNIT.match(value)):
+                value = float(match[1])
+            if isinstance(value, str):
+                texts[key] = value[:LONGEST_TEXT]
+            elif value is not None:
+                numbers[key] = value
+        self.packer.add(line, numbers, texts)
+        self.packer.printed(numbers, cells, fixed=_one_format(cells))
+
+    def pairs(self, line: Line, pairs: list[tuple[str, str]]) -> dict[str, str]:
+        """Return pairs as cells: a later key wins with a note, and the last value of a torn line is dropped."""
+        if line.torn and pairs:
+            key, _ = pairs.pop()
+            self.notes.tell("torn", f"the file ends within this line; its last value, {key}, is not used", line.number)
+        cells: dict[str, str] = {}
+        for key, value in pairs:
+            if key in cells:
+                self.values.note_twice([key, key], line.number)
+            cells[key] = value
+        return cells
+
+
+def _one_format(cells: Mapping[str, str]) -> bool:
+    """Tell whether at least five values have decimals, and all the same number of them: printed with one format."""
+    places = [len(cell.rpartition(".")[2]) for cell in cells.values() if _DECIMAL.fullmatch(cell)]
+    return len(places) >= 5 and len(set(places)) == 1

@@ -1,0 +1,89 @@
+"""Loose `key=value` and `key: value` text, which nobody's logger in particular prints."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ppo_doctor.readers.console_base import NUMBER
+
+if TYPE_CHECKING:
+    from ppo_doctor.readers.console_base import Line, Sink
+
+_WORD = r"[A-Za-z_][\w./%@()-]*"
+_PAIR = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})\s?(?:=|:) ?({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
+#: "Step 3 | …", "Iteration 3/10": a counter at the start of a line
+_COUNTER = re.compile(
+    r"((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
+    r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
+    re.IGNORECASE,
+)
+#: What loggers put before a message.
+_PREFIX = re.compile(
+    r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
+    r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[-:|>]+(?=\s)))+\s*"
+)
+_TQDM = re.compile(r".*?\d+%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
+#: "Epoch:[1/1](20/3000)" of minimind
+_MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
+
+
+class Pairs:
+    """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._cells: dict[str, str] = {}
+        self._first = self._last = self._indent = 0
+        self._single = False
+        self._bar: dict[str, str] = {}
+
+    def take(self, line: Line) -> bool:
+        """Read a line of pairs."""
+        if bar := _TQDM.match(line.text):
+            return self._progress(line, line.text[bar.end() :])
+        pairs = pairs_of(line.text)
+        if not pairs:
+            return False
+        cells = self._sink.pairs(line, pairs)
+        goes_on = self._cells and line.number == self._last + 1 and not cells.keys() & self._cells.keys()
+        single = len(pairs) == 1
+        if not (goes_on and (line.indent > self._indent or (single and self._single))):
+            self.finish()
+            self._first, self._indent, self._single = line.number, line.indent, single
+        self._cells |= cells
+        self._last = line.number
+        return True
+
+    def finish(self) -> None:
+        """Hand on the record that is open; a pair all alone is no record."""
+        if len(self._cells) > 1:
+            self._sink.loose(self._first, self._cells)
+        self._cells = {}
+
+    def _progress(self, line: Line, postfix: str) -> bool:
+        """Read the values behind a progress bar, which is drawn again and again with the same ones."""
+        cells = dict(_PAIR.findall(postfix))
+        if len(cells) > 1 and cells != self._bar:
+            self.finish()
+            self._bar = cells
+            self._sink.loose(line.number, cells)
+        return len(cells) > 1
+
+
+def pairs_of(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of a line, none where they are less than half of it."""
+    if "=" not in text and ":" not in text and "|" not in text and not _COUNTER.match(text.strip()):
+        return []
+    body = _MINIMIND.sub(r"Epoch: \1, Step: \2", text)
+    prefix = _PREFIX.match(body)
+    body = body[prefix.end() if prefix else 0 :].strip()
+    counter = _COUNTER.match(body)
+    pairs = [(counter[1], counter[2])] if counter else []
+    covered = counter.end() if counter else 0
+    for match in _PAIR.finditer(body, covered):
+        pairs.append((match[1], match[2]))
+        covered += match.end() - match.start()
+    if len(pairs) == 1:
+        return pairs if covered >= 0.9 * len(body) else []
+    return pairs if 2 * covered >= len(body.replace(" ", "")) else []

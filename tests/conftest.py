@@ -1,0 +1,89 @@
+"""What every test starts from: a scrubbed environment, a cache of its own, and where things are."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Variables that change what we print or where we look.
+SCRUBBED = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM", "CI", "GITHUB_ACTIONS")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Make output independent of the shell that runs the tests, also in subprocesses."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*SCRUBBED, *(name for name in os.environ if name.startswith("PPO_DOCTOR_"))]:
+            patch.delenv(name, raising=False)
+        patch.setenv("PPO_DOCTOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Return the root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """Return the folder of sample logs."""
+    return ROOT / "sample_logs"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run the command line in this process; `stdin` is what it reads from a pipe."""
+    from ppo_doctor.cli import run
+
+    def call(*arguments: object, stdin: bytes | None = None) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["ppo-doctor", *map(str, arguments)])
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        capsys.readouterr()
+        try:
+            code = run()
+        except SystemExit as leave:
+            code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        captured = capsys.readouterr()
+        return Outcome(int(code), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def validate() -> Callable[[object], None]:
+    """Hold a report against the published JSON Schema."""
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads((ROOT / "docs" / "schema" / "diagnosis.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+
+    def check(report: object) -> None:
+        errors = [f"{'/'.join(map(str, e.absolute_path))}: {e.message}" for e in validator.iter_errors(report)]
+        assert not errors, errors
+
+    return check

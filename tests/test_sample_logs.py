@@ -1,0 +1,135 @@
+"""Every sample log gets the diagnosis that its index declares: these are real training runs with known faults."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "sample_logs"
+LOGS = tomllib.loads((SAMPLES / "index.toml").read_text(encoding="utf-8"))["log"]
+JUDGED = [log for log in LOGS if log["verdict"] != "error"]
+SICK = [log for log in JUDGED if log["path"].startswith("sick/")]
+SOUND = [log for log in JUDGED if log["path"].startswith(("healthy/", "benign/"))]
+UNREADABLE = [log for log in LOGS if log["verdict"] == "error"]
+#: Files that belong to a log, or describe the folder.
+BESIDES = {"config.json", "README.md", "index.toml"}
+
+
+def by_path(log):
+    return log["path"]
+
+
+@pytest.fixture(scope="module")
+def known_causes():
+    from ppo_doctor.rulepack import load_pack
+
+    return {cause.id: cause for cause in load_pack().causes}
+
+
+@pytest.fixture(scope="module")
+def diagnoses():
+    """Return every judged log's diagnosis as JSON, by path."""
+    from ppo_doctor import analyze
+    from ppo_doctor.report import RenderOptions, render
+
+    def one(log):
+        return json.loads(render(analyze(SAMPLES / log["path"]), None, RenderOptions(), "json"))
+
+    return {log["path"]: one(log) for log in JUDGED}
+
+
+@pytest.mark.parametrize("log", SICK, ids=by_path)
+def test_the_injected_cause_leads(log, diagnoses, known_causes):
+    causes = diagnoses[log["path"]]["causes"]
+    allowed = {log["cause"], *log["level_with"]}
+    assert causes, "no cause at all"
+    assert causes[0]["id"] in allowed
+    leaders = {cause["id"] for cause in causes if cause["leader"]}
+    assert log["cause"] in leaders
+    assert leaders <= allowed
+    assert leaders >= allowed & known_causes.keys(), "a cause that no log can tell apart does not lead"
+
+
+@pytest.mark.parametrize("log", SICK, ids=by_path)
+def test_level_causes_name_each_other(log, diagnoses, known_causes):
+    leaders = {cause["id"]: set(cause["level_with"]) for cause in diagnoses[log["path"]]["causes"] if cause["leader"]}
+    expected = ({log["cause"], *log["level_with"]} & known_causes.keys()) - {log["cause"]}
+    assert leaders[log["cause"]] == expected
+
+
+@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+def test_verdict(log, diagnoses):
+    assert diagnoses[log["path"]]["verdict"] == log["verdict"]
+
+
+@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+def test_framework(log, diagnoses):
+    assert diagnoses[log["path"]]["run"]["framework"] == log["framework"]
+
+
+@pytest.mark.parametrize("log", SOUND, ids=by_path)
+def test_a_sound_run_raises_no_fault(log, diagnoses):
+    assert [cause["id"] for cause in diagnoses[log["path"]]["causes"] if not cause["benign"]] == []
+    coverage = diagnoses[log["path"]]["coverage"]
+    assert coverage["movement"] and coverage["signal"] and coverage["numerics"]
+
+
+@pytest.mark.parametrize("log", [log for log in SOUND if log["cause"] != "healthy"], ids=by_path)
+def test_a_benign_explanation_is_named(log, diagnoses):
+    assert [cause["id"] for cause in diagnoses[log["path"]]["causes"]][:1] == [log["cause"]]
+
+
+@pytest.mark.parametrize("log", LOGS, ids=by_path)
+def test_exit_code_of_a_gate(log, cli, known_causes):
+    outcome = cli("analyze", SAMPLES / log["path"], "--fail-on", "high", "--format", "json")
+    severity = known_causes[log["cause"]].severity if log["cause"] in known_causes else "info"
+    if log["verdict"] == "error":
+        expected = 3
+    elif log["verdict"] == "inconclusive":
+        expected = 4
+    else:
+        expected = 1 if severity in ("critical", "high") else 0
+    assert outcome.code == expected
+
+
+@pytest.mark.parametrize("log", UNREADABLE, ids=by_path)
+def test_a_log_that_cannot_be_judged_says_so(log, cli, validate):
+    outcome = cli("analyze", SAMPLES / log["path"], "--format", "json")
+    assert outcome.code == 3
+    validate(outcome.json)
+    assert outcome.json["error"]["code"] == 3
+    assert Path(log["path"]).name in outcome.json["error"]["message"]
+
+
+def test_a_torn_line_is_counted_and_its_run_still_judged(diagnoses):
+    sources = diagnoses["broken/torn-last-line.canonical/run.jsonl"]["run"]["sources"]
+    assert [source["skipped"] for source in sources] == [1]
+
+
+@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+def test_every_report_is_valid(log, diagnoses, validate):
+    validate(diagnoses[log["path"]])
+
+
+def test_the_index_lists_every_log():
+    listed = {log["path"] for log in LOGS}
+    found = {path.relative_to(SAMPLES).as_posix() for path in SAMPLES.rglob("*") if path.is_file()}
+    assert {path for path in found if Path(path).name not in BESIDES} == listed
+
+
+def test_every_listed_cause_is_known():
+    table = ROOT.parent / "shared" / "causes.csv"
+    if not table.is_file():
+        pytest.skip("the table of causes is not beside this checkout")
+    known = {line.partition(",")[0] for line in table.read_text(encoding="utf-8").splitlines()[1:]}
+    named = {log["cause"] for log in LOGS} | {name for log in LOGS for name in log["level_with"]}
+    assert named - known == {"healthy", "none"}
+
+
+def test_sample_files_are_small():
+    sizes = {path.name: path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()}
+    assert {name: size for name, size in sizes.items() if size >= 200_000} == {}
