@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, FloatArray, IntArray
     from ppo_doctor.table import Table
 
+#: Steps beyond this are clipped: no counter of a real run gets there, and int64 must hold it.
+LARGEST_STEP = 2.0**62
 #: A column needs this many distinct values before its printing tells how it was rounded.
 DISTINCT = 20
 #: Columns printed with more decimals than this count as written in full.
@@ -30,6 +32,8 @@ class RunBuilder:
     path: str
     tables: list[Table] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    #: True once records had to be numbered, for want of any step
+    numbered: bool = False
 
     def append(self, table: Table) -> None:
         """Add a chunk of records."""
@@ -58,15 +62,17 @@ class RunBuilder:
         self._note_merged(axes)
         return _with_common_resolution(named)
 
-    def unknown(self, profile: Profile) -> tuple[str, ...]:
-        """Return the native keys that the profile does not know."""
-        known = {key for metric in profile.metrics.values() for key in metric.keys}
-        known |= {key for keys in profile.axis.values() for key in keys}
-        return tuple(sorted(key for key in self.keys - known))
+    def steps(self, profile: Profile) -> FloatArray:
+        """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""
+        key = next((key for key in profile.axis.get("step", ()) if key in self.keys), None)
+        return self._by_record(key, self._size()) if key is not None else np.full(self._size(), np.nan)
+
+    def _size(self) -> int:
+        return 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
 
     def _clock(self, profile: Profile) -> dict[str, FloatArray]:
         """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
-        size = 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
+        size = self._size()
         clock: dict[str, FloatArray] = {}
         for name, keys in profile.axis.items():
             key = next((key for key in keys if key in self.keys), None)
@@ -75,6 +81,7 @@ class RunBuilder:
         steps = clock.get("step")
         if steps is None or not np.isfinite(steps).any():
             clock["step"] = np.arange(1.0, size + 1)
+            self.numbered = True
 
         else:
             clock["step"] = self._carried(steps)
@@ -156,7 +163,7 @@ def _place(path: str, holders: Sequence[Table], clock: Mapping[str, FloatArray],
     taken = records[order]
     axis = Axis(
         path=path,
-        steps=clock["step"][taken].astype(np.int64),
+        steps=np.clip(clock["step"][taken], -LARGEST_STEP, LARGEST_STEP).astype(np.int64),
         lines=lines[order],
         update=_whole(clock.get("update"), taken),
         epoch=_whole(clock.get("epoch"), taken),

@@ -155,38 +155,41 @@ def _analyze(
     pack = load_pack(rules)
     _known_names(pack, [*request.select, *request.ignore])
     runs = gather(sources)
-    if len(runs) == 1:
-        run, diagnosis = _judge(runs[0], request, pack)
-        _report(diagnosis, run, options, wanted)
-        return exit_code(diagnosis, fail_on)
-    diagnoses, codes = _judge_all(runs, request, pack)
+    judged, codes = _judge_all(runs, request, pack)
+    diagnoses = [diagnosis for _, diagnosis in judged]
+    if len(judged) == 1 and not codes:
+        _report(diagnoses[0], judged[0][0], options, wanted)
+        return exit_code(diagnoses[0], fail_on)
     _report_many(diagnoses, options, wanted)
     return worst(codes + [exit_code(diagnosis, fail_on) for diagnosis in diagnoses])
 
 
-def _judge(source: RunSource, request: Request, pack: Pack) -> tuple[Run, Diagnosis]:
+def _judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, Diagnosis]]:
     from dataclasses import replace
 
-    from ppo_doctor.pipeline import diagnose, read_run
+    from ppo_doctor.pipeline import diagnose, read_runs
 
     request = replace(request, configs=(*request.configs, *source.config))
-    run = read_run(source.log, request)
-    return run, diagnose(run, pack, request)
+    return [(run, diagnose(run, pack, request)) for run in read_runs(source.log, request)]
 
 
-def _judge_all(runs: Sequence[RunSource], request: Request, pack: Pack) -> tuple[list[Diagnosis], list[ExitCode]]:
-    """Judge several runs; one that cannot be read is named on stderr and counts with its exit code."""
-    diagnoses: list[Diagnosis] = []
+def _judge_all(
+    runs: Sequence[RunSource], request: Request, pack: Pack
+) -> tuple[list[tuple[Run, Diagnosis]], list[ExitCode]]:
+    """Judge every run; of several logs one that cannot be read is named on stderr and counts with its exit code."""
+    judged: list[tuple[Run, Diagnosis]] = []
     codes: list[ExitCode] = []
     for source in runs:
         try:
-            diagnoses.append(_judge(source, request, pack)[1])
+            judged += _judge(source, request, pack)
         except DoctorError as error:
+            if len(runs) == 1:
+                raise
             _complain(error)
             codes.append(error.code)
-    if not diagnoses:
+    if not judged:
         raise DoctorError("none of the runs could be judged", code=worst(codes))
-    return diagnoses, codes
+    return judged, codes
 
 
 def _report(diagnosis: Diagnosis, run: Run, options: RenderOptions, wanted: Sequence[tuple[str, Path | None]]) -> None:
@@ -293,11 +296,37 @@ def _known_names(pack: Pack, names: Sequence[str]) -> None:
 
 
 @app.command()
+def inspect(
+    source: Annotated[str, typer.Argument(help="A log, a run folder, or - for stdin.")],
+    framework: Framework = None,
+    config: Configs = None,
+    settings: Settings = None,
+    steps: Steps = None,
+    rules: RuleFolders = None,
+    all_keys: Annotated[bool, typer.Option("--all", help="Every key, default and note.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what was read: names, configuration, K, and which causes this log can decide."""
+    from ppo_doctor.inspection import inspect as look
+    from ppo_doctor.pipeline import read_runs
+    from ppo_doctor.report.inspection_text import render
+    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.sources import gather
+
+    request = _request(framework, config, settings, steps, None, None, debug)
+    pack = load_pack(rules or [])
+    for run in read_runs(gather([source])[0].log, request):
+        sys.stdout.write(render(look(run, pack), everything=all_keys))
+
+
+@app.command()
 def explain(name: Annotated[str, typer.Argument(help="A rule, its code, a cause, or a metric.")]) -> None:
     """Print the manual page of a rule, a cause or a metric."""
     from ppo_doctor.manual import page
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.manpage import show
 
-    sys.stdout.write(page(name))
+    sys.stdout.write(show(page(name), RenderOptions()))
 
 
 @rules_app.command("list")

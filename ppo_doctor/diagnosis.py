@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor import __version__
 from ppo_doctor.evidence import says
+from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import (
     CHAIN,
     QUESTIONS,
@@ -15,6 +16,7 @@ from ppo_doctor.model import (
     ChainLink,
     Coverage,
     Diagnosis,
+    OpenComplaint,
     RankedCause,
     RunSummary,
     Series,
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 #: A question counts as answered over at least this many updates.
 LEAST_UPDATES = 5
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
-ASKED = {"movement": "whether the policy moves", "signal": "whether there is a signal", "numerics": "the numbers"}
+ASKED = {
+    "movement": "whether the policy moves",
+    "signal": "whether there is a signal",
+    "numerics": "whether the numbers are finite",
+}
 
 
 def assemble(
@@ -50,9 +56,24 @@ def assemble(
         findings=tuple(findings),
         chain=_chain(rules, findings),
         coverage=coverage,
+        complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
         not_ruled_out=pack.unjudged,
         suppressed=suppressed,
     )
+
+
+def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:
+    return OpenComplaint(
+        id=explanation.complaint,
+        title=_title(explanation, pack),
+        openers=tuple(opener.rule for opener in explanation.openers),
+        leader=explanation.leader,
+        folded_into=explanation.folded_into,
+    )
+
+
+def _title(explanation: Explanation, pack: Pack) -> str:
+    return next((c.title for c in pack.complaints if c.id == explanation.complaint), explanation.complaint)
 
 
 def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
@@ -74,17 +95,16 @@ def _verdict(explanations: Sequence[Explanation], coverage: Coverage, pack: Pack
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
     if not coverage.complete:
         open_questions = [ASKED[q] for q in QUESTIONS if not getattr(coverage, q)]
-        return "inconclusive", f"nothing found, but the log does not show {' or '.join(open_questions)}"
+        return "inconclusive", f"nothing found, but the log does not show {', nor '.join(open_questions)}"
     benign = [e for e in explanations if e.causes]
     return "healthy", _named(benign[0], pack) if benign else "every question was asked and nothing was found"
 
 
 def _named(explanation: Explanation, pack: Pack) -> str:
     if explanation.leader == "unknown":
-        title = next((c.title for c in pack.complaints if c.id == explanation.complaint), explanation.complaint)
-        return f"{title}, and no cause that we know explains it"
+        return f"{_title(explanation, pack)}, and no cause that we know explains it"
     leaders = [cause.title for cause in explanation.causes if cause.leader]
-    return " or ".join(leaders) if leaders else explanation.complaint
+    return "; or: ".join(leaders) if leaders else explanation.complaint
 
 
 def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence[Finding]) -> Coverage:
@@ -95,7 +115,7 @@ def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence
         if (rule := rules[finding.rule]).answers and _answers(observations, rule, finding)
     }
     count = {status: sum(f.status == status for f in findings) for status in ("clear", "fired", "skipped", "errored")}
-    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
+    missing = dict.fromkeys(name for finding in findings for name in finding.missing if name in METRICS)
     return Coverage(
         movement="movement" in answered,
         signal="signal" in answered,
@@ -106,7 +126,15 @@ def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence
         skipped=count["skipped"],
         errored=count["errored"],
         missing_metrics=tuple(missing),
+        unanswered={q: _why_not(rules, findings, q) for q in QUESTIONS if q not in answered},
     )
+
+
+def _why_not(rules: dict[str, Rule], findings: Sequence[Finding], question: str) -> tuple[str, ...]:
+    """Return, for a question that stays open, what each rule that could answer it says."""
+    asked = (finding for finding in findings if rules[finding.rule].answers == question)
+    reasons = (f.reason or f"{f.rule} was evaluated, and its outcome does not answer this" for f in asked)
+    return tuple(dict.fromkeys(reasons))
 
 
 def _answers(observations: Observations, rule: Rule, finding: Finding) -> bool:

@@ -36,7 +36,7 @@ def check(observations: Observations, rule: Rule) -> Finding:
         return _finding(rule, "skipped", reason=reason)
     missing = [need for need in rule.needs if observations.get(need) is None]
     if missing:
-        return _missing(rule, missing)
+        return _missing(observations, rule, missing)
     outcomes = [_outcome(observations, rule, index) for index in range(len(rule.when))]
     return _conclude(rule, outcomes)
 
@@ -64,11 +64,12 @@ def _origin(fact: Fact) -> str:
     return f"K = {fact.value:g}, {fact.says or fact.how}{where}" if isinstance(fact.value, float) else fact.how
 
 
-def _missing(rule: Rule, missing: list[str]) -> Finding:
+def _missing(observations: Observations, rule: Rule, missing: list[str]) -> Finding:
     names = [need.partition(".")[2] for need in missing]
-    wanted = tuple(dict.fromkeys(metric for name in names for metric in metrics_wanted(name)))
+    wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
+    absent = tuple(name for name in wanted if not observations.holds(name))
     needs = "; ".join(inputs(name) for name in names)
-    return _finding(rule, "skipped", reason=f"needs {needs}", missing=wanted)
+    return _finding(rule, "skipped", reason=f"needs {needs}", missing=absent)
 
 
 def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:

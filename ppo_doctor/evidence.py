@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ def number(value: float | None) -> str:
     """Return a number as people write it: four digits, whole numbers whole, `1` for one."""
     if value is None:
         return "unknown"
-    if value == int(value) and abs(value) < 1e15:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+    if abs(value) < 1e15 and value == int(value):
         return str(int(value))
     return f"{value:.4g}"
 
@@ -36,7 +39,7 @@ def says(finding: Finding) -> str:
 
 def sentence(evidence: Evidence, *, denied: bool = False) -> str:
     """Return one piece of evidence as a sentence without its full stop."""
-    unit = f" {evidence.unit}" if evidence.unit else ""
+    unit = f" {evidence.unit}" if evidence.unit not in ("", "fraction") else ""
     where = f" ({evidence.source})" if evidence.source else ""
     if evidence.of > 1:
         op = WORDS[evidence.op]

@@ -425,6 +425,8 @@ class Coverage:
     skipped: int
     errored: int
     missing_metrics: tuple[str, ...] = ()
+    #: question → why no rule could answer it
+    unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -459,6 +461,17 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenComplaint:
+    """A complaint that findings opened: by which, who leads ("healthy" and "unknown" included), whose consequence."""
+
+    id: str
+    title: str
+    openers: tuple[str, ...]
+    leader: str
+    folded_into: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unjudged:
     """A cause that this kind of input can never show, and what it would take."""
 
@@ -478,5 +491,6 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     chain: tuple[ChainLink, ...]
     coverage: Coverage
+    complaints: tuple[OpenComplaint, ...] = ()
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from ppo_doctor.engine import run_rules
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceRef, SourceSummary
 from ppo_doctor.rulepack import Pack, load_pack
+from ppo_doctor.splitting import split
 from ppo_doctor.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
@@ -73,7 +74,19 @@ def _chosen(name: str, code: str, request: Request) -> bool:
 
 
 def read_run(path: str, request: Request) -> Run:
-    """Read one log with its configuration.
+    """Read one log that holds one run.
+
+    Raises:
+        DoctorError: as `read_runs`; also when the log holds several runs (exit code 2).
+    """
+    runs = read_runs(path, request)
+    if len(runs) > 1:
+        raise DoctorError(f"{path} holds {len(runs)} runs", hint="ppo-doctor analyze judges each", code=ExitCode.USAGE)
+    return runs[0]
+
+
+def read_runs(path: str, request: Request) -> list[Run]:
+    """Read every run in one log, each with its configuration.
 
     Raises:
         DoctorError: unreadable or empty, no metric that we know, or not a run of the PPO family (exit code 3).
@@ -85,28 +98,70 @@ def read_run(path: str, request: Request) -> Run:
     container, stream = readers.read(path)
     builder = RunBuilder(path=path)
     embedded = _collect(stream, builder)
-    skipped = sum(note.count for note in builder.notes if note.kind == "skipped")
     if not builder.records:
         raise DoctorError(f"{path}: no record in this {container}", hint=_first_note(builder.notes))
     profile = _profile(builder, request, path)
-    found = [*_given(request), *embedded, *_beside(path, request, profile, builder)]
+    beside = _beside(path, request, profile, builder)
+    parts = split(builder.tables, builder.steps(profile), [found.source.line or 0 for found in embedded])
+    outer = _Outer(path=path, container=container, request=request, profile=profile, beside=beside)
+    if len(parts) == 1:
+        return [_run(outer, builder, embedded, "")]
+    return [_run(outer, *_part(builder, tables, embedded), f"#{n}") for n, tables in enumerate(parts, start=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outer:
+    """What the runs of one log share."""
+
+    path: str
+    container: str
+    request: Request
+    profile: Profile
+    beside: list[Found]
+
+
+def _part(builder: RunBuilder, tables: list[Table], embedded: Sequence[Found]) -> tuple[RunBuilder, list[Found]]:
+    """Return one run's tables, notes and the nearest configuration above or within it."""
+    last = max(int(table.lines[-1]) for table in tables)
+    notes = [note for note in builder.notes if note.source is None or (note.source.line or 0) <= last]
+    above = [found for found in embedded if (found.source.line or 0) <= last]
+    return RunBuilder(path=builder.path, tables=tables, notes=notes), above[-1:]
+
+
+def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
+    profile, path = outer.profile, outer.path
+    skipped = sum(note.count for note in builder.notes if note.kind == "skipped")
+    found = [*_given(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
-    summary = SourceSummary(path=path, container=container, records=builder.records + skipped, skipped=skipped)
-    series = _cut(builder.series(profile), request.steps)
+    records = builder.records + skipped
+    series = _cut(builder.series(profile), outer.request.steps)
     if not any(len(s) for s in series.values()):
         raise DoctorError(f"{path}: no record within the steps asked for", code=ExitCode.NOTHING_TO_JUDGE)
     return Run(
-        id=path,
+        id=path + suffix,
         framework=profile.name,
         algorithm=_algorithm(profile, settings),
-        sources=(summary,),
+        sources=(SourceSummary(path=path, container=outer.container, records=records, skipped=skipped),),
         series=series,
-        facts=_facts(profile, settings, path),
+        facts=_facts(profile, settings, path, builder),
         config=settings,
         config_raw=_raw(found),
-        notes=tuple(builder.notes),
-        unknown_keys=builder.unknown(profile),
+        notes=(*builder.notes, *_names_guessed(profile, path)),
+        unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
     )
+
+
+def _names_guessed(profile: Profile, path: str) -> list[Note]:
+    source = SourceRef(path=path)
+    guessed = [
+        Note(text=f"'{raw}' is read as {name}, for its name is like it", source=source, kind="renamed")
+        for raw, name in sorted(profile.fuzzy.items())
+    ]
+    further = [
+        Note(text=f"{name}: '{keys[0]}' and {len(keys) - 1} more keys fit it too and are not used", source=source)
+        for name, keys in sorted(profile.further.items())
+    ]
+    return guessed + further
 
 
 def _collect(stream: Iterable[readers.Item], builder: RunBuilder) -> list[Found]:
@@ -128,8 +183,13 @@ def _first_note(notes: Sequence[Note]) -> str:
 
 def _profile(builder: RunBuilder, request: Request, path: str) -> Profile:
     if request.framework:
-        return frameworks.profile(request.framework)
+        return frameworks.profile(request.framework).resolved(builder.keys)
     found = frameworks.detect(builder.keys)
+    if found is not None and not found.ppo_family:
+        raise DoctorError(
+            f"{path}: this is a {found.title} run, not one of the PPO family",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
     if found is None:
         some = ", ".join(sorted(builder.keys)[:6]) or "none"
         raise DoctorError(
@@ -165,9 +225,11 @@ def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
     return str(named.value).lower() if named and named.value else profile.algorithm
 
 
-def _facts(profile: Profile, settings: Mapping[str, Setting], path: str) -> dict[str, Fact]:
+def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder: RunBuilder) -> dict[str, Fact]:
     source = SourceRef(path=path)
     facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
+    if builder.numbered:
+        facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
     configured = configuration.configured_updates(profile, settings)
     return facts | ({configured.name: configured} if configured else {})
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import says
+from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import LedgerEntry, Measurement, RankedCause, Severity
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ def _settle(
         return Explanation(complaint=complaint, openers=openers, leader=leader, causes=(), verdict=verdict)
     level = _level(accounts)
     confidence = _confidence(level, accounts, unknown, pack, findings)
-    shown = [a for a in accounts if a in level or a.score > 0][:LONGEST_LIST]
+    settled = level[0].cause.benign and confidence != "suspected"
+    shown = [a for a in accounts if a in level or (a.score > 0 and not settled)][:LONGEST_LIST]
     ranked = tuple(_ranked(a, complaint, level, confidence, accounts, pack, findings) for a in shown)
     verdict = _verdict(level, confidence, healthy_level=best - LEVEL_DB <= 0)
     return Explanation(
@@ -250,11 +252,16 @@ def _open_questions(
                 heaviest[weight.finding] = max(heaviest.get(weight.finding, 0), size)
     titles = {rule.name: rule.title for rule in pack.rules}
     skipped = sorted(heaviest, key=lambda name: (-heaviest[name], name))
-    wanted = [
-        Measurement(log=", ".join(findings[n].missing), because=f"it would show whether: {titles[n]}") for n in skipped
-    ]
+    wanted = [Measurement(log=_to_log(findings[n]), because=f"it would decide {n}: {titles[n]}") for n in skipped]
     unique = {measure.log: measure for measure in reversed([*asked, *wanted])}
     return tuple(reversed(unique.values()))[:3]
+
+
+def _to_log(finding: Finding) -> str:
+    """Return what a skipped finding lacks, in words: metrics to log, settings to tell."""
+    metrics = [name for name in finding.missing if name in METRICS]
+    settings = [f"--set {name}=…" for name in finding.missing if name not in METRICS]
+    return ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)
 
 
 def _folds(explained: Sequence[Explanation], openers: Sequence[Finding], pack: Pack) -> str | None:

@@ -11,9 +11,17 @@ from ppo_doctor.errors import DoctorError
 
 #: Names under which trainers leave the log of a run, the most telling first.
 LOG_NAMES = ("trainer_state.json", "progress.csv", "progress.json", "log_history.json", "result.json", "progress.txt")
-LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".log", ".txt")
+LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".json")
 #: Files that lie in run folders and are no logs of a run.
-NOT_LOGS = ("monitor.csv", "requirements.txt", "evaluations.csv")
+NOT_LOGS = (
+    "monitor.csv",
+    "requirements.txt",
+    "evaluations.csv",
+    "metadata.json",
+    "summary.json",
+    "timers.json",
+    "training_status.json",
+)
 CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
 
 
@@ -71,10 +79,14 @@ def log_in(folder: Path) -> Path:
     checkpoints = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=_checkpoint_number)
     if checkpoints:
         return checkpoints[-1]
-    logs = [path for path in _files(folder) if path.suffix in LOG_SUFFIXES and not path.name.endswith(NOT_LOGS)]
+    logs = [path for path in _files(folder) if _may_be_log(path)]
     if not logs:
         raise DoctorError(f"{folder}: no log in this folder", hint=f"looked for {', '.join(LOG_NAMES)} and *.jsonl")
     return max(logs, key=lambda path: (path.stat().st_size, path.name))
+
+
+def _may_be_log(path: Path) -> bool:
+    return path.suffix in LOG_SUFFIXES and not path.name.endswith(NOT_LOGS) and not _is_config(str(path))
 
 
 def _checkpoint_number(path: Path) -> int:

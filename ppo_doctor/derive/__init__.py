@@ -40,6 +40,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
+        "unexplained_share": _row(
+            "updates:unexplained_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"
+        ),
         "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl"),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
@@ -93,6 +96,10 @@ class Observations:
         if setting is None:
             return None
         return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
+
+    def holds(self, name: str) -> bool:
+        """Tell whether a metric is in the log, or a setting in the configuration that was found."""
+        return name in self.run.series or self.configured(name)
 
     def number(self, name: str) -> float | None:
         """Return a setting as a number, None when it is unset, unknown or no number."""

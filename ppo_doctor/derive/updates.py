@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,29 @@ def epochs_share(observations: Observations) -> Fact | None:
     return _share(observed, observed.value, configured.value, "optimizer steps")
 
 
+#: Targets from here on are usual (spinningup: 0.01 to 0.05), and a stop at one is the trust region at work …
+USUAL_TARGET_KL = 0.005
+#: … as long as it leaves a fifth of the configured work.
+LEAST_OF_USUAL_STOP = 0.2
+
+
+def unexplained_share(observations: Observations) -> Fact | None:
+    """Return executed over configured work, 1 where an early stop at a usual target explains what is missing.
+
+    None where the configured epochs are only a cap, as spinningup's train_pi_iters.
+    """
+    share = observations.fact("epochs_share")
+    if share is None or "epochs_are_a_cap" in observations.run.facts:
+        return None
+    executed = float(str(share.value))
+    reach, target = observations.fact("kl_over_target"), observations.number("target_kl")
+    stopped = reach is not None and float(str(reach.value)) >= 0.5 and (target or 0.0) >= USUAL_TARGET_KL
+    if executed < 1 and stopped and executed >= LEAST_OF_USUAL_STOP:
+        says = f"{share.says}; the early stop at target_kl {target:g} explains it"
+        return dataclasses.replace(share, name="unexplained_share", value=1.0, says=says)
+    return dataclasses.replace(share, name="unexplained_share")
+
+
 def _share(base: Fact, executed: object, wanted: object, what: str) -> Fact:
     done, planned = float(str(executed)), float(str(wanted))
     return Fact(
@@ -88,6 +112,8 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
+    if "steps_numbered" in observations.run.facts:
+        return None  # records are no optimizer steps where the log does not say so
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
     spacing = median(np.diff(generation.axis.steps))

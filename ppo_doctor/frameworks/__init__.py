@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from ppo_doctor.compiled import load
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import Keys
-from ppo_doctor.frameworks.names import aliases, clocks, fuzzy, squashed
+from ppo_doctor.frameworks.names import COMMON_NAMES, aliases, clocks, fuzzy, squashed
 from ppo_doctor.frameworks.packing import build
 from ppo_doctor.frameworks.profiles import MetricProfile, Profile, UpdateFormula, profile_of
 from ppo_doctor.metrics import METRICS
@@ -31,6 +32,15 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).parent
+#: So many keys that no other framework uses make up for a fingerprint, if one of them is of these metrics.
+PECULIAR = 2
+PPO_ONLY = frozenset(
+    {
+        *("approx_kl", "approx_kl_k1", "approx_kl_max", "clip_fraction", "clip_fraction_low", "clip_fraction_high"),
+        *("clip_range", "ratio_mean", "ratio_std", "ratio_min", "ratio_max", "ratio_abs_dev", "ratio_batch_var"),
+        *("ref_kl", "frac_reward_zero_std", "kl_penalty_reward", "value_clip_fraction"),
+    }
+)
 #: The profile of the names that we write ourselves, and the fallback for logs of no known framework.
 CANONICAL = "canonical"
 
@@ -71,7 +81,31 @@ def detect(keys: Iterable[str]) -> Profile | None:
     best = [_profile(name) for name in fitting if _priority(name) == highest]
     if len(best) > 1:
         best.sort(key=lambda p: (len(p.unknown(held.names)), p.name))
-    return best[0].resolved(held.names) if best else _by_likeness(held)
+    found = best[0] if best else _by_peculiar_keys(held)
+    return found.resolved(held.names) if found else _by_likeness(held)
+
+
+def _by_peculiar_keys(keys: Keys) -> Profile | None:
+    """Return the profile of a log that holds too little for a fingerprint, yet names that only one framework uses."""
+    owners = [owner for key in keys.names if (owner := _peculiar().get(key))]
+    counted = Counter(name for name, _ in owners).most_common(1)
+    if not counted or counted[0][1] < PECULIAR:
+        return None
+    name = counted[0][0]
+    speaks_of_ppo = any(owner == name and metric in PPO_ONLY for owner, metric in owners)
+    return _profile(name) if speaks_of_ppo and not any(map(keys.has, _profile(name).none_of)) else None
+
+
+@cache
+def _peculiar() -> Mapping[str, tuple[str, str]]:
+    """Return key → (profile, metric) for keys that one framework alone uses, and nobody would choose by accident."""
+    owners: dict[str, set[tuple[str, str]]] = {}
+    for raw in _tables().values():
+        for metric, table in raw.get("metrics", {}).items():
+            for key in table["keys"]:
+                owners.setdefault(key, set()).add((raw.get("extends", raw["name"]), metric))
+    alone = {key: held for key, held in owners.items() if len({name for name, _ in held}) == 1}
+    return {key: min(held) for key, held in alone.items() if squashed(key) not in COMMON_NAMES and key not in METRICS}
 
 
 def _priority(name: str) -> int:

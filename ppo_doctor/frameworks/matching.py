@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 
 #: What a tensorboardX writer replaces in tags, so that "Loss / Policy loss" reads "Loss_/_Policy_loss".
-_NOT_IN_TAGS = re.compile(r"[^-/\w.]")
+_NOT_IN_TAGS = re.compile(r"[^-/\w.*]")
 
 
 @lru_cache(maxsize=2048)
@@ -22,7 +22,7 @@ def is_pattern(key: str) -> bool:
 
 def as_tag(key: str) -> str:
     """Return the key as a tensorboardX writer would have written it."""
-    return _NOT_IN_TAGS.sub("_", key) if not is_pattern(key) else key
+    return _NOT_IN_TAGS.sub("_", key)
 
 
 class Keys:

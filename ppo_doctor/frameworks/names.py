@@ -51,22 +51,24 @@ _ALIASES = {
 _CANONICAL = MappingProxyType({alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()})
 #: The old policy where nothing in the log speaks of completions, else the reference model.
 _EITHER_KL = frozenset({"kl", "klloss", "kldivergence", "kldiv"})
+#: Names that anybody may choose, squashed.
+COMMON_NAMES = frozenset(_CANONICAL) | _EITHER_KL
 _EPISODE = re.compile(r"(episode|episodic|ep)(total)?(reward|return|rew|ret)s?(mean)?$")
 _EVALUATED = re.compile(r"^(eval|evaluation|test|val|validation)(mean)?(episode|ep)?(reward|return|score)s?(mean)?$")
 _SPREAD = re.compile(r"(^|[^a-z])(std|stdev|min|max|var|median)([^a-z]|$)", re.IGNORECASE)
 
 #: Groups of keys whose members never speak of the policy being trained.
-_TIMES = frozenset("time times timing timings timer timers timeperf perf performance speed throughput memory".split())
-_OTHERS = frozenset(
-    "critic value vf val_loss ref reference target rm disc discriminator aux rnd curiosity gail icm config args hparams"
-    " system sys debug sampling rollout_corr".split()
+_TIMES = frozenset(
+    {"time", "times", "timing", "timings", "timer", "timers", "timeperf", "perf", "performance", "speed", "throughput"}
 )
-_EVALUATION = frozenset("eval evaluation evaluate test val valid validation".split())
+_CRITICS = frozenset({"critic", "value", "vf"})
+_MODELS = frozenset(
+    {"ref", "reference", "target", "rm", "disc", "discriminator", "aux", "rnd", "curiosity", "gail", "icm"}
+)
+_OTHERS = _MODELS | {"config", "args", "hparams", "system", "sys", "debug", "sampling", "memory"}
+_EVALUATION = frozenset({"eval", "evaluation", "evaluate", "test", "val", "valid", "validation"})
 #: What a critic's group may hold and still be meant: verl files scores and advantages there.
-_IN_CRITIC = frozenset(
-    "value_loss values_mean explained_variance advantages_mean advantages_std advantages_min advantages_max"
-    " returns_mean returns_std reward_mean reward_std reward_min reward_max".split()
-)
+_IN_CRITIC = ("value", "explained_variance", "advantages_", "returns_", "reward_")
 #: Terms of a loss that are named by their group only, such as "loss/policy".
 _TERMS = frozenset({"policy", "actor", "pi", "pg", "surrogate", "value", "critic", "vf", "v", "total"})
 _STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max"})
@@ -74,9 +76,10 @@ _LANGUAGE = re.compile(r"token|response|completion|prompt|generat|ref_kl|kl_ref"
 
 #: Names of a clock, most trusted first.
 _CLOCKS = (
-    "step globalstep trainstep trainingstep envsteps totalenvsteps totaltimesteps numtimesteps timesteps timestep"
-    " totalsteps steps iteration iterations iter it update updates episode episodes ep epoch frame frames"
-).split()
+    *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
+    *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
+    *("episode", "episodes", "ep", "epoch", "frame", "frames"),
+)
 
 
 def squashed(text: str) -> str:
@@ -106,7 +109,7 @@ def fuzzy(key: str, language: bool = False) -> str | None:
     if groups and squashed(groups[-1]) in ("loss", "losses") and name in _TERMS:
         name += "loss"
     found = _plain(name, last, language)
-    if words & {"critic", "value", "vf"}:
+    if words & _CRITICS:
         return _of_critic(name, found)
     return None if words & _OTHERS else found
 
@@ -136,7 +139,9 @@ def _bare(name: str) -> str:
 
 
 def _of_critic(name: str, found: str | None) -> str | None:
-    return "value_loss" if name == "loss" else found if found in _IN_CRITIC else None
+    if name == "loss":
+        return "value_loss"
+    return found if found and found.startswith(_IN_CRITIC) else None
 
 
 def aliases(keys: Iterable[str]) -> Mapping[str, str]:

@@ -1,8 +1,9 @@
-"""What a profile's TOML may say, and its compiled form: inherited, checked, and with every spelling of a key in place."""
+"""What a profile's TOML may say, and its compiled form: inherited, checked, every spelling of a key written out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ppo_doctor.compiled import Compiled, Parsed
@@ -16,7 +17,8 @@ REQUIRED = frozenset({"name", "title", "algorithm", "fingerprint"})
 #: What a version may change, and what a profile that extends another inherits.
 TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts"})
 LISTS = frozenset({"traps", "ignore", "unset"})
-OPTIONAL = TABLES | LISTS | {"algorithms", "extends", "ppo_family", "prefixes", "sources", "updates", "versions"}
+SWITCHES = frozenset({"extends", "ppo_family", "prefixes", "sources", "tags"})
+OPTIONAL = TABLES | LISTS | SWITCHES | {"algorithms", "updates", "versions"}
 VERSION = TABLES | LISTS | {"name", "any", "none", "algorithm", "updates"}
 FINGERPRINT = frozenset({"any", "none", "priority"})
 AXIS = frozenset({"step", "update", "epoch", "minibatch"})
@@ -86,6 +88,7 @@ FLAGS = frozenset(
         "adaptive_learning_rate",  # the learning rate follows the KL by default
         "grad_norm_after_clipping",
         "no_ratio",  # the loss has no ratio of policies
+        "epochs_are_a_cap",  # an early stop on KL decides how many of the configured epochs run
     }
 )
 
@@ -185,7 +188,7 @@ def _inherited(name: str, by_name: Mapping[str, tuple[str, Compiled]]) -> Compil
 
 
 def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> Compiled:
-    """Return a profile's tables with those of a version (or heir) over them; lists grow, everything else is replaced."""
+    """Return a profile with a version (or heir) over it: tables are merged, lists grow, everything else is replaced."""
     out: Compiled = dict(base) | {key: value for key, value in change.items() if key not in TABLES | LISTS}
     for table in sorted(TABLES & set(change)):
         out[table] = dict(base.get(table, {})) | dict(change[table])
@@ -196,42 +199,45 @@ def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> Compiled:
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """How a framework's keys may stand in a log: behind a prefix, and as tensorboardX writes tags."""
+
+    prefixes: Sequence[str]
+    tags: bool
+
+    def keys(self, names: Iterable[str]) -> list[str]:
+        """Return every spelling of these names."""
+        written = [prefix + name for name in names for prefix in self.prefixes]
+        return list(dict.fromkeys([*written, *(map(as_tag, written) if self.tags else ())]))
+
+    def groups(self, groups: Iterable[Sequence[str]]) -> list[list[str]]:
+        """Return every spelling of these groups; the keys of one group share their prefix."""
+        written = [tuple(prefix + name for name in group) for group in groups for prefix in self.prefixes]
+        tags = [tuple(map(as_tag, group)) for group in written] if self.tags else []
+        return [list(group) for group in dict.fromkeys([*written, *tags])]
+
+
 def _spelled(raw: Compiled) -> Compiled:
-    """Return the profile with every prefix and tag spelling of its keys written out, so that lookups are exact."""
-    prefixes = raw.get("prefixes") or [""]
-    out = {key: value for key, value in raw.items() if key != "prefixes"}
-    fingerprint = raw["fingerprint"]
-    out["fingerprint"] = fingerprint | {
-        "any": _groups(fingerprint["any"], prefixes),
-        "none": _spellings(fingerprint.get("none", ()), prefixes),
-    }
-    out["versions"] = [_spelled_parts(_with_groups(version, prefixes), prefixes) for version in raw.get("versions", ())]
-    out["algorithms"] = [_with_groups(algorithm, prefixes) for algorithm in raw.get("algorithms", ())]
-    return _spelled_parts(out, prefixes)
+    """Return the profile with every spelling of its keys written out, so that lookups are exact."""
+    spelling = _Spelling(raw.get("prefixes") or [""], raw.get("tags", False))
+    out = {key: value for key, value in raw.items() if key not in ("prefixes", "tags")}
+    out["fingerprint"] = _fingerprint(raw["fingerprint"], spelling)
+    out["versions"] = [_parts(_fingerprint(v, spelling), spelling) for v in raw.get("versions", ())]
+    out["algorithms"] = [_fingerprint(algorithm, spelling) for algorithm in raw.get("algorithms", ())]
+    return _parts(out, spelling)
 
 
-def _with_groups(raw: Mapping[str, Any], prefixes: Sequence[str]) -> Compiled:
-    none = _spellings(raw.get("none", ()), prefixes)
-    return dict(raw) | {"any": _groups(raw.get("any", ()), prefixes), "none": none}
+def _fingerprint(raw: Mapping[str, Any], spelling: _Spelling) -> Compiled:
+    return dict(raw) | {"any": spelling.groups(raw.get("any", ())), "none": spelling.keys(raw.get("none", ()))}
 
 
-def _spelled_parts(raw: Mapping[str, Any], prefixes: Sequence[str]) -> Compiled:
+def _parts(raw: Mapping[str, Any], spelling: _Spelling) -> Compiled:
     out = dict(raw)
-    out["axis"] = {name: _spellings(keys, prefixes) for name, keys in raw.get("axis", {}).items()}
-    out["ignore"] = _spellings(raw.get("ignore", ()), prefixes)
+    out["axis"] = {name: spelling.keys(keys) for name, keys in raw.get("axis", {}).items()}
+    out["ignore"] = spelling.keys(raw.get("ignore", ()))
     out["metrics"] = {
-        name: dict(metric) | ({"keys": _spellings(metric["keys"], prefixes)} if "keys" in metric else {})
+        name: dict(metric) | ({"keys": spelling.keys(metric["keys"])} if "keys" in metric else {})
         for name, metric in raw.get("metrics", {}).items()
     }
     return out
-
-
-def _spellings(keys: Iterable[str], prefixes: Sequence[str]) -> list[str]:
-    written = [prefix + key for key in keys for prefix in prefixes]
-    return list(dict.fromkeys([*written, *map(as_tag, written)]))
-
-
-def _groups(groups: Iterable[Sequence[str]], prefixes: Sequence[str]) -> list[list[str]]:
-    written = [[prefix + key for key in group] for group in groups for prefix in prefixes]
-    tags = [[as_tag(key) for key in group] for group in written]
-    return [group for index, group in enumerate(written + tags) if group not in (written + tags)[:index]]

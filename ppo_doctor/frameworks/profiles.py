@@ -10,6 +10,9 @@ from typing import Any
 from ppo_doctor.frameworks.matching import Keys, is_pattern
 from ppo_doctor.frameworks.packing import overlaid
 
+#: Keys by which trackers number and time their rows.
+BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")
+
 Scalar = str | int | float | bool
 Groups = tuple[tuple[str, ...], ...]
 
@@ -122,7 +125,7 @@ class Profile:
         """Return the native keys that this profile neither maps nor knows to ignore."""
         mapped = (key for metric in self.metrics.values() for key in metric.keys)
         clocks = (key for names in self.axis.values() for key in names)
-        return Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy])
+        return Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy, *BOOKKEEPING])
 
     def resolved(self, keys: Iterable[str]) -> Profile:
         """Return this profile for the log that holds these native keys."""

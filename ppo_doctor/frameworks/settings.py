@@ -52,7 +52,7 @@ SETTINGS = MappingProxyType(
         "ref_kl_target": "KL to the reference model that an adaptive coefficient steers to",
         "kl_estimator": "estimator of the KL to the reference model",
         "sync_ref_model": "whether the reference model follows the policy",
-        # advantages and returns
+        # what a step is credited with
         "gamma": "discount",
         "gae_lambda": "lambda of generalised advantage estimation",
         "normalize_advantages": "whether advantages are normalised",

@@ -99,7 +99,9 @@ def rollout_over_batch(rollout: float, batch: float) -> float:
     return rollout / batch
 
 
-def roll(epochs: float, prompts: float, completions: float, ranks: float, minibatch: float, accumulation: float) -> float:
+def roll(
+    epochs: float, prompts: float, completions: float, ranks: float, minibatch: float, accumulation: float
+) -> float:
     """Return K of ROLL: each data-parallel rank walks its share in steps of micro-batch times accumulation."""
     return epochs * (prompts * completions / ranks) / (minibatch * accumulation)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["READERS", "Item", "read", "sniff"]
+__all__ = ["READERS", "Item", "read", "read_source", "sniff"]
 
 #: What a reader yields.
 Item = Table | EmbeddedConfig | Note
@@ -41,7 +41,11 @@ def read(path: str | Path) -> tuple[str, Iterator[Item]]:
     Raises DoctorError (exit code 3) for a file that is missing, empty, unreadable or of no known kind; the stream
     raises it for a file that stops being readable half way.
     """
-    source = Source(path)
+    return read_source(Source(path))
+
+
+def read_source(source: Source) -> tuple[str, Iterator[Item]]:
+    """Do as `read` does, for a source that is open already."""
     head = source.head()
     if not head.strip(b" \t\r\n\0"):
         raise DoctorError(f"{source.path} is empty", hint="did the run crash before its first update?")

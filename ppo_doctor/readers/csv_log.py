@@ -14,12 +14,12 @@ from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.jsonl import parse_lenient
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.sniffing import delimiter_of
-from ppo_doctor.readers.special import disguise, restore
+from ppo_doctor.readers.special import disguise
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values, parse
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
@@ -41,10 +41,8 @@ def read(source: Source) -> Iterator[Item]:
     A row with too many or too few cells is skipped with a note: nothing tells which of its cells are which.
     """
     reader = _Reader(source)
-    line = 1
     for chunk in source.chunks():
-        reader.take(chunk, line)
-        line += chunk.count(b"\n") + 1
+        reader.take(chunk, source.line)
         yield from reader.ready()
     yield from reader.end()
 
@@ -60,16 +58,15 @@ class _Reader:
         self._configs: list[EmbeddedConfig] = []
         #: rows to be read by their text before the fast path may take over
         self._to_sample = _SAMPLE
-        #: whether blank cells were met
-        self._blanks = False
+        #: what has to be done to lines before the parser takes them
+        self._tidy: Callable[[bytes], bytes] = bytes
         #: lines of a row whose quoted cell is still open, and the number of the first
         self._open: list[bytes] = []
         self._open_at = 0
 
     def take(self, chunk: bytes, line: int) -> None:
         """Read some whole lines, of which the first is number `line`."""
-        rest = chunk.replace(b"\r\n", b"\n").removesuffix(b"\r") if b"\r" in chunk else chunk
-        more = b"\n"
+        rest, more = chunk, b"\n"
         while more and (self._to_sample > 0 or self._open):
             row, more, rest = rest.partition(b"\n")
             self._by_text(row, line)
@@ -123,23 +120,14 @@ class _Reader:
             if b"," in chunk:
                 return None
             chunk = chunk.replace(self._delimiter.encode(), b",")
-        text, specials = chunk, 0
-        if b"n" in text or b"N" in text:  # to look for one byte costs nothing, for a word a fifth of the parsing
-            text, specials = disguise(text, _NANS, _INFINITIES)
-        rows = self._parsed(text)
-        if not specials or rows is None:
-            return rows
-        restored = [restore(row) for row in rows]
-        return [row for row, _ in restored] if sum(count for _, count in restored) == specials else None
-
-    def _parsed(self, text: bytes) -> list[list[float | None]] | None:
-        """Return the rows, or None where the JSON parser refuses them; blanks are filled in once some were met."""
-        for filled in (False, True)[self._blanks :]:
+        # What is rare is looked for only once the parser refused: a search costs as much as a tenth of the parsing.
+        for attempt in (self._tidy, _tidy):
             try:
-                rows: list[list[float | None]] = orjson.loads(_as_json(_with_nulls(text) if filled else text))
+                rows: list[list[float | None]] = orjson.loads(_as_json(attempt(chunk)))
             except orjson.JSONDecodeError:
                 continue
-            self._blanks = filled
+            self._tidy = attempt
+            self._packer.disguised |= attempt is _tidy
             return rows
         return None
 
@@ -181,7 +169,7 @@ class _Reader:
             self._wrong_width(len(cells), line)
 
     def _cells(self, row: bytes, line: int) -> list[str]:
-        text = row.decode("utf-8", "replace").strip("\0")
+        text = row.decode("utf-8", "replace").strip("\0").removesuffix("\r")
         try:
             cells = next(csv.reader([text], delimiter=self._delimiter), [])
         except csv.Error as error:
@@ -276,8 +264,9 @@ def _as_json(text: bytes) -> bytes:
     return b"[[" + text.replace(b"\n", b"],[") + b"]]"
 
 
-def _with_nulls(text: bytes) -> bytes:
-    """Return lines with a null in every blank cell; an empty line stays empty."""
+def _tidy(text: bytes) -> bytes:
+    """Return lines with stand-ins for NaN and infinity, and a null in every blank cell; an empty line stays empty."""
+    text = disguise(text.replace(b"\r\n", b"\n").removesuffix(b"\r"), _NANS, _INFINITIES)
     text = text.replace(b",,", b",null,").replace(b",,", b",null,")
     text = b"\n" + text + b"\n"
     return text.replace(b",\n", b",null\n").replace(b"\n,", b"\nnull,")[1:-1]

@@ -11,12 +11,12 @@ import orjson
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.pack import Packer
-from ppo_doctor.readers.special import disguise, restore
+from ppo_doctor.readers.special import disguise
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
@@ -34,22 +34,25 @@ def read(source: Source) -> Iterator[Item]:
     """
     reader = _Reader(source)
     packer = reader.packer
-    layouts = packer.layouts
-    loads = orjson.loads
-    number = 0
+    known = reader.known
+    number, ordinal = 0, 0
     for chunk in source.chunks():
         for line in chunk.split(b"\n"):
             number += 1
+            record = None
             # The fast path knows one case: an object of numbers whose keys were seen before.
             try:
-                record = loads(line)
+                record = reader.loads(line)
                 if len(record) == 2:
                     record = _unwrapped(record)
-                layout = layouts[tuple(record)]
-                layout.buffer += layout.pack(packer.ordinal, number, *record.values())
-                packer.ordinal += 1
+                pack, extend = known[tuple(record)]
+                extend(pack(ordinal, number, *record.values()))
+                ordinal += 1
             except (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError):
-                reader.slow(line, number)
+                packer.ordinal = ordinal
+                reader.slow(line, number, record)
+                ordinal = packer.ordinal
+        packer.ordinal = ordinal
         if reader.configs or packer.full:
             yield from reader.ready()
     yield from reader.end()
@@ -70,6 +73,11 @@ class _Reader:
     def __init__(self, source: Source) -> None:
         self.packer = Packer(source.path, source.notes)
         self.configs: list[EmbeddedConfig] = []
+        self.loads: Callable[[bytes], Any] = orjson.loads
+        #: whether the last line was parsed with stand-ins, which only a record of numbers survives
+        self._tainted = False
+        #: how to pack a record of numbers alone, by its keys
+        self.known: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
         self._source = source
         self._values = Values(source.notes)
         self._last_config: object = None
@@ -83,6 +91,8 @@ class _Reader:
         self.configs = []
         if self.packer.full:
             yield from self.packer.flush()
+            if not self.packer.layouts:
+                self.known.clear()
 
     def end(self) -> Iterator[Item]:
         """Yield what is left, and the notes; a last line that failed and has no end was torn."""
@@ -94,20 +104,21 @@ class _Reader:
         yield from self.packer.flush()
         yield from self._source.notes.notes()
 
-    def slow(self, line: bytes, number: int) -> None:
-        """Take a line that the fast path could not."""
+    def slow(self, line: bytes, number: int, record: object) -> None:
+        """Take a line that the fast path could not, and what the parser made of it if anything."""
         line = line.strip(b" \t\r\n\0")
         if not line:
             return
         self._settle()
-        try:
-            record = self._parse(line, number)
-        except RecursionError:
-            self._source.notes.skip("nested too deeply", number)
-            return
-        except ValueError as error:
-            self._failed = (number, str(error))
-            return
+        if record is None or self._tainted:
+            try:
+                record = self._lenient(line, number)
+            except RecursionError:
+                self._source.notes.skip("nested too deeply", number)
+                return
+            except ValueError as error:
+                self._failed = (number, str(error))
+                return
         if isinstance(record, dict):
             self._take(record, number, line)
         else:
@@ -174,6 +185,9 @@ class _Reader:
         others |= {key for key, value in record.items() if value.__class__ not in (float, int, bool)}
         certain = tuple(key for key in keys if key not in others)
         self._plans[keys] = _Plan(certain, tuple(key for key in keys if key in others))
+        if not others:
+            layout = self.packer.layout(keys)
+            self.known[keys] = (layout.pack, layout.buffer.extend)
 
     def _look_for_twins(self, line: bytes, number: int) -> None:
         """Note keys that stand twice in an object, which a parser passes over; once per layout is enough."""
@@ -190,26 +204,17 @@ class _Reader:
             config = record.get("config")
         return config if isinstance(config, dict) else None
 
-    def _parse(self, line: bytes, number: int) -> object:
-        record = None
-        disguised, count = disguise(line, (b"NaN",), (b"Infinity",)) if b"N" in line or b"I" in line else (line, 0)
-        try:
-            record = orjson.loads(disguised)
-        except orjson.JSONDecodeError:
-            return parse_lenient(line, self._values, number)
-        if not count:
-            return record
-        if isinstance(record, dict):
-            record = _restored(_unwrapped(record), count)
-        return record if isinstance(record, dict) else parse_lenient(line, self._values, number)
+    def _lenient(self, line: bytes, number: int) -> object:
+        self._tainted = False
+        record = parse_lenient(line, self._values, number)
+        if self.loads is orjson.loads and (b"NaN" in line or b"Infinity" in line):
+            self.loads = self._loads_disguised  # where one NaN is, many follow
+            self.packer.disguised = True
+        return record
 
-
-def _restored(record: dict[str, Any], count: int) -> dict[str, Any] | None:
-    try:
-        values, found = restore(record.values())
-    except TypeError:  # a list or an object: one that holds no NaN itself would do, but is not worth the trouble
-        return None
-    return dict(zip(record, values, strict=True)) if found == count else None
+    def _loads_disguised(self, line: bytes) -> object:
+        self._tainted = b"NaN" in line or b"Infinity" in line
+        return orjson.loads(disguise(line, (b"NaN",), (b"Infinity",)) if self._tainted else line)
 
 
 def _unwrapped(record: dict[str, Any]) -> dict[str, Any]:

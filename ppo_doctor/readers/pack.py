@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.readers.special import restore
 from ppo_doctor.table import Table
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ class Layout:
         self.texts: dict[str, list[tuple[int, str]]] = {}
         self.decimals: dict[str, Decimals] = {}
 
-    def table(self, path: str) -> Table:
+    def table(self, path: str, *, disguised: bool) -> Table:
         """Return the packed records as a table and forget them; every column is contiguous."""
-        width = len(self.keys) + 2
-        matrix = np.frombuffer(bytes(self.buffer), dtype=np.float64).reshape(-1, width).T.copy()
+        matrix = _columns(self.buffer, len(self.keys) + 2)
+        if disguised:
+            restore(matrix[2:])
         head = matrix[:2].view(np.int64)
         columns = dict(zip(self.keys, matrix[2:], strict=True))
         table = Table(
@@ -56,10 +58,19 @@ class Layout:
             decimals={key: seen.places for key, seen in self.decimals.items() if seen.certain_for(columns[key])},
             texts={key: tuple(texts) for key, texts in self.texts.items()},
         )
-        self.buffer = bytearray()
+        self.buffer.clear()  # the same object: readers hold its methods
         self.texts = {}
         self.decimals = {}
         return table
+
+
+def _columns(buffer: bytearray, width: int) -> FloatArray:
+    """Return packed rows as an array of shape [width, rows], a band of rows at a time: six times as fast as at once."""
+    rows = np.frombuffer(buffer, dtype=np.float64).reshape(-1, width)
+    columns = np.empty((width, len(rows)))
+    for start in range(0, len(rows), 512):
+        columns[:, start : start + 512] = rows[start : start + 512].T
+    return columns
 
 
 class Decimals:
@@ -104,6 +115,8 @@ class Packer:
     def __init__(self, path: str, notes: Ledger) -> None:
         self.path = path
         self.layouts: dict[tuple[str, ...], Layout] = {}
+        #: whether records may hold stand-ins for NaN and infinity
+        self.disguised = False
         #: ordinal of the next record
         self.ordinal = 0
         self._next_flush = FLUSH_EVERY
@@ -146,7 +159,8 @@ class Packer:
     def flush(self) -> Iterator[Table]:
         """Yield what has been collected, one table per layout."""
         self._next_flush = self.ordinal + FLUSH_EVERY
-        tables = [layout.table(self.path) for layout in self.layouts.values() if layout.buffer]
+        filled = [layout for layout in self.layouts.values() if layout.buffer]
+        tables = [layout.table(self.path, disguised=self.disguised) for layout in filled]
         if len(self.layouts) > _MOST_LAYOUTS:
             self.layouts.clear()
         yield from tables

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
 
 from ppo_doctor.readers.values import parse
 
@@ -94,19 +93,18 @@ def _cells(row: str, delimiter: str) -> list[str]:
 
 
 def _is_table(rows: list[list[str]]) -> bool:
-    """Tell whether most rows have one width, and some column holds numbers in nearly all of them."""
-    widths = Counter(map(len, rows))
-    width, count = widths.most_common(1)[0]
-    if width < 2 or count < 0.5 * len(rows):
-        return False
-    body = [row for row in rows if len(row) == width]
+    """Tell whether many rows are as wide as the first, and some column holds numbers in nearly all of them."""
     first = rows[0]
+    body = [row for row in rows if len(row) == len(first)]
+    if len(first) < 2 or len(body) < 0.4 * len(rows):
+        return False
     if len(rows) == 1:
         return all(map(_is_number, first)) or all(map(_PLAIN_NAME.match, first))
-    if not (all(map(_is_name, first)) or all(map(_is_number, first))):
+    if all(map(_is_name, first)):
+        body = body[1:]
+    elif not all(map(_is_number, first)):
         return False
-    body = body[1:] if body[0] == first else body
-    return any(_mostly_numbers([row[i] for row in body]) for i in range(width))
+    return any(_mostly_numbers([row[i] for row in body]) for i in range(len(first)))
 
 
 def _mostly_numbers(cells: list[str]) -> bool:

@@ -46,6 +46,8 @@ class Source:
         self.notes = Ledger(self.path)
         #: whether the last line of `lines()` was ended; a record on an unended line may be torn
         self.ended = True
+        #: number of the first line of the chunk that `chunks()` yielded last
+        self.line = 1
         self._file = Path(path)
         self._held: list[bytes] = []
         self._rest: Iterator[bytes] | None = None
@@ -68,20 +70,20 @@ class Source:
 
         A line longer than 16 MiB is skipped with a note and yielded empty, so that counting lines stays right.
         """
-        tail: list[bytes | memoryview] = []
-        size, number, dropping = 0, 1, False
+        tail: list[bytes] = []
+        size, dropping = 0, False
         for block in self.blocks():
             end = block.rfind(b"\n")
             if end >= 0:
                 start = block.index(b"\n") if dropping else 0
                 chunk = b"".join((*tail, memoryview(block)[start:end]))
                 yield chunk
-                number += chunk.count(b"\n") + 1
+                self.line += chunk.count(b"\n") + 1
                 tail, size, dropping = [], 0, False
             tail.append(block[end + 1 :])
             size += len(tail[-1])
             if size > LONGEST_LINE and not dropping:
-                self.notes.skip(f"a line longer than {LONGEST_LINE >> 20} MiB", number)
+                self.notes.skip(f"a line longer than {LONGEST_LINE >> 20} MiB", self.line)
                 dropping = True
             if dropping:
                 tail = []

@@ -1,36 +1,36 @@
-"""NaN and infinity for a parser that refuses them: numbers stand in for them, and are counted to be sure."""
+"""NaN and infinity for a parser that refuses them: while it works, numbers stand in for them."""
 
 from __future__ import annotations
 
-from math import inf, nan
-from operator import is_not
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from ppo_doctor.model import FloatArray
 
-# Two doubles next to the largest: no measurement comes out at these.
+# Two doubles next to the largest: no measurement comes out at these. Whatever a word like "nan1" or "1nan" turns into
+# is no number or too large for one, so a cell that holds one of the two was written as NaN or infinity.
 _NAN, _INF = b"1.7976931348623155e308", b"1.7976931348623153e308"
-_BACK: dict[float | None, float] = {float(_NAN): nan, -float(_NAN): nan, float(_INF): inf, -float(_INF): -inf}
+_NAN_NUMBER, _INF_NUMBER = float(_NAN), float(_INF)
 
 
-def disguise(data: bytes, nans: Sequence[bytes], infinities: Sequence[bytes]) -> tuple[bytes, int]:
-    """Return the data with every spelling of NaN and infinity replaced by its stand-in, and how many there were."""
-    count = 0
-    for spellings, stand_in in ((nans, _NAN), (infinities, _INF)):
-        for spelling in spellings:
-            if found := data.count(spelling):
-                data = data.replace(spelling, stand_in)
-                count += found
-    return data, count
+def disguise(data: bytes, nan: tuple[bytes, ...], infinity: tuple[bytes, ...]) -> bytes:
+    """Return the data with every spelling of NaN and infinity replaced by its stand-in.
 
-
-def restore(values: Iterable[float | None]) -> tuple[list[float | None], int]:
-    """Return the values with every stand-in turned back, and how many there were.
-
-    A count that differs from that of `disguise` means that one stood inside a word: the data must be parsed otherwise.
-    Raises TypeError for a list or an object among the values.
+    Words inside of strings change too: the result is of use only where it turns out to hold numbers alone.
     """
-    before = list(values)
-    after = list(map(_BACK.get, before, before))
-    return after, sum(map(is_not, before, after))
+    for spelling in nan:
+        data = data.replace(spelling, _NAN)
+    for spelling in infinity:
+        data = data.replace(spelling, _INF)
+    return data
+
+
+def restore(columns: FloatArray) -> None:
+    """Turn the stand-ins in an array of shape [columns, rows] back, in place."""
+    for column in columns:
+        size = np.abs(column)
+        column[size == _NAN_NUMBER] = np.nan
+        infinite = size == _INF_NUMBER
+        column[infinite] = np.copysign(np.inf, column[infinite])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Evidence,
         Finding,
         LedgerEntry,
+        OpenComplaint,
         RankedCause,
         Run,
         RunSummary,
@@ -58,6 +59,7 @@ def payload(diagnosis: Diagnosis) -> dict[str, Json]:
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "chain": [_link(link) for link in diagnosis.chain],
         "findings": [_finding(finding) for finding in diagnosis.findings],
+        "complaints": [_complaint(complaint) for complaint in diagnosis.complaints],
         "not_ruled_out": [{"id": cause.id, "because": cause.because} for cause in diagnosis.not_ruled_out],
         "coverage": _coverage(diagnosis.coverage),
         "suppressed": _strings(diagnosis.suppressed),
@@ -160,6 +162,16 @@ def _evidence(evidence: Evidence) -> dict[str, Json]:
     }
 
 
+def _complaint(complaint: OpenComplaint) -> dict[str, Json]:
+    return {
+        "id": complaint.id,
+        "title": complaint.title,
+        "openers": _strings(complaint.openers),
+        "leader": complaint.leader,
+        "folded_into": complaint.folded_into,
+    }
+
+
 def _coverage(coverage: Coverage) -> dict[str, Json]:
     return {
         "movement": coverage.movement,
@@ -171,6 +183,7 @@ def _coverage(coverage: Coverage) -> dict[str, Json]:
         "skipped": coverage.skipped,
         "errored": coverage.errored,
         "missing_metrics": _strings(coverage.missing_metrics),
+        "unanswered": {question: _strings(reasons) for question, reasons in coverage.unanswered.items()},
     }
 
 

@@ -37,24 +37,22 @@ ASKED: Mapping[str, str] = {
     "signal": "whether there is a learning signal",
     "numerics": "whether the numbers are finite",
 }
-#: Links on which a skipped check leaves a question of coverage open.
-_ASKED_ON: Mapping[str, tuple[str, ...]] = {
-    "movement": ("gradient", "update", "weights", "policy", "ratio"),
-    "signal": ("rewards", "advantages", "loss"),
-    "numerics": ("numerics",),
-}
 #: From this width on the chain is drawn with arrows.
 _ARROWS_FROM = 100
 
 
 def verdict(page: Page, diagnosis: Diagnosis) -> None:
-    """Add the verdict's word with the run, what was read, and one sentence why."""
+    """Add the verdict's word with the run, and what was read."""
     word = Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict])
     page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
     facts = run_facts(diagnosis.run)
     if len(diagnosis.run.sources) > 1:
         facts.append(count(len(diagnosis.run.sources), "source"))
     page.add(" · ".join(facts), INDENT)
+
+
+def because(page: Page, diagnosis: Diagnosis) -> None:
+    """Add one sentence why the verdict is what it is."""
     page.add(sentence(diagnosis.verdict_because), INDENT)
 
 
@@ -103,14 +101,12 @@ def unanswered(page: Page, diagnosis: Diagnosis) -> None:
     page.blank()
     page.add(Span("Not answered", "bold"))
     for question in open_questions:
-        asked = [finding for finding in diagnosis.findings if finding.link in _ASKED_ON[question]]
-        ran = [finding for finding in asked if finding.status in ("clear", "fired")]
-        page.add((Span("?", "yellow"), f" {ASKED[question]}: {'not settled' if ran else 'not checked'}"), INDENT, 2)
-        if ran:
-            page.add(f"{count(len(ran), 'check')} ran, on too little of the run to answer for it", INDENT + 2, 2)
-        if not asked:
-            page.add("no check applies to this kind of input", INDENT + 2, 2)
-        _reasons(page, [finding for finding in asked if finding not in ran], most=MOST_REASONS)
+        page.add((Span("?", "yellow"), f" {ASKED[question]}"), INDENT, 2)
+        reasons = diagnosis.coverage.unanswered.get(question) or ("no check applies to this kind of input",)
+        for reason in reasons[:MOST_REASONS]:
+            page.add(flowing(reason), INDENT + 2, 2)
+        if len(reasons) > MOST_REASONS:
+            page.add(Span(f"… and {len(reasons) - MOST_REASONS} more, --all", "dim"), INDENT + 2)
 
 
 def _reasons(page: Page, findings: Sequence[Finding], most: int) -> None:
@@ -121,8 +117,8 @@ def _reasons(page: Page, findings: Sequence[Finding], most: int) -> None:
         hidden = len(names) - MOST_MISSING
         more = f" and {bound(f'{hidden} more')}" if hidden > 0 else ""
         wanted = ", ".join(names[:MOST_MISSING])
-        need = "needs" if len(lacking) == 1 else "need"
-        page.add(f"{count(len(lacking), 'check')} {need} what this log does not hold: {wanted}{more}", INDENT + 2, 2)
+        lack = "lacks" if len(lacking) == 1 else "lack"
+        page.add(f"{count(len(lacking), 'check')} {lack}: {wanted}{more}", INDENT + 2, 2)
     grouped = Counter(finding.reason or "" for finding in findings if not finding.missing)
     ordered = sorted(grouped.items(), key=lambda entry: (-entry[1], entry[0]))
     for reason, size in ordered[:most]:
@@ -173,7 +169,14 @@ def _each(page: Page, diagnosis: Diagnosis) -> None:
     for status, mark in (("fired", "✗"), ("clear", "✓"), ("skipped", "?")):
         for finding in diagnosis.findings:
             if finding.status == status:
-                page.add((f"{mark} ", Span(plain(finding.code), "dim"), f" {finding_says(finding)}"), INDENT, 2)
+                page.add((f"{mark} ", Span(plain(finding.code), "dim"), f" {_outcome(finding)}"), INDENT, 2)
+
+
+def _outcome(finding: Finding) -> str:
+    """Return what a check said; one that did not run goes by its name, because its title would read like a claim."""
+    if finding.status == "skipped":
+        return f"{plain(finding.rule)}: {flowing(finding.reason or '')}"
+    return finding_says(finding)
 
 
 def _suppressed(page: Page, diagnosis: Diagnosis) -> None:

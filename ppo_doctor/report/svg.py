@@ -31,6 +31,7 @@ def svg(diagnosis: Diagnosis, options: RenderOptions) -> str:
 
     page = page_for(replace(options, width=options.width or WIDTH, ascii=False))
     write(page, diagnosis, options)
+    page.blank()  # rich clips the descenders of the last line
     console = Console(file=StringIO(), record=True, width=page.width, force_terminal=True, color_system="standard")
     print_page(console, page)
     # The id names CSS classes; a fixed one keeps the output the same from run to run.

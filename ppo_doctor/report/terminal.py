@@ -64,6 +64,8 @@ def _needs_ascii() -> bool:
 def write(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     """Write a whole diagnosis on a page."""
     sections.verdict(page, diagnosis)
+    if not options.quiet or not diagnosis.causes:
+        sections.because(page, diagnosis)
     if options.quiet:
         for cause in diagnosis.causes:
             heading(page, cause)
@@ -94,11 +96,12 @@ def _footer(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
 
 def _short(page: Page, diagnosis: Diagnosis) -> None:
     sections.verdict(page, diagnosis)
+    sections.because(page, diagnosis)
     for cause in _leaders(diagnosis):
         heading(page, cause)
         page.add(standing(cause), 3, 2)
         chosen = remedies(cause.remedies, diagnosis.run.framework, everything=False)
-        if chosen:
+        if chosen and not cause.benign:
             page.labelled("Try first:", remedy_says(chosen[0], diagnosis.run), 3)
 
 

@@ -127,7 +127,8 @@ def updates(k: UpdatesPerBatch) -> str:
     origin = f"{_HOW[k.how]}: {key}" if k.how else key
     if k.how != "configured" and k.configured is not None and k.configured != k.effective:
         origin += f"; configured: {_number(k.configured)}"
-    return f"{bound(f'K = {_number(k.effective)}')} ({origin})"
+    value = bound(f"K = {_number(k.effective)}")
+    return bound(f"{value} ({origin})")
 
 
 def _number(value: float) -> str:

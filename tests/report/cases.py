@@ -83,7 +83,7 @@ def chain(**states: Any) -> tuple[ChainLink, ...]:
     )
 
 
-def coverage(findings: tuple[Finding, ...], **answered: bool) -> Coverage:
+def coverage(findings: tuple[Finding, ...], **answered: Any) -> Coverage:
     size = {s: sum(f.status == s for f in findings) for s in ("clear", "fired", "skipped", "errored")}
     missing = tuple(dict.fromkeys(name for f in findings for name in f.missing))
     answers = {"movement": True, "signal": True, "numerics": True} | answered
@@ -366,7 +366,12 @@ def inconclusive() -> Diagnosis:
         findings,
         verdict="inconclusive",
         verdict_because="nothing found, but the log does not show whether the policy moves",
-        coverage=coverage(findings, movement=False, signal=False),
+        coverage=coverage(
+            findings,
+            movement=False,
+            signal=False,
+            unanswered={"movement": (NO_RATIO.reason or "", NO_CLIP.reason or ""), "signal": ("needs a reward",)},
+        ),
         run=summary(
             updates_per_batch=UpdatesPerBatch(),
             framework="canonical",

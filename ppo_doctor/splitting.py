@@ -1,0 +1,106 @@
+"""Several runs in one log: told apart by a new configuration line, by steps that start over, or by a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import distinct
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
+    from ppo_doctor.table import Table
+
+#: Columns whose values name a run when a log holds several.
+RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
+#: A run that is told apart by its records alone has at least this many.
+LEAST_RECORDS = 3
+
+
+def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int]) -> list[list[Table]]:
+    """Return the tables of each run, in the order of the log.
+
+    `steps` has shape [records of the source], NaN where a record is absent or has no step; `config_lines` are the
+    lines at which a configuration stands.
+    """
+    run_of = _named(tables, len(steps))
+    if run_of is None:
+        run_of = np.maximum(_restarted(steps), _configured(tables, len(steps), config_lines))
+    runs = distinct(run_of[_present(tables, len(steps))])
+    if len(runs) < 2:
+        return [list(tables)]
+    return [_part(tables, run_of == run) for run in runs]
+
+
+def _present(tables: Sequence[Table], size: int) -> BoolArray:
+    present = np.zeros(size, dtype=np.bool_)
+    for table in tables:
+        present[table.records] = True
+    return present
+
+
+def _named(tables: Sequence[Table], size: int) -> FloatArray | None:
+    """Return the run of each record by a column that names it, or None without one that takes several values."""
+    for key in RUN_KEYS:
+        names = _values(tables, key, size)
+        held = distinct(names[np.isfinite(names)])
+        if len(held) > 1 and all((names == name).sum() >= LEAST_RECORDS for name in held):
+            return np.asarray(np.searchsorted(held, np.where(np.isfinite(names), names, held[0])), dtype=np.float64)
+    return None
+
+
+def _values(tables: Sequence[Table], key: str, size: int) -> FloatArray:
+    values = np.full(size, np.nan)
+    words: dict[str, float] = {}
+    for table in tables:
+        if key in table.columns:
+            values[table.records] = table.columns[key]
+        for record, text in table.texts.get(key, ()):
+            values[record] = words.setdefault(text, float(len(words)))
+    return values
+
+
+def _restarted(steps: FloatArray) -> FloatArray:
+    """Count how often steps fell back to the first step of the log, each time after some records.
+
+    A fall to a later step is a run resumed from a checkpoint, not another run.
+    """
+    known = np.flatnonzero(np.isfinite(steps))
+    if len(known) < 2 * LEAST_RECORDS:
+        return np.zeros(len(steps))
+    values = steps[known]
+    fell = np.append(False, (values[1:] < values[:-1]) & (values[1:] <= values[0]))
+    starts = [int(i) for i in np.flatnonzero(fell)]
+    kept = [i for i, before in zip(starts, [0, *starts], strict=False) if i - before >= LEAST_RECORDS]
+    marks = np.zeros(len(steps))
+    marks[known[kept]] = 1
+    return np.asarray(np.cumsum(marks))
+
+
+def _configured(tables: Sequence[Table], size: int, config_lines: Sequence[int]) -> FloatArray:
+    lines = np.zeros(size, dtype=np.int64)
+    for table in tables:
+        lines[table.records] = table.lines
+    later = sorted(line for line in config_lines if (lines[lines > 0] < line).any())
+    return np.searchsorted(np.array(later), np.maximum.accumulate(lines), side="left").astype(np.float64)
+
+
+def _part(tables: Sequence[Table], chosen: BoolArray) -> list[Table]:
+    parts = ((table, np.flatnonzero(chosen[table.records])) for table in tables)
+    return [_rows(table, rows) for table, rows in parts if len(rows)]
+
+
+def _rows(table: Table, rows: IntArray) -> Table:
+    if len(rows) == len(table.records):
+        return table
+    held = set(table.records[rows].tolist())
+    return replace(
+        table,
+        records=table.records[rows],
+        lines=table.lines[rows],
+        columns={key: values[rows] for key, values in table.columns.items()},
+        texts={key: tuple(cell for cell in cells if cell[0] in held) for key, cells in table.texts.items()},
+    )

@@ -1,0 +1,86 @@
+import json
+from math import isnan
+
+RECORDS = [{"loss": 0.5, "step": 1}, {"loss": 0.25, "step": 2}, {"eval_loss": 0.1, "step": 2}]
+
+
+def test_trainer_state_gives_records_with_lines_and_settings(reading):
+    state = {"best_metric": None, "epoch": 0.1, "log_history": RECORDS, "max_steps": 250, "train_batch_size": 1}
+    got = reading(json.dumps(state, indent=2))
+    assert got.container == "json"
+    assert got.records == RECORDS
+    assert got.lines == [5, 9, 13]
+    assert got.configs[0].values == {"best_metric": None, "epoch": 0.1, "max_steps": 250, "train_batch_size": 1}
+
+
+def test_a_compact_trainer_state_is_one_too(reading):
+    got = reading(json.dumps({"epoch": 0.1, "log_history": RECORDS * 2000, "max_steps": 250}))
+    assert got.container == "json"
+    assert got.records == RECORDS * 2000
+    assert got.configs[0].values["max_steps"] == 250
+
+
+def test_a_bare_list_of_records(reading):
+    for indent in (None, 2):
+        got = reading(json.dumps(RECORDS, indent=indent))
+        assert (got.container, got.records, got.skipped) == ("json", RECORDS, 0)
+
+
+def test_an_object_of_columns(reading):
+    got = reading('{"loss": [0.5, NaN, null], "kl": ["0.1", 2, 3], "odd": [1]}')
+    assert got.container == "json"
+    assert got.records[0] == {"loss": 0.5, "kl": 0.1}
+    assert isnan(got.records[1]["loss"])
+    assert got.records[2] == {"kl": 3}
+    assert got.says("odd has 1 values")
+
+
+def test_a_second_list_of_records_is_told_apart_by_its_name(reading):
+    got = reading(json.dumps({"train": [{"loss": 1}], "eval": [{"loss": 2}]}))
+    assert got.records == [{"loss": 1}, {"eval/loss": 2}]
+
+
+def test_objects_in_a_row_are_records(reading):
+    got = reading("\n".join(json.dumps(record, indent=1) for record in RECORDS))
+    assert got.records == RECORDS
+    assert got.lines == [1, 5, 9]
+
+
+def test_bare_nan_and_huge_numbers(reading):
+    got = reading('[\n{"a": NaN, "b": -Infinity},\n{"a": 1' + "0" * 400 + "}\n]")
+    assert isnan(got.records[0]["a"])
+    assert got.records[0]["b"] == float("-inf")
+    assert got.records[1]["a"] == float("inf")
+    assert got.says("too large")
+
+
+def test_a_torn_document_gives_the_complete_records(reading):
+    text = json.dumps({"epoch": 1, "log_history": RECORDS}, indent=2)
+    complete = [i for i, char in enumerate(text) if char == "}"][:3]
+    for cut in range(30, len(text)):
+        got = reading(text[:cut], "json")
+        assert got.records == RECORDS[: sum(end < cut for end in complete)]
+        assert got.notes
+
+
+def test_a_damaged_record_costs_only_itself(reading):
+    got = reading('[{"a": 1}, {"a": oops}, {"a": 3}, 4, {"a": 5}]')
+    assert [record["a"] for record in got.records] == [1, 3, 5]
+    assert got.skipped == 2
+
+
+def test_a_configuration_beside_the_records(reading):
+    got = reading(json.dumps({"config": {"lr": 0.1, "net": {"n": 2}}, "seed": 3, "history": [{"a": 1}]}))
+    assert got.configs[0].values == {"seed": 3, "lr": 0.1, "net.n": 2}
+    assert got.records == [{"a": 1}]
+
+
+def test_deep_nesting_is_a_note(reading):
+    for deep in ("[" * 100_000, '[{"a":' * 50_000, '[{"a": 1}, {"a":' + "[" * 100_000):
+        got = reading(deep, "json")
+        assert got.notes
+
+
+def test_one_object_is_one_record(reading):
+    got = reading('{\n "loss": 0.5,\n "_wandb": {"runtime": 3},\n "h": [1, 2]\n}')
+    assert got.records == [{"loss": 0.5, "_wandb/runtime": 3}]

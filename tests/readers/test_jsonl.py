@@ -1,0 +1,163 @@
+import json
+from math import inf, isnan, nan
+
+import pytest
+
+
+def lines(*records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def test_records_of_several_layouts_keep_their_order_and_lines(reading):
+    got = reading(lines({"a": 1, "b": 2.5}, {"a": 2}, {"a": 3, "b": 4}) + "\n" + lines({"a": 5, "b": 6}))
+    assert got.container == "jsonl"
+    assert got.records == [{"a": 1, "b": 2.5}, {"a": 2}, {"a": 3, "b": 4}, {"a": 5, "b": 6}]
+    assert got.lines == [1, 2, 3, 5]
+    assert got.notes == []
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("NaN", nan),
+        ("Infinity", inf),
+        ("-Infinity", -inf),
+        ('"nan"', nan),
+        ('"NaN"', nan),
+        ('"-inf"', -inf),
+        ('"Infinity"', inf),
+        ('"1.2e-05"', 1.2e-05),
+        ("\"'0.5'\"", 0.5),
+        ('"np.float64(0.25)"', 0.25),
+        ("true", 1.0),
+        ("1e400", inf),
+        ("1" + "0" * 400, inf),
+        ("-1" + "0" * 400, -inf),
+        ("123456789012345678901234567890", 123456789012345678901234567890.0),
+        ('"12.5%"', 0.125),
+        ('"12/400"', 12.0),
+    ],
+)
+def test_every_spelling_of_a_number_is_a_value(reading, written, value):
+    # The good line before puts the layout on the fast path, the one behind proves that it works on.
+    got = reading(f'{{"x": 1.0, "y": 2.0}}\n{{"x": {written}, "y": 2.0}}\n{{"x": 3.0, "y": 2.0}}\n')
+    assert [record["y"] for record in got.records] == [2.0, 2.0, 2.0]
+    x = got.records[1]["x"]
+    assert isnan(x) if isnan(value) else x == value
+    assert got.records[2]["x"] == 3.0
+    assert got.skipped == 0
+
+
+@pytest.mark.parametrize("written", ["null", '""', '"  "', '"None"', '"null"'])
+def test_null_and_blank_are_absent_keys(reading, written):
+    got = reading(f'{{"x": 1.0, "y": 2.0}}\n{{"x": {written}, "y": 2.0}}\n')
+    assert got.records[1] == {"y": 2.0}
+
+
+def test_overflow_percent_and_totals_are_noted_once_per_key(reading):
+    got = reading('{"x": 1e400, "y": "5%", "z": "1/9"}\n' * 5)
+    assert [note.source.key for note in got.notes if "percent" in note.text] == ["y"]
+    assert [note.source.key for note in got.notes if "“1/9”" in note.text] == ["z"]
+    assert got.says("too large for a float")
+
+
+def test_nan_lines_after_good_ones_stay_exact(reading):
+    records = [{"a": i / 7, "b": nan if i > 3 else 1.0, "c": -inf if i % 2 else 2.0} for i in range(50)]
+    got = reading(lines(*records))
+    assert [r["a"] for r in got.records] == [r["a"] for r in records]
+    assert [isnan(r["b"]) for r in got.records] == [i > 3 for i in range(50)]
+    assert [r["c"] for r in got.records] == [r["c"] for r in records]
+
+
+def test_a_word_that_holds_nan_is_left_alone(reading):
+    got = reading('{"a": NaN, "note": "x"}\n{"a": NaN, "note": "NaN-free Infinity"}\n{"NaN": NaN, "a": 1.0}\n')
+    assert got.texts["note"] == [(0, "x"), (1, "NaN-free Infinity")]
+    assert isnan(got.records[2]["NaN"])
+    assert got.records[2]["a"] == 1.0
+
+
+def test_nested_keys_are_joined_and_wrappers_dropped(reading):
+    got = reading(
+        lines({"step": 3, "data": {"actor/lr": 1, "x": {"y": 2}}}, {"step": 4, "metrics": {"a": {"b": 5}}})
+        + lines({"info": {"learner": {"kl": 0.5}}, "step": 5})
+    )
+    assert got.records[0] == {"step": 3, "actor/lr": 1, "x/y": 2}
+    assert got.records[1] == {"step": 4, "a/b": 5}
+    assert got.records[2] == {"step": 5, "info/learner/kl": 0.5}
+
+
+def test_lists_are_left_out_with_one_note_per_key(reading):
+    got = reading(lines(*[{"a": i, "hist": [1, 2], "h": {"l": []}} for i in range(30)]))
+    assert got.records == [{"a": i} for i in range(30)]
+    assert sorted(note.source.key for note in got.notes) == ["h/l", "hist"]
+
+
+def test_texts_are_kept_and_bounded(reading):
+    got = reading(lines(*[{"a": 1.0, "t": "x" * 300} for _ in range(1100)]))
+    assert len(got.texts["t"]) == 1000
+    assert {len(text) for _, text in got.texts["t"]} == {200}
+    assert got.says("only the first 1,000 texts")
+
+
+def test_junk_is_skipped_with_its_line_and_counted(reading):
+    got = reading('{"a": 1}\noops\n{"a": 2}\n[1, 2]\n"x"\n{"a": 3}\n')
+    assert [record["a"] for record in got.records] == [1, 2, 3]
+    assert got.skipped == 3
+    assert [note.source.line for note in got.notes] == [2, 4, 5]
+
+
+def test_many_bad_lines_give_few_notes_whose_counts_add_up(reading):
+    got = reading('{"a": 1}\n' * 600 + "oops\n" * 500)
+    skipped = [note for note in got.notes if note.kind == "skipped"]
+    assert len(skipped) == 21
+    assert got.skipped == 500
+    assert skipped[-1].source.line == 621
+
+
+def test_keys_that_stand_twice_are_noted_and_the_later_one_wins(reading):
+    got = reading('{"a": 1, "a": 2, "b": 3}\n{"a": 4, "a": 5, "b": 6}\n')
+    assert got.records == [{"a": 2, "b": 3}, {"a": 5, "b": 6}]
+    assert got.says("a stands twice")
+
+
+def test_our_own_config_line_and_a_first_config_record(reading):
+    ours = lines({"ppo_doctor": 1, "config": {"ppo": {"lr": 3e-4, "betas": [0.9, 0.95]}}}, {"a": 1}, {"a": 2})
+    got = reading(ours)
+    assert got.configs[0].values == {"ppo.lr": 3e-4, "ppo.betas": "[0.9, 0.95]"}
+    assert got.configs[0].source.line == 1
+    assert got.records == [{"a": 1}, {"a": 2}]
+    for key in ("config", "args", "hyperparameters", "hparams"):
+        got = reading(lines({key: {"n": 3}}, {"a": 1}))
+        assert got.configs[0].values == {"n": 3}
+        assert got.records == [{"a": 1}]
+
+
+def test_a_config_repeated_in_every_record_is_told_once(reading):
+    got = reading(lines(*[{"a": i, "config": {"lr": 0.1, "env": "x"}} for i in range(9)]))
+    assert len(got.configs) == 1
+    assert got.records == [{"a": i} for i in range(9)]
+
+
+def test_deep_nesting_is_a_note(reading):
+    deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+    got = reading('{"a": 1}\n{"a": 1}\n' + deep + '\n{"a": 2}\n')
+    assert [record["a"] for record in got.records] == [1, 1, 2]
+    assert got.skipped == 1
+    got = reading(json.dumps({"a": 1}) + "\n" + '{"a":' * 200 + "1" + "}" * 200 + "\n")
+    assert got.says("nested deeper")
+
+
+def test_broken_utf8_and_lone_surrogates_are_read(reading):
+    got = reading(b'{"a": 1, "t": "\xff\xfe"}\n{"a": 2, "t": "\\ud800"}\n')
+    assert [record["a"] for record in got.records] == [1, 2]
+
+
+def test_more_records_than_one_flush_holds(reading):
+    got = reading("".join(f'{{"a": {i}, "b": {i}.5}}\n' if i % 3 else f'{{"a": {i}}}\n' for i in range(70_000)))
+    assert [record["a"] for record in got.records] == list(range(70_000))
+    assert got.lines == list(range(1, 70_001))
+
+
+def test_layouts_without_end_are_bounded_and_complete(reading):
+    got = reading("".join(f'{{"k{i}": {i}, "a": 1}}\n' for i in range(67_000)))
+    assert [record[f"k{i}"] for i, record in enumerate(got.records)] == list(range(67_000))

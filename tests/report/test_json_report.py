@@ -1,0 +1,150 @@
+"""The JSON report: the contract's fields, finite numbers, and a schema that accepts nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.report import RenderOptions, render, render_error, render_many
+
+from .cases import CASES, ZERO, diagnosis, hostile, unhealthy
+from .golden import check_golden
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/diagnosis.schema.json").read_text("utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+OPTIONS = RenderOptions()
+
+
+def strict(text: str) -> Any:
+    def refuse(constant: str) -> Any:
+        raise AssertionError(f"{constant} in JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def report(name: str) -> Any:
+    return strict(render(CASES[name], None, OPTIONS, "json"))
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_diagnosis_is_valid(name: str) -> None:
+    VALIDATOR.validate(report(name))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "hostile"])
+def test_golden(name: str) -> None:
+    check_golden(f"{name}.json", render(CASES[name], None, OPTIONS, "json"))
+
+
+def test_several_runs_are_valid() -> None:
+    text = render_many(list(CASES.values()), OPTIONS, "json")
+    VALIDATOR.validate(strict(text))
+    assert len(strict(text)["diagnoses"]) == len(CASES)
+
+
+def test_an_error_is_valid() -> None:
+    found = strict(render_error("run.csv: empty", "did it crash early?", 3, "json"))
+    VALIDATOR.validate(found)
+    assert found["error"] == {"code": 3, "message": "run.csv: empty", "hint": "did it crash early?"}
+
+
+CONTRACT = {
+    "": "schema_version tool run verdict causes chain findings not_ruled_out coverage",
+    "run": "sources framework algorithm steps updates_per_batch config notes",
+    "run.updates_per_batch": "configured observed effective from",
+    "causes.0": "id rank title family severity benign confidence probability score_db level_with complaint onset_step "
+    "ledger remedies would_change_my_mind",
+    "causes.0.ledger.0": "finding status db says",
+    "findings.1": "rule code status severity onset_step evidence reason",
+    "findings.1.evidence.0": "metric raw statistic observed op bound unit steps source",
+    "coverage": "movement signal numerics evaluated clear fired skipped errored missing_metrics",
+}
+
+
+@pytest.mark.parametrize("path", CONTRACT)
+def test_the_contract_names_its_fields_in_this_order(path: str) -> None:
+    found = report("unhealthy")
+    for part in path.split(".") if path else ():
+        found = found[int(part)] if part.isdigit() else found[part]
+    wanted = CONTRACT[path].split()
+    assert [key for key in found if key in wanted] == wanted
+
+
+def test_numbers_are_finite_or_null() -> None:
+    evidence = replace(ZERO.evidence[0], observed=math.nan, bound=math.inf)
+    found = strict(render(diagnosis((replace(ZERO, evidence=(evidence,)),)), None, OPTIONS, "json"))
+    VALIDATOR.validate(found)
+    assert found["findings"][0]["evidence"][0]["observed"] is None
+    assert found["findings"][0]["evidence"][0]["bound"] is None
+
+
+def test_k_is_whole_where_it_can_be() -> None:
+    assert '"effective": 4,' in render(unhealthy(), None, OPTIONS, "json")
+
+
+def test_an_integer_beyond_64_bits_survives() -> None:
+    assert report("hostile")["run"]["config"]["huge"] == 10**40
+
+
+def test_nothing_reaches_the_terminal_but_everything_is_there() -> None:
+    text = render(hostile(), None, OPTIONS, "json")
+    assert all(c == "\n" or c.isprintable() for c in text)
+    assert json.loads(text)["findings"][0]["title"].startswith("title \x1b[31mred\x1b]8;;http://e.vil\x07 \x9b2J")
+
+
+def test_without_orjson_it_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = {name: report(name) for name in CASES}
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    assert {name: report(name) for name in CASES} == fast
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("verdict",), "sick"),
+        (("surprise",), 1),
+        (("causes", 0, "confidence"), "certain"),
+        (("causes", 0, "complaint"), "mood"),
+        (("causes", 0, "score_db"), 1.5),
+        (("findings", 1, "evidence"), []),
+        (("findings", 6, "reason"), None),
+        (("chain", 0, "link"), "heart"),
+        (("verdict",), "healthy"),
+        (("schema_version",), "2"),
+    ],
+)
+def test_the_schema_refuses(path: tuple[str | int, ...], value: Any) -> None:
+    found = report("unhealthy")
+    inner = found
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    assert not VALIDATOR.is_valid(found)
+
+
+def test_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(DoctorError) as error:
+        render(unhealthy(), None, OPTIONS, "yaml")
+    assert "json" in error.value.hint
+
+
+def test_rich_is_not_imported() -> None:
+    code = (
+        "import sys; from tests.report.cases import healthy; from ppo_doctor.report import RenderOptions, render;"
+        "render(healthy(), None, RenderOptions(), 'json'); render(healthy(), None, RenderOptions(color=False));"
+        "assert not [m for m in sys.modules if m.split('.')[0] in ('rich', 'numpy', 'pandas')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
