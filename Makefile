@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check lint types samples bench clean install
+.PHONY: demo test check lint types samples docs bench clean install
 
 install: $(STAMP)
 
@@ -31,6 +31,9 @@ test: $(STAMP) check
 
 samples: $(STAMP)
 	$(BIN)/python -m tests.lab --out sample_logs
+
+docs: $(STAMP)
+	$(BIN)/ppo-doctor rules docs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -187,10 +187,18 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
     decimals = [d for d in printed if d is not None]
     if metric.resolution:
         return Resolution(absolute=metric.resolution)
+    if metric.decimals is not None and _fits(values, metric.decimals):
+        return Resolution(absolute=0.5 * 10.0**-metric.decimals)
     if decimals and len(decimals) == len(printed):
         return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
+
+
+def _fits(values: FloatArray, decimals: int) -> bool:
+    """Tell whether every value could have been rounded to that many decimals; an all-zero column could."""
+    finite = values[np.isfinite(values)]
+    return bool(np.array_equal(np.round(finite, decimals), finite))
 
 
 def inferred_decimals(values: FloatArray) -> int | None:

@@ -354,6 +354,21 @@ def test_rules(rules: RuleFolders = None) -> None:
     raise typer.Exit(ExitCode.SICK if failed else ExitCode.OK)
 
 
+@rules_app.command("docs")
+def generate_docs(
+    folder: Annotated[Path, typer.Option("--out", help="The docs folder.")] = Path("docs"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell which pages are stale; exit with 1 if any.")
+    ] = False,
+) -> None:
+    """Write the pages of rules, causes and frameworks."""
+    from ppo_doctor.docs import stale, write
+
+    names = stale(folder) if check else write(folder)
+    sys.stdout.write("".join(f"{'stale' if check else 'written'}: {name}\n" for name in names))
+    raise typer.Exit(ExitCode.SICK if check and names else ExitCode.OK)
+
+
 @app.command()
 def frameworks() -> None:
     """List the frameworks whose logs we know, with the keys that give them away."""

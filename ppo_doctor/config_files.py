@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickletools
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,6 +126,8 @@ _PARSERS: Mapping[str, Any] = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
 
 def _training_args(path: Path) -> dict[str, ConfigValue]:
     """Return the plain settings in transformers' training_args.bin by reading opcodes, never by unpickling."""
+    import zipfile  # 3 ms, and hardly any run has this file
+
     try:
         with zipfile.ZipFile(path) as archive:
             member = next(info for info in archive.infolist() if info.filename.endswith("data.pkl"))
@@ -148,6 +148,8 @@ _CONSTANTS: Mapping[str, ConfigValue] = {"NEWTRUE": True, "NEWFALSE": False, "NO
 
 def _plain_items(data: bytes) -> Iterator[tuple[str, ConfigValue]]:
     """Yield (key, value) for every text that is followed by a literal; anything built by code is passed over."""
+    import pickletools
+
     memo: dict[int, ConfigValue] = {}
     key: str | None = None
     last: ConfigValue = None

@@ -134,6 +134,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     found = [*_given(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
     records = builder.records + skipped
+    profile = _without_constants(profile, settings, builder)
     series = _cut(builder.series(profile), outer.request.steps)
     if not any(len(s) for s in series.values()):
         raise DoctorError(f"{path}: no record within the steps asked for", code=ExitCode.NOTHING_TO_JUDGE)
@@ -149,6 +150,23 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         notes=(*builder.notes, *_names_guessed(profile, path)),
         unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
     )
+
+
+def _without_constants(profile: Profile, settings: Mapping[str, Setting], builder: RunBuilder) -> Profile:
+    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
+    dropped = {
+        name: f"{key} is {settings[key].value}"
+        for name, metric in profile.metrics.items()
+        for key, value in metric.constant_when.items()
+        if key in settings and settings[key].value == value
+    }
+    held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & builder.keys}
+    source = SourceRef(path=builder.path)
+    builder.notes.extend(
+        Note(text=f"{name} is a constant when {why}, and is not used", source=source) for name, why in held.items()
+    )
+    kept = {name: metric for name, metric in profile.metrics.items() if name not in dropped}
+    return replace(profile, metrics=kept) if dropped else profile
 
 
 def _names_guessed(profile: Profile, path: str) -> list[Note]:

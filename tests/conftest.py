@@ -6,7 +6,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,19 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRUBBED = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM", "CI", "GITHUB_ACTIONS")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Make output independent of the shell that runs the tests, also in subprocesses."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [*SCRUBBED, *(name for name in os.environ if name.startswith("PPO_DOCTOR_"))]:
-            patch.delenv(name, raising=False)
-        patch.setenv("PPO_DOCTOR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+_cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_errors=True)
+
+
+def pytest_configure() -> None:
+    """Make tests independent of the shell that runs them, in subprocesses too, and already while they are collected."""
+    for name in [*SCRUBBED, *(name for name in os.environ if name.startswith("PPO_DOCTOR_"))]:
+        os.environ.pop(name, None)
+    os.environ["PPO_DOCTOR_CACHE"] = _cache.name
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing behind."""
+    _cache.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,6 @@ def test_a_step_that_is_no_integer_takes_the_one_before(broken):
     steps = series["entropy"].axis.steps.tolist()
     assert steps == sorted(steps)
     assert min(steps) >= 1
-    assert len(steps) == 3
 
 
 def test_the_first_key_of_a_step_wins():

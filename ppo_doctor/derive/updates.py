@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ STEPS_PER_BATCH = "optimizer steps per batch"
 
 def updates_observed(observations: Observations) -> Fact | None:
     """Return the optimizer steps per batch that the log itself reveals."""
-    for method in (_from_step_counter, _from_generation_spacing, _from_single_cell, _from_epoch_counter):
+    for method in METHODS:
         found = method(observations)
         if found is not None:
             return found
@@ -97,8 +97,7 @@ def _finite(series: Series | None) -> FloatArray:
 
 
 def _from_step_counter(observations: Observations) -> Fact | None:
-    name = observations.run.facts.get("steps_counter")
-    series = observations.run.series.get(str(name.value)) if name else None
+    series = _marked(observations, "steps_counter")
     values = _finite(series)
     if series is None or not len(values):
         return None
@@ -107,8 +106,7 @@ def _from_step_counter(observations: Observations) -> Fact | None:
 
 def _from_generation_spacing(observations: Observations) -> Fact | None:
     """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart."""
-    marker = observations.run.facts.get("generation_marker")
-    generation = observations.run.series.get(str(marker.value)) if marker else None
+    generation = _marked(observations, "generation_marker")
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
@@ -122,8 +120,7 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
 
 def _from_single_cell(observations: Observations) -> Fact | None:
     """TRL PPO: a variance over minibatch means that is NaN in every record had a single minibatch."""
-    marker = observations.run.facts.get("single_update_marker")
-    series = observations.run.series.get(str(marker.value)) if marker else None
+    series = _marked(observations, "single_update_marker")
     if series is None or len(series) < 3 or not np.isnan(series.values).all():
         return None
     return _counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
@@ -131,8 +128,10 @@ def _from_single_cell(observations: Observations) -> Fact | None:
 
 def _epochs_per_batch(observations: Observations) -> Fact | None:
     """Return the PPO epochs per batch from a cumulative counter (Stable-Baselines3's n_updates)."""
-    name = observations.run.facts.get("epochs_counter")
-    counter = observations.run.series.get(str(name.value)) if name else None
+    direct = _marked(observations, "epochs_per_batch")
+    if direct is not None and len(_finite(direct)):
+        return _counted(direct, median(_finite(direct)), f"median of '{direct.raw}'")
+    counter = _marked(observations, "epochs_counter")
     if counter is None or len(counter) < 3:
         return None
     batches = _batches_between(observations, counter)
@@ -144,8 +143,7 @@ def _epochs_per_batch(observations: Observations) -> Fact | None:
 
 
 def _batches_between(observations: Observations, counter: Series) -> FloatArray:
-    name = observations.run.facts.get("iteration_counter")
-    iterations = observations.run.series.get(str(name.value)) if name else None
+    iterations = _marked(observations, "iteration_counter")
     if iterations is None:
         return np.ones(len(counter) - 1)
     known = dict(zip(iterations.axis.steps.tolist(), iterations.values.tolist(), strict=True))
@@ -170,6 +168,45 @@ def _from_epoch_counter(observations: Observations) -> Fact | None:
         source=epochs.source,
         says=f"{epochs.says}, {minibatches:g} minibatches each",
     )
+
+
+def _from_total(observations: Observations) -> Fact | None:
+    """A cumulative counter of optimizer steps, per rollout batch where batches are counted too, else per record."""
+    total = _marked(observations, "updates_total")
+    if total is None or len(total) < 3:
+        return None
+    per_batch = np.diff(total.values) / _batches_between(observations, total)
+    per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
+    if not len(per_batch):
+        return None
+    return _counted(total, median(per_batch), f"'{total.raw}' grows by {median(per_batch):g} per batch")
+
+
+def _from_samples(observations: Observations) -> Fact | None:
+    """Samples trained on per batch over samples per optimizer step."""
+    samples, size = _marked(observations, "samples_counter"), _marked(observations, "samples_per_update")
+    if samples is None or size is None:
+        return None
+    seen, per_update = finite_median(samples.values), finite_median(size.values)
+    if not (seen > 0 and per_update > 0):
+        return None
+    return _counted(samples, seen / per_update, f"'{samples.raw}' over '{size.raw}'")
+
+
+def _marked(observations: Observations, fact: str) -> Series | None:
+    """Return the series that a framework's fact names."""
+    name = observations.run.facts.get(fact)
+    return observations.run.series.get(str(name.value)) if name else None
+
+
+METHODS = (
+    _from_step_counter,
+    _from_generation_spacing,
+    _from_single_cell,
+    _from_total,
+    _from_samples,
+    _from_epoch_counter,
+)
 
 
 def kl_over_target(observations: Observations) -> Fact | None:

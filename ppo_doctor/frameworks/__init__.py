@@ -36,7 +36,15 @@ FOLDER = Path(__file__).parent
 PECULIAR = 2
 PPO_ONLY = frozenset(
     {
-        *("approx_kl", "approx_kl_k1", "approx_kl_max", "clip_fraction", "clip_fraction_low", "clip_fraction_high"),
+        *(
+            "approx_kl",
+            "approx_kl_k1",
+            "approx_kl_max",
+            "clip_fraction",
+            "clip_fraction_low",
+            "clip_fraction_high",
+            "clip_fraction_dual",
+        ),
         *("clip_range", "ratio_mean", "ratio_std", "ratio_min", "ratio_max", "ratio_abs_dev", "ratio_batch_var"),
         *("ref_kl", "frac_reward_zero_std", "kl_penalty_reward", "value_clip_fraction"),
     }

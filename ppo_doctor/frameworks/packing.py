@@ -132,6 +132,9 @@ def _check_profile(path: str, raw: Compiled) -> None:
 
 
 def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
+    for name in sorted(LISTS & set(raw)):
+        if isinstance(raw[name], str) or not all(isinstance(item, str) for item in raw[name]):
+            _fail(path, f"'{name}' must be a list of strings")
     _known(path, "axis", raw.get("axis", {}), AXIS)
     _known(path, "canonical metric", raw.get("metrics", {}), METRICS)
     _known(path, "canonical setting", _settings_of(raw), SETTINGS)
@@ -140,9 +143,6 @@ def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
     for formula in raw.get("updates", ()):
         _check_formula(path, formula)
     _check_facts(path, raw.get("facts", {}))
-    for list_name in sorted(LISTS & set(raw)):
-        if not all(isinstance(item, str) for item in raw[list_name]):
-            _fail(path, f"'{list_name}' must be a list of strings")
 
 
 def _settings_of(raw: Mapping[str, Any]) -> set[str]:

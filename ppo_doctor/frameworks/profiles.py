@@ -139,7 +139,6 @@ class Profile:
             algorithm=algorithm,
             version=version.name if version else "",
             metrics={name: metric for name, (metric, _) in expanded.items() if metric.keys},
-            axis={name: _present(names, held) for name, names in profile.axis.items()},
             further={name: more for name, (_, more) in expanded.items() if more},
         )
 
@@ -148,12 +147,8 @@ def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[s
     """Return the metric with patterns replaced by keys of the log, and what else a pattern stood for."""
     if not any(map(is_pattern, metric.keys)):
         return metric, ()
-    found = _present(metric.keys, keys)
+    found = tuple(dict.fromkeys(key for name in metric.keys for key in keys.matching(name)))
     return dataclasses.replace(metric, keys=found), found[1:]
-
-
-def _present(names: Iterable[str], keys: Keys) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(key for name in names for key in (keys.matching(name) if is_pattern(name) else (name,))))
 
 
 def _fingerprint(raw: Mapping[str, Any]) -> Fingerprint:

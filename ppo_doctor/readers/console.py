@@ -32,7 +32,7 @@ def read(source: Source) -> Iterator[Item]:
     """Yield the records of console text in any known dialect; lines that hold none are counted in one note."""
     sink = Sink(source)
     # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
-    dialects = (Dicts(sink), Boxes(sink), Pipes(sink), Verl(sink), RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
+    dialects = (Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink), RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
     ignored = 0
     for number, raw in enumerate(source.lines(), 1):
         ignored += _feed(_fragments(raw, number, torn=not source.ended), dialects, sink)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 _ITERATION = re.compile(r"\s*(Learning iteration)\s+(\d+)\s*/\s*\d+\s*\Z")
 _BANNER = re.compile(r"\s*#{10,}\s*\Z")
 _ENTRY = re.compile(rf"\s*([^:=|{{}}]{{1,100}}): +({NUMBER}\S{{0,3}}|\d[\d.]* steps/s.*|[\d:]+)\s*\Z")
-_FILLER = re.compile(r"\s*-*\s*\Z")
 _DEEPSPEED = re.compile(r"\s*epoch: *\d+ *\| *step: *\d+ *\|", re.IGNORECASE)
 _REWARD = re.compile(r"\s*average reward score:", re.IGNORECASE)
 _RULE = re.compile(r"\s*-{10,}\s*\Z")
@@ -37,7 +36,7 @@ class RslRl:
             return bool(start)
         if not self._cells:
             return False
-        if _FILLER.match(line.text):
+        if not line.text.strip(" -"):
             return True
         entry = _ENTRY.match(line.text)
         if entry is None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-_ROW = re.compile(r"\s*\|( *)([^|]*?)\s*\|\s*([^|]*?)\s*\|?\s*\Z")
 _BORDER = re.compile(r"\s*[-=+]{5,}\s*\Z")
 
 
@@ -30,16 +29,13 @@ class Boxes:
             self._bordered = self._bordered or bool(self._pairs)
             self._close()
             return self._bordered
-        match = _ROW.match(line.text)
-        if match is None or line.text.count("|") < 2:
+        # Three pipes, the first and the last at the ends: a torn row has no last one.
+        parts = line.text.strip().split("|")
+        if len(parts) != 4 or parts[0] or parts[3] or not parts[1].strip():
             self._cut_off()
             return False
-        indent, key, value = len(match[1]), match[2], match[3]
-        whole = line.text.rstrip().endswith("|") and line.text.count("|") == 3
-        if not whole or not key:
-            self._cut_off()
-            return False
-        self._add(line, indent, key, value)
+        key = parts[1]
+        self._add(line, len(key) - len(key.lstrip(" ")), key.strip(), parts[2].strip())
         return True
 
     def finish(self) -> None:

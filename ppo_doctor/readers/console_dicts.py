@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -116,7 +117,7 @@ class Dicts:
         if not record or not all(isinstance(key, str) for key in record):
             return False
         if _is_config(record):
-            if len(record) < _CONFIG_SIZE:
+            if len(record) < _CONFIG_SIZE and not any(isinstance(value, dict) for value in record.values()):
                 return False
             self._sink.config(line.number, record)
             return True
@@ -168,10 +169,12 @@ def literal(text: str) -> dict[Any, Any] | None:
             quick = None
         if isinstance(quick, dict) and len(quick) == text.count("':"):
             return quick
-    try:
-        value = ast.literal_eval(_WORDS.sub(_as_literal, text))
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # the compiler's opinion of junk
+        try:
+            value = ast.literal_eval(_WORDS.sub(_as_literal, text))
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            return None
     return value if isinstance(value, dict) else None
 
 

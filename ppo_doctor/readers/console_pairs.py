@@ -10,14 +10,18 @@ from ppo_doctor.readers.console_base import NUMBER
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-_WORD = r"[A-Za-z_][\w./%@()-]*"
-_PAIR = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})\s?(?:=|:) ?({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
+_WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
+#: Before an equals sign stands one word, or two where nothing stands before them; before a colon up to five.
+_KEY = rf"(?:(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD} {_WORD})=|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
+_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
 #: "Step 3 | …", "Iteration 3/10": a counter at the start of a line
 _COUNTER = re.compile(
     r"((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )
+#: Longer lines are no message, and costly to search.
+_LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
 _PREFIX = re.compile(
     r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
@@ -40,7 +44,9 @@ class Pairs:
 
     def take(self, line: Line) -> bool:
         """Read a line of pairs."""
-        if bar := _TQDM.match(line.text):
+        if len(line.text) > _LONGEST:
+            return False
+        if bar := _TQDM.match(line.text[:_LONGEST_BAR]):
             return self._progress(line, line.text[bar.end() :])
         pairs = pairs_of(line.text)
         if not pairs:
@@ -63,7 +69,7 @@ class Pairs:
 
     def _progress(self, line: Line, postfix: str) -> bool:
         """Read the values behind a progress bar, which is drawn again and again with the same ones."""
-        cells = dict(_PAIR.findall(postfix))
+        cells = dict(map(_pair, _PAIR.finditer(postfix)))
         if len(cells) > 1 and cells != self._bar:
             self.finish()
             self._bar = cells
@@ -82,8 +88,12 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     pairs = [(counter[1], counter[2])] if counter else []
     covered = counter.end() if counter else 0
     for match in _PAIR.finditer(body, covered):
-        pairs.append((match[1], match[2]))
+        pairs.append(_pair(match))
         covered += match.end() - match.start()
     if len(pairs) == 1:
         return pairs if covered >= 0.9 * len(body) else []
     return pairs if 2 * covered >= len(body.replace(" ", "")) else []
+
+
+def _pair(match: re.Match[str]) -> tuple[str, str]:
+    return match[1] or match[2] or match[3], match[4]

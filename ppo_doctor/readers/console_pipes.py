@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-_RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)+\|?\s*\Z")
+_RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
 
 
 class Pipes:
@@ -25,7 +25,7 @@ class Pipes:
             self._names, self._above = [], []
             return False
         cells = _cells(line.text)
-        if _RULE.match(line.text):
+        if _RULE.match(line.text.strip()):
             self._names = self._above if len(self._above) == len(cells) else []
             return bool(self._names)
         self._above = cells

@@ -55,8 +55,10 @@ class Source:
     def head(self) -> bytes:
         """Return the first 64 kB as UTF-8 without consuming them."""
         blocks = self._open()
-        while sum(map(len, self._held)) < HEAD and (block := next(blocks, b"")):
+        size = sum(map(len, self._held))
+        while size < HEAD and (block := next(blocks, b"")):
             self._held.append(block)
+            size += len(block)
         return b"".join(self._held)[:HEAD]
 
     def blocks(self) -> Iterator[bytes]:

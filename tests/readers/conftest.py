@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import pairwise
 
 import pytest
 
@@ -51,7 +52,7 @@ def gather(container, items):
 def add_table(result, rows, table):
     assert isinstance(table, Table)
     ordinals = table.records.tolist()
-    assert all(a < b for a, b in zip(ordinals, ordinals[1:], strict=False))
+    assert all(a < b for a, b in pairwise(ordinals))
     assert all(len(column) == len(ordinals) for column in table.columns.values())
     for i, ordinal in enumerate(ordinals):
         assert ordinal not in rows

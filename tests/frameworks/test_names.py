@@ -1,0 +1,157 @@
+"""Names of unknown frameworks: what is clear is mapped, what could mislead is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor import frameworks
+from ppo_doctor.frameworks import fuzzy, near_misses
+
+MEANT = (
+    ("Train/ApproxKL", "approx_kl"),
+    ("actor/clip_frac", "clip_fraction"),
+    ("mean_reward", "reward_mean"),
+    ("ppo_kl", "approx_kl"),
+    ("agent_0/policy_loss", "policy_loss"),
+    ("Loss/policy", "policy_loss"),
+    ("losses.value", "value_loss"),
+    ("loss/entropy", "entropy"),
+    ("Loss / Policy loss", "policy_loss"),
+    ("critic/loss", "value_loss"),
+    ("critic/advantages/mean", "advantages_mean"),
+    ("critic/score/mean", "reward_mean"),
+    ("advantages/std", "advantages_std"),
+    ("reward/max", "reward_max"),
+    ("ratio/max", "ratio_max"),
+    ("ratio_max", "ratio_max"),
+    ("Episode Return", "episode_return"),
+    ("ep_rew_mean", "episode_return"),
+    ("mean 100 episode reward", "episode_return"),
+    ("eval/mean_reward", "eval_return"),
+    ("eval_reward", "eval_return"),
+    ("test/return", "eval_return"),
+    ("explained_var", "explained_variance"),
+    ("Policy LR", "learning_rate"),
+    ("actor_lr", "learning_rate"),
+    ("GradNorm", "grad_norm"),
+    ("Grad Norm (L2)", "grad_norm"),
+    ("entropy [nats]", "entropy"),
+    ("KL", "approx_kl"),
+    ("kl_ref", "ref_kl"),
+    ("old_approx_kl", "approx_kl_k1"),
+)
+NOT_MEANT = (
+    "time/kl_something",
+    "time/policy_loss",
+    "timing_s/entropy",
+    "perf/grad_norm",
+    "critic/grad_norm",
+    "critic/lr",
+    "value/entropy",
+    "learning_rate_critic",
+    "critic_lr",
+    "critic_grad_norm",
+    "discriminator/loss",
+    "target_kl",
+    "clip_range_vf",
+    "config/learning_rate",
+    "response_length/clip_ratio",
+    "clip_ratio",
+    "reward_model_loss",
+    "eval/entropy",
+    "val/policy_loss",
+    "eval/reward_std",
+    "test_loss",
+    "kl_time",
+    "entropy_coef_lr",
+    "loss_scale_window",
+    "episode_reward_std",
+    "max 100 episode reward",
+    "",
+    "/",
+    "()",
+    "foo",
+    "100",
+)
+
+
+@pytest.mark.parametrize(("key", "name"), MEANT)
+def test_what_a_name_means(key: str, name: str) -> None:
+    assert fuzzy(key) == name
+
+
+@pytest.mark.parametrize("key", NOT_MEANT)
+def test_what_a_name_does_not_mean(key: str) -> None:
+    assert fuzzy(key) is None
+
+
+@pytest.mark.parametrize("key", ["eval_reward", "test/mean_reward", "val_reward"])
+def test_evaluation_is_not_training(key: str) -> None:
+    assert fuzzy(key) == "eval_return"
+
+
+def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
+    assert fuzzy("kl") == "approx_kl"
+    assert fuzzy("kl", language=True) == "ref_kl"
+    profile = frameworks.detect(["kl", "policy_loss", "response_tokens"])
+    assert profile is not None
+    assert profile.fuzzy == {"kl": "ref_kl"}
+
+
+def test_detection_extends_the_canonical_profile() -> None:
+    profile = frameworks.detect(
+        ["Train/ApproxKL", "Train/policy_loss", "Eval/reward", "Train/iteration", "what/is/this"]
+    )
+    assert profile is not None
+    assert profile.name == "canonical"
+    assert profile.fuzzy == {
+        "Train/ApproxKL": "approx_kl",
+        "Train/policy_loss": "policy_loss",
+        "Eval/reward": "eval_return",
+    }
+    assert profile.metrics["approx_kl"].keys == ("Train/ApproxKL",)
+    assert profile.metrics["approx_kl"].estimator is None
+    assert "Train/iteration" in profile.axis["step"]
+    assert profile.unknown(["Train/ApproxKL", "what/is/this"]) == {"what/is/this"}
+
+
+def test_a_name_written_in_full_beats_a_likeness() -> None:
+    profile = frameworks.detect(["approx_kl", "Train/ApproxKL"])
+    assert profile is not None
+    assert not profile.fuzzy
+    assert profile.metrics["approx_kl"].estimator == "k3"
+
+
+def test_of_several_likenesses_the_plainest_is_taken() -> None:
+    profile = frameworks.detect(["a/b/c/policy_loss", "actor/policy_loss", "policyloss"])
+    assert profile is not None
+    assert profile.fuzzy == {"policyloss": "policy_loss"}
+
+
+def test_the_fallback_does_not_leak_into_the_profile() -> None:
+    frameworks.detect(["Train/ApproxKL"])
+    assert frameworks.profile("canonical").metrics["approx_kl"].keys == ("approx_kl",)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("clip_fracton", "clip_fraction"),
+        ("actor/ppokl", "actor/ppo_kl"),
+        ("train/aprox_kl", "train/approx_kl"),
+        ("explained_varience", "explained_variance"),
+        ("frac_reward_zerostd", "frac_reward_zero_std"),
+    ],
+)
+def test_near_misses(key: str, expected: str) -> None:
+    assert expected in near_misses(key, n=5)
+
+
+def test_nothing_is_near_to_nonsense() -> None:
+    assert near_misses("zzzzqqqq") == ()
+    assert near_misses("") == ()
+
+
+def test_near_misses_are_few_and_never_the_key() -> None:
+    assert len(near_misses("policy_los", n=2)) == 2
+    assert "approx_kl" not in near_misses("approx_kl")

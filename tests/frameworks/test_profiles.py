@@ -1,0 +1,287 @@
+"""What the TOML files say: they load, they say nothing that does not exist, and they agree with the reference."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from ppo_doctor import frameworks
+from ppo_doctor.compiled import parse_folder, parse_toml, toml_files
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.settings import SETTINGS
+from ppo_doctor.metrics import METRICS
+
+PROFILES = frameworks.profiles()
+PPO = sorted(name for name, profile in PROFILES.items() if profile.ppo_family)
+
+MINIMAL: dict[str, Any] = {
+    "name": "mine",
+    "title": "Mine",
+    "algorithm": "ppo",
+    "fingerprint": {"any": [["mine/loss"]]},
+    "metrics": {"policy_loss": {"keys": ["mine/loss"]}},
+    "config": {"ppo_epochs": ["epochs"]},
+    "updates": [{"function": "direct", "arguments": {"updates": "ppo_epochs"}}],
+}
+
+
+def built(**changes: Any) -> dict[str, Any]:
+    raw = deepcopy(MINIMAL)
+    raw.update(changes)
+    return frameworks.build({"mine.toml": raw})["profiles"][0]
+
+
+@pytest.mark.parametrize("path", toml_files(frameworks.FOLDER), ids=lambda path: path.stem)
+def test_every_file_loads(path: Any) -> None:
+    raw = parse_toml(path)
+    assert raw["name"] in PROFILES
+    assert PROFILES[raw["name"]].title == raw["title"]
+
+
+def test_the_whole_folder_builds() -> None:
+    assert len(parse_folder(frameworks.FOLDER, frameworks.build)["profiles"]) == len(PROFILES)
+
+
+def test_the_least_profile_builds() -> None:
+    assert built()["name"] == "mine"
+
+
+BAD = (
+    ({"metrics": {"policy_lose": {"keys": ["a"]}}}, "no canonical metric policy_lose"),
+    ({"metrics": {"policy_loss": {"keys": ["a"], "scael": 2}}}, "scael"),
+    ({"metrics": {"policy_loss": {"keys": []}}}, "'keys' must be a list"),
+    ({"metrics": {"policy_loss": {"keys": "a"}}}, "'keys' must be a list"),
+    ({"metrics": {"policy_loss": {"keys": ["a"], "scale": 0}}}, "scale of 0"),
+    ({"metrics": {"approx_kl": {"keys": ["a"], "estimator": "k4"}}}, "k4"),
+    ({"metrics": {"approx_kl": {"keys": ["a"], "aggregation": "some"}}}, "some"),
+    ({"metrics": {"approx_kl": {"keys": ["a"], "reference": "nobody"}}}, "nobody"),
+    ({"metrics": {"approx_kl": {"keys": ["a"], "constant_when": {"use_kl": False}}}}, "use_kl"),
+    ({"config": {"epoch_count": ["epochs"]}}, "no canonical setting epoch_count"),
+    ({"defaults": {"epoch_count": 1}}, "no canonical setting epoch_count"),
+    ({"unset": ["epoch_count"]}, "no canonical setting epoch_count"),
+    ({"unset": [1]}, "'unset' must be a list of strings"),
+    ({"updates": [{"function": "guess", "arguments": {}}]}, "no K function guess"),
+    ({"updates": [{"function": "direct", "arguments": {"k": "ppo_epochs"}}]}, "takes updates"),
+    ({"updates": [{"function": "direct", "arguments": {"updates": "epochs"}}]}, "no canonical setting epochs"),
+    ({"facts": {"fun_fact": 1}}, "no fact fun_fact"),
+    ({"facts": {"steps_counter": "stepz"}}, "no canonical metric stepz"),
+    ({"axis": {"time": ["t"]}}, "no axis time"),
+    ({"colour": "red"}, "no field colour"),
+    ({"fingerprint": {"any": []}}, "needs 'any'"),
+    ({"fingerprint": {"any": [["a"]], "all": []}}, "all"),
+    ({"extends": "nobody"}, "'nobody', which does not exist"),
+    ({"versions": [{"name": "1", "any": [["a"]], "colour": 1}]}, "colour"),
+    ({"versions": [{"name": "1", "any": [["a"]], "metrics": {"nope": {"keys": ["a"]}}}]}, "nope"),
+)
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[f"{index}" for index in range(len(BAD))])
+def test_what_does_not_exist_is_an_error_with_the_file(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DoctorError) as caught:
+        built(**changes)
+    assert "frameworks/mine.toml" in caught.value.message
+    assert message in caught.value.message
+    assert caught.value.code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("missing", ["name", "title", "algorithm", "fingerprint"])
+def test_what_must_be_there(missing: str) -> None:
+    raw = {key: value for key, value in MINIMAL.items() if key != missing}
+    with pytest.raises(DoctorError, match=missing):
+        frameworks.build({"mine.toml": raw})
+
+
+def test_two_files_of_one_name() -> None:
+    with pytest.raises(DoctorError, match="is taken"):
+        frameworks.build({"a.toml": MINIMAL, "b.toml": MINIMAL})
+
+
+def test_no_such_framework() -> None:
+    with pytest.raises(DoctorError) as caught:
+        frameworks.profile("tensorfaux")
+    assert caught.value.code is ExitCode.USAGE
+    assert "verl" in caught.value.hint
+
+
+def test_prefixes_and_tags_are_spelled_out() -> None:
+    raw = built(prefixes=["", "train/"], tags=True, metrics={"policy_loss": {"keys": ["a b"]}})
+    assert raw["metrics"]["policy_loss"]["keys"] == ["a b", "train/a b", "a_b", "train/a_b"]
+
+
+def test_an_heir_inherits_and_overrides() -> None:
+    heir = {
+        "name": "heir",
+        "title": "Heir",
+        "algorithm": "grpo",
+        "extends": "mine",
+        "fingerprint": {"any": [["heir"]]},
+        "metrics": {"policy_loss": {"scale": -1.0}},
+        "traps": ["x (a.py)"],
+    }
+    pack = frameworks.build({"mine.toml": {**MINIMAL, "traps": ["y (b.py)"]}, "heir.toml": heir})
+    child = next(raw for raw in pack["profiles"] if raw["name"] == "heir")
+    assert child["metrics"]["policy_loss"] == {"keys": ["mine/loss"], "scale": -1.0}
+    assert child["traps"] == ["y (b.py)", "x (a.py)"]
+    assert child["config"] == MINIMAL["config"]
+    assert child["fingerprint"]["any"] == [["heir"]]
+
+
+@pytest.mark.parametrize("name", [name for name in PPO if name != "canonical"])
+def test_every_framework_says_where_it_is_written(name: str) -> None:
+    profile = PROFILES[name]
+    assert profile.sources
+    assert profile.traps
+    everything = [*profile.traps, *(t for v in profile.versions for t in v.changes.get("traps", ()))]
+    for trap in everything:
+        assert re.search(r" \([\w./-]+\)$", trap), trap
+    assert profile.axis["step"]
+
+
+@pytest.mark.parametrize("name", [name for name in PPO if name != "canonical"])
+def test_every_framework_has_a_k_formula_of_its_settings(name: str) -> None:
+    profile = PROFILES[name]
+    assert profile.updates
+    for formula in profile.updates:
+        known = {*profile.config, *profile.defaults}
+        assert set(formula.arguments.values()) <= known, formula
+
+
+@pytest.mark.parametrize("name", PPO)
+def test_a_native_setting_is_not_taken_for_another(name: str) -> None:
+    """A configuration is also searched by the last part of its keys, and for canonical names."""
+    profile = PROFILES[name]
+    wanted = {*profile.config, *profile.defaults, *profile.unset}
+    for setting, keys in profile.config.items():
+        for key in keys:
+            tail = key.rpartition(".")[2]
+            if tail in wanted - {setting}:
+                assert key in profile.config.get(tail, ()) or tail in profile.config.get(tail, ()), (key, tail)
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_no_key_stands_for_two_metrics_by_accident(name: str) -> None:
+    meant_twice = {
+        "env_steps",
+        "iteration",
+        "optimizer_steps_total",
+        "reward_group_std",
+        "values_std",
+        "episode_length",
+    }
+    owners: dict[str, set[str]] = {}
+    for metric in PROFILES[name].metrics.values():
+        for key in metric.keys:
+            owners.setdefault(key, set()).add(metric.name)
+    assert not {key: held for key, held in owners.items() if len(held - meant_twice) > 1}
+
+
+@pytest.mark.parametrize("name", PPO)
+def test_a_kl_says_what_it_is(name: str) -> None:
+    profile = PROFILES[name]
+    for metric in ("approx_kl", "approx_kl_k1"):
+        if metric in profile.metrics:
+            assert profile.metrics[metric].estimator
+            assert profile.metrics[metric].reference in ("old policy", "previous pass")
+    if "ref_kl" in profile.metrics:
+        assert profile.metrics["ref_kl"].reference == "reference model"
+    if "clip_fraction" in profile.metrics:
+        assert profile.metrics["clip_fraction"].estimator in ("both sides", "effective")
+
+
+def test_canonical_names_stand_for_themselves() -> None:
+    canonical = PROFILES["canonical"]
+    assert set(canonical.metrics) == set(METRICS)
+    assert all(metric.keys[0] == name for name, metric in canonical.metrics.items())
+    assert set(SETTINGS) <= set(canonical.config)
+
+
+ESTIMATORS = (
+    ("verl", "approx_kl", "k1", 1.0),
+    ("openrlhf", "approx_kl", "k1", 1.0),
+    ("slime", "approx_kl", "k1", 1.0),
+    ("areal", "approx_kl", "k1", -1.0),
+    ("areal", "rollout_kl", "k1", -1.0),
+    ("roll", "approx_kl_k1", "k1", -1.0),
+    ("roll", "approx_kl", "k2", 1.0),
+    ("trl-ppo-legacy", "approx_kl_k1", "k1", 1.0),
+    ("trl-ppo-legacy", "approx_kl", "k2", 1.0),
+    ("trl-ppo", "approx_kl", "k2", 1.0),
+    ("torchtune", "approx_kl", "k2", 1.0),
+    ("trlx", "approx_kl", "k3", 1.0),
+    ("minimind", "approx_kl", "k2", 1.0),
+    ("trl-grpo", "ref_kl", "k3", 1.0),
+    ("trl-rloo", "ref_kl", "k1", 1.0),
+    ("sb3", "approx_kl", "k3", 1.0),
+    ("cleanrl", "approx_kl", "k3", 1.0),
+    ("cleanrl", "approx_kl_k1", "k1", 1.0),
+    ("pufferlib", "approx_kl", "k3", 1.0),
+    ("rllib-old", "approx_kl", "exact", 1.0),
+    ("rllib", "approx_kl", "exact", 1.0),
+    ("rl-games", "approx_kl", "exact", 1.0),
+    ("sample-factory", "approx_kl", "exact", 1.0),
+    ("brax", "approx_kl", "exact", 1.0),
+    ("torchrl", "approx_kl", "k1", 1.0),
+    ("spinningup", "approx_kl", "k1", 1.0),
+    ("baselines-ppo2", "approx_kl", "k2", 1.0),
+    ("stable-baselines", "approx_kl", "k2", 1.0),
+    ("baselines-ppo1", "approx_kl", "exact", 1.0),
+    ("sb3", "entropy", None, -1.0),
+    ("skrl", "entropy_loss", None, 1.0),
+    ("brax", "entropy_loss", None, 1.0),
+    ("rsl-rl", "entropy", None, 1.0),
+    ("prime-rl", "mfu", None, 0.01),
+)
+
+
+@pytest.mark.parametrize(("name", "metric", "estimator", "scale"), ESTIMATORS)
+def test_estimators_and_signs(name: str, metric: str, estimator: str | None, scale: float) -> None:
+    found = PROFILES[name].metrics[metric]
+    assert (found.estimator, found.scale) == (estimator, scale)
+
+
+@pytest.mark.parametrize("name", ["ml-agents", "rsl-rl", "skrl", "tianshou", "trl-grpo", "nemo-rl", "nemo-aligner"])
+def test_frameworks_that_log_no_kl_to_the_old_policy(name: str) -> None:
+    assert not {"approx_kl", "approx_kl_k1"} & set(PROFILES[name].metrics)
+
+
+@pytest.mark.parametrize("name", ["deepspeed-chat", "open-instruct", "prime-rl"])
+def test_language_frameworks_that_log_no_kl_to_the_old_policy(name: str) -> None:
+    assert "approx_kl" not in PROFILES[name].metrics
+
+
+def test_means_over_padding_are_marked() -> None:
+    marked = {(name, metric.name) for name, p in PROFILES.items() for metric in p.metrics.values() if metric.diluted}
+    assert {
+        ("trl-ppo", "approx_kl"),
+        ("trl-ppo", "ratio_mean"),
+        ("trlx", "approx_kl"),
+        ("torchtune", "approx_kl"),
+    } <= marked
+    assert not any(metric == "clip_fraction" for _, metric in marked)
+
+
+def test_gradient_norms_after_clipping_are_marked() -> None:
+    clipped = {name for name, p in PROFILES.items() if p.facts.get("grad_norm_after_clipping")}
+    assert clipped == {"rllib-old", "sample-factory"}
+    for name in clipped:
+        assert PROFILES[name].metrics["grad_norm"].aggregation == "after clipping"
+
+
+def test_value_losses_keep_their_factors() -> None:
+    assert all(p.metrics["value_loss"].scale == 1.0 for p in PROFILES.values() if "value_loss" in p.metrics)
+
+
+def test_importing_the_package_needs_the_standard_library_only() -> None:
+    code = "import sys, ppo_doctor.frameworks; print('numpy' in sys.modules, 'pandas' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False", "False"]
+
+
+def test_no_path_of_a_machine_is_shipped() -> None:
+    for path in frameworks.FOLDER.rglob("*.toml"):
+        assert not re.search(r"/(home|work|tmp|Users)/", path.read_text(encoding="utf-8")), path

@@ -1,0 +1,264 @@
+from math import inf, isnan
+
+import pytest
+
+
+def test_dicts_of_transformers_4_among_progress_bars(reading):
+    got = reading(
+        "\r  0%|          | 0/2 [00:00<?, ?it/s]\r 50%|#####     | 1/2 [00:01<00:01,  1.00s/it]"
+        "\r{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-06, 'epoch': 0.5}            \r\n"
+        " 50%|#####     | 1/2 [00:01<00:01,  1.00s/it]{'loss': -inf, 'epoch': 1.0}\n"
+    )
+    assert got.container == "console"
+    assert got.records[0]["learning_rate"] == 1e-06
+    assert isnan(got.records[0]["grad_norm"])
+    assert got.records[1] == {"loss": -inf, "epoch": 1.0}
+    assert got.lines == [1, 2]
+
+
+def test_dicts_of_transformers_5_quote_their_numbers(reading):
+    got = reading("{'loss': '0.0125', 'kl': '1e-05', 'lr': 'nan', 't': '1m 2s', 'b': True, 'n': None}\n")
+    record = got.records[0]
+    assert (record["loss"], record["kl"], record["b"]) == (0.0125, 1e-05, 1.0)
+    assert isnan(record["lr"])
+    assert got.texts == {"t": [(0, "1m 2s")]}
+
+
+def test_numpy_wrappers_in_a_dict(reading):
+    got = reading("{'a': np.float64(0.5), 'b': np.int64(3), 'c': tensor(0.25, device='x'), 'd': np.float32(nan)}\n")
+    record = got.records[0]
+    assert (record["a"], record["b"], record["c"]) == (0.5, 3, 0.25)
+    assert isnan(record["d"])
+
+
+def test_a_dict_split_over_lines_by_a_terminal_or_by_pprint(reading):
+    got = reading("{'loss': 0.12\n34, 'k\nl': 0.5}\n{'a': 1.0,\n 'b': 2.0,\n 'c': 3.0}\n")
+    assert got.records == [{"loss": 0.1234, "kl": 0.5}, {"a": 1, "b": 2, "c": 3}]
+    assert got.lines == [1, 4]
+
+
+def test_a_paste_without_its_opening_brace(reading):
+    got = reading("'loss': -0.0, 'kl': 0.5, 'global_step/max_steps': '5/3766', 'percentage': '0.13%'}\n")
+    assert got.records == [{"loss": 0, "kl": 0.5, "global_step/max_steps": 5, "percentage": pytest.approx(0.0013)}]
+
+
+def test_a_torn_dict_gives_its_complete_values(reading):
+    got = reading("{'loss': 1.0, 'kl': 2.0}\n{'loss': 3.0, 'kl': 0.1, 'entropy': 0.")
+    assert got.records == [{"loss": 1, "kl": 2}, {"loss": 3, "kl": 0.1}]
+    assert got.says("a dict is cut off")
+
+
+def test_a_dict_torn_by_a_crash_does_not_swallow_what_follows(reading):
+    crash = "Traceback (most recent call last):\n  File 'x', line 3, in <dictcomp>\n    {\n    k: f(\nOSError: disk\n"
+    got = reading("{'loss': 1.0, 'kl': 2.0}\n{'loss': 3.0, 'k" + "\n" + crash + "{'loss': 4.0, 'kl': 5.0}\n")
+    assert [record["loss"] for record in got.records] == [1, 3, 4]
+
+
+def test_braces_in_code_cost_no_record(reading):
+    code = "    {\n  File x\nModel config {\n  'a': 3,\n}\n"
+    got = reading(("{'loss': 1.0, 'kl': 2.0}\n" + code + "{'loss': 2.0, 'kl': 2.0}\n") * 20)
+    assert [record["loss"] for record in got.records] == [1, 2] * 20
+    assert got.skipped == 0
+
+
+def test_dicts_in_prose_are_no_records(reading):
+    got = reading("were updated. Updated tokens: {'eos_token_id': 248046, 'pad_token_id': 248044}.\n" * 3)
+    assert got.records == []
+    assert got.says("not read: 3")
+
+
+def test_a_printed_configuration_is_one(reading):
+    got = reading(
+        "(TaskRunner pid=12) {'actor': {'ppo_epochs': 1,\n(TaskRunner pid=12)            'optim': {'lr': 1e-06}},\n"
+        "(TaskRunner pid=12)  'seed': None,\n(TaskRunner pid=12)  'name': 'x'}\n"
+        "(TaskRunner pid=12) step:1 - actor/kl:0.5\n"
+    )
+    assert got.records == [{"step": 1, "actor/kl": 0.5}]
+    assert [config.values for config in got.configs] == [
+        {"actor.ppo_epochs": 1, "actor.optim.lr": 1e-06, "seed": None, "name": "x"}
+    ]
+
+
+def test_steps_before_a_dict_are_read(reading):
+    got = reading(
+        "(RolloutManager pid=3) rollout 4: {'rollout/raw_reward': 0.5, 'rollout/kl': 0.1}\n"
+        "step 5: {'train/loss': 0.5, 'train/kl': 0.1}\n"
+        '2026-01-01 INFO metrics_tag: {"step": 6, "metrics": {"actor/loss@sum": 0.5, "ok": true}}\n'
+    )
+    assert got.records[0]["rollout"] == 4
+    assert got.records[1]["step"] == 5
+    assert got.records[2] == {"step": 6, "actor/loss@sum": 0.5, "ok": 1}
+
+
+def test_verl_lines_with_ray_prefix_colours_and_numpy(reading):
+    got = reading(
+        "\x1b[36m(TaskRunner pid=1234)\x1b[0m step:0 - val-core/acc:0.5\n"
+        "(main_task pid=9, ip=10.0.0.1) step:1 - actor/kl:np.float64(0.25) - a/b@max:-1e-05"
+        " - critic/lr(1e-4):nan - x:inf\n"
+    )
+    assert got.records[0] == {"step": 0, "val-core/acc": 0.5}
+    record = got.records[1]
+    assert (record["actor/kl"], record["a/b@max"], record["x"]) == (0.25, -1e-05, inf)
+    assert isnan(record["critic/lr(1e-4)"])
+
+
+def test_verl_prints_three_decimals(reading):
+    pairs = " - ".join(f"k{i}:{i / 3:.3f}" for i in range(6))
+    got = reading(f"step:1 - {pairs} - kl:0.000 - lr:0.123\n")
+    assert got.decimals["kl"] == got.decimals["lr"] == 3
+
+
+def test_keys_that_stand_twice_are_noted(reading):
+    got = reading("step:1 - a:0.1 - a:0.2 - b:0.3\n")
+    assert got.records == [{"step": 1, "a": 0.2, "b": 0.3}]
+    assert got.says("a stands twice")
+
+
+SB3 = """-----------------------------
+| rollout/          |        |
+|    ep_rew_mean    | 21.5   |
+| time/             |        |
+|    total_timesteps| 2048   |
+| train/            |        |
+|    approx_kl      | nan    |
+|    clip_fraction  | 1e-05  |
+| loss              | 3      |
+-----------------------------
+"""
+
+
+def test_boxes_of_sb3_join_section_and_member(reading):
+    got = reading("Using cpu device\n" + SB3 + "Eval num_timesteps=10, episode_reward=1.00 +/- 0.00\n" + SB3)
+    record = got.records[0]
+    assert list(record) == [
+        "rollout/ep_rew_mean", "time/total_timesteps", "train/approx_kl", "train/clip_fraction", "loss"
+    ]  # fmt: skip
+    assert isnan(record["train/approx_kl"])
+    assert len(got.records) == 2
+    assert got.lines == [3, 14]
+
+
+def test_boxes_without_borders_and_a_torn_box(reading):
+    got = reading("| kl | 0.5 |\n| fps | 3 |\n| kl | 0.25 |\n| fps | 4 |\n")
+    assert got.records == [{"kl": 0.5, "fps": 3}, {"kl": 0.25, "fps": 4}]
+    got = reading(SB3 + SB3[:150])
+    assert got.records[1] == {"rollout/ep_rew_mean": 21.5}
+    assert got.says("a table is cut off")
+
+
+def test_boxes_drawn_by_rich(reading):
+    got = reading("╭───────────────╮\n│ loss   │ 0.5  │\n│ kl     │ 0.1  │\n╰───────────────╯\n" * 2)
+    assert got.records == [{"loss": 0.5, "kl": 0.1}] * 2
+
+
+RSL_RL = """################################################################################
+                      Learning iteration {n}/1500
+
+                       Computation: 1101 steps/s (collection: 0.935s, learning 4.644s)
+             Mean action noise std: 0.99
+               Value function loss: inf
+                       Mean reward: -4.90
+--------------------------------------------------------------------------------
+                   Total timesteps: 129024
+                    Iteration time: 5.58s
+                      Time elapsed: 00:01:56
+"""
+
+
+def test_blocks_of_rsl_rl(reading):
+    got = reading("[INFO] Logging to x\n" + RSL_RL.format(n=12) + RSL_RL.format(n=13))
+    assert [record["Learning iteration"] for record in got.records] == [12, 13]
+    assert got.records[0] == {
+        "Learning iteration": 12,
+        "Computation": 1101,
+        "Mean action noise std": 0.99,
+        "Value function loss": inf,
+        "Mean reward": -4.9,
+        "Total timesteps": 129024,
+        "Iteration time": 5.58,
+    }
+    assert got.texts["Time elapsed"] == [(0, "00:01:56"), (1, "00:01:56")]
+
+
+def test_deepspeed_chat_in_both_wordings(reading):
+    got = reading(
+        "Epoch: 0 | Step: 1 | PPO Epoch: 1 | Actor Loss: 0.5 | Critic Loss: nan | Unsupervised Loss: 0.0\n"
+        "End-to-End => Latency: 3.87s, TFLOPs: 1.2\n"
+        "Average reward score: 0.71 | EMA reward score: 0.68\n"
+        "-------------------------------------------------\n"
+        "epoch: 0|step: 2|ppo_ep: 1|act_loss: -0.25|cri_loss: 0.1|unsuper_loss: 0.0\n"
+        "average reward score: -1.5\n"
+    )
+    assert got.records[0]["Average reward score"] == 0.71
+    assert got.records[0]["EMA reward score"] == 0.68
+    assert isnan(got.records[0]["Critic Loss"])
+    assert got.records[1]["average reward score"] == -1.5
+    assert len(got.records) == 2
+
+
+def test_pipe_tables_with_and_without_outer_pipes(reading):
+    for left, right in (("", ""), ("| ", " |")):
+        head = ["Step | Training Loss | rewards / x", "-- | :--: | --"]
+        rows = [*head, "1 | -0.000000 | 0.5", "2 | 1.500000 | nan", "3 | 1"]
+        got = reading("\n".join(left + row + right for row in rows) + "\n\n")
+        assert got.records[0] == {"Step": 1, "Training Loss": 0, "rewards / x": 0.5}
+        assert len(got.records) == 2
+        assert got.skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "record"),
+    [
+        ("step=3, loss=0.5, kl=1e-05", {"step": 3, "loss": 0.5, "kl": 1e-05}),
+        ("step: 3 | loss: 0.5 | kl: nan", {"step": 3, "loss": 0.5}),
+        ("global_step=7, episodic_return=10.0", {"global_step": 7, "episodic_return": 10}),
+        ("[V7] ep=1/200 reward=-2.5 len=414", {"ep": 1, "reward": -2.5, "len": 414}),
+        ("2026-01-01 10:00:00,123 - INFO - step=3 loss=0.5", {"step": 3, "loss": 0.5}),
+        ("Step 3 | loss:0.5 policy_loss:0.1", {"Step": 3, "loss": 0.5, "policy_loss": 0.1}),
+        ("Iteration 3/10, loss: 0.5, kl: 0.1", {"Iteration": 3, "loss": 0.5, "kl": 0.1}),
+        ("Epoch:[1/1](20/3000), Reward: 0.5, KL_ref: 0.1", {"Epoch": 1, "Step": 20, "Reward": 0.5, "KL_ref": 0.1}),
+        ("global step=1000, episodic return=12", {"global step": 1000, "episodic return": 12}),
+        ("Step 3 | Time: 1.25s | Mismatch KL: 0.5", {"Step": 3, "Time": 1.25, "Mismatch KL": 0.5}),
+        ("loss=0.5, clip_frac=4.5%", {"loss": 0.5, "clip_frac": 0.045}),
+    ],
+)
+def test_loose_pairs(reading, text, record):
+    got = reading((text + "\n") * 2)
+    found = {key: value for key, value in got.records[0].items() if not isnan(value)}
+    assert found == pytest.approx(record)
+    assert len(got.records) == 2
+
+
+def test_an_indented_line_goes_on_with_the_one_above(reading):
+    got = reading("[TRAIN] go\n[V7] ep=1/9 reward=-5 len=4\n  PPO: loss=1e-3, kl=0.5, clip=0.61%\n" * 4)
+    expected = {"ep": 1, "reward": -5, "len": 4, "loss": 1e-3, "kl": 0.5, "clip": 0.0061}
+    assert got.records == [pytest.approx(expected)] * 4
+
+
+def test_single_pairs_in_a_row_are_a_record(reading):
+    got = reading("Iteration 1\n  reward: 0.5\n  kl: 0.1\n\nIteration 2\n  reward: 0.6\n  kl: 0.2\n")
+    assert got.records == [{"Iteration": 1, "reward": 0.5, "kl": 0.1}, {"Iteration": 2, "reward": 0.6, "kl": 0.2}]
+
+
+def test_the_postfix_of_a_progress_bar_is_read_once_per_value(reading):
+    bar = "Train:  50%|#####     | 1/2 [00:01<00:01,  1.00s/it, act_loss={}, kl=0.1]"
+    got = reading("\r".join(bar.format(loss) for loss in (0.5, 0.5, 0.5, 0.25)) + "\n")
+    assert [record["act_loss"] for record in got.records] == [0.5, 0.25]
+
+
+def test_loose_pairs_are_messages_where_there_are_better_records(reading):
+    got = reading("{'loss': 1.0, 'kl': 0.1}\nstep=70, skipped=6\n" * 5)
+    assert got.records == [{"loss": 1, "kl": 0.1}] * 5
+    assert got.says("not read: 5")
+
+
+def test_one_printed_dict_does_not_hide_a_log_of_pairs(reading):
+    got = reading("{'lr': 0.1, 'n': 3}\n" + "step=1, loss=0.5\n" * 30)
+    assert len(got.records) == 31
+
+
+def test_prose_and_config_listings_are_counted_not_read(reading):
+    got = reading("Starting with lr=0.1 and batch=32 for the large model on the new cluster\nhttp://x:80/\n" * 3)
+    assert got.records == []
+    assert got.says("not read: 6")
+    assert got.skipped == 0

@@ -1,0 +1,148 @@
+import gzip
+import io
+import sys
+import zlib
+from types import SimpleNamespace
+
+import pytest
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.readers import read, source
+
+TEXT = "".join(f'{{"loss": {i}.5, "t": "ä"}}\n' for i in range(3))
+
+
+def records(items):
+    return sum(len(item.records) for item in items if hasattr(item, "records"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_every_unicode_encoding(reading, encoding):
+    got = reading(TEXT.encode(encoding))
+    assert got.container == "jsonl"
+    assert got.records == [{"loss": 0.5}, {"loss": 1.5}, {"loss": 2.5}]
+    assert got.texts["t"][0] == (0, "ä")
+
+
+def test_utf16_over_many_blocks(reading):
+    text = "step,loss\r\n" + "".join(f"{i},{i}.25\r\n" for i in range(30_000))
+    got = reading(b"\xff\xfe" + text.encode("utf-16-le"))
+    assert [record["loss"] for record in got.records] == [i + 0.25 for i in range(30_000)]
+
+
+def test_gzip_whatever_the_name_also_of_several_members(reading):
+    packed = gzip.compress(TEXT.encode()) + gzip.compress(TEXT.encode()) + b"\0" * 512
+    got = reading(packed, name="log.txt")
+    assert len(got.records) == 6
+    assert got.notes == []
+
+
+def test_a_torn_gzip_gives_what_can_be_had(reading):
+    text = "".join(f'{{"loss": {i / 7}}}\n' for i in range(5_000)).encode()
+    packed = gzip.compress(text)
+    got = reading(packed[: len(packed) // 2])
+    assert 1_000 < len(got.records) < 5_000
+    assert got.says("compressed data is cut off")
+
+
+def test_a_damaged_gzip_is_noted(reading):
+    packed = bytearray(gzip.compress(TEXT.encode() * 5_000, compresslevel=0))
+    packed[70_000:70_010] = b"\xff" * 10
+    got = reading(bytes(packed))
+    assert got.records
+    assert got.says("compressed data is damaged")
+
+
+def test_a_gzip_bomb_unpacks_in_small_blocks():
+    engine = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = b"".join(engine.compress(b"\n" * (1 << 20)) for _ in range(64)) + engine.flush()
+    blocks = source.Source("bomb", io.BytesIO(packed)).blocks()
+    assert max(map(len, blocks)) <= source.BLOCK
+
+
+def test_zstd_without_a_module_says_what_to_install(reading, monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(source, "import_module", missing)
+    with pytest.raises(DoctorError, match="zstd") as error:
+        reading(b"\x28\xb5\x2f\xfd" + b"abc")
+    assert "pip install" in error.value.hint
+
+
+class FakeZstd(io.RawIOBase):
+    """Four bytes of magic, then plain text; b"!" stands for damage."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        stream.read(4)
+
+    def read(self, size=-1):
+        data = self.stream.read(size)
+        if b"!" in data:
+            raise FakeError("bad block")
+        return data
+
+
+class FakeError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("old_api", [False, True])
+def test_zstd_with_either_kind_of_module(reading, monkeypatch, old_api):
+    if old_api:
+        decompressor = SimpleNamespace(stream_reader=lambda stream, **_: FakeZstd(stream))
+        module = SimpleNamespace(ZstdDecompressor=lambda: decompressor, ZstdError=FakeError)
+    else:
+        module = SimpleNamespace(ZstdFile=FakeZstd, ZstdError=FakeError)
+    monkeypatch.setattr(source, "import_module", lambda _: module)
+    assert len(reading(b"\x28\xb5\x2f\xfd" + TEXT.encode()).records) == 3
+    with pytest.raises(DoctorError, match="empty"):
+        reading(b"\x28\xb5\x2f\xfd!")
+
+
+def test_a_line_without_end_is_skipped_and_lines_stay_right(reading, monkeypatch):
+    monkeypatch.setattr(source, "LONGEST_LINE", 1 << 17)
+    got = reading(b'{"a": 1}\n{"a": "' + b"x" * (1 << 19) + b'"}\n{"a": 3}\n', "jsonl")
+    assert [record["a"] for record in got.records] == [1, 3]
+    assert got.lines == [1, 3]
+    assert got.skipped == 1
+    got = reading(b'{"a": 1}\n' + b"x" * (1 << 19), "jsonl")
+    assert (len(got.records), got.skipped) == (1, 1)
+
+
+def test_a_document_beyond_the_limit_says_what_to_do(reading, monkeypatch):
+    monkeypatch.setattr("ppo_doctor.readers.json_log.LARGEST", 1_000)
+    with pytest.raises(DoctorError, match="larger than") as error:
+        reading('[{"a": 1}, ' + '{"a": 2}, ' * 1_000 + '{"a": 3}]')
+    assert "per line" in error.value.hint
+
+
+def test_missing_empty_and_unknown_files_are_errors_with_exit_code_3(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "blank").write_bytes(b" \n\0\n")
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 9)
+    for name, words in (("none", "not exist"), ("empty", "empty"), ("blank", "empty"), ("binary", "no known kind")):
+        with pytest.raises(DoctorError, match=words) as error:
+            read(tmp_path / name)
+        assert error.value.code == ExitCode.NOTHING_TO_JUDGE
+        assert name in error.value.message
+    with pytest.raises(DoctorError, match="cannot be read"):
+        read(tmp_path)
+    with pytest.raises(DoctorError, match="cannot be read"):
+        read("a\0b")
+
+
+def test_a_file_is_read_lazily_and_closed(tmp_path):
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(TEXT.encode()))
+    container, items = read(str(path))
+    assert container == "jsonl"
+    assert records(list(items)) == 3
+
+
+def test_stdin(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TEXT.encode())))
+    container, items = read("-")
+    tables = [item for item in items if hasattr(item, "records")]
+    assert (container, records(tables), tables[0].path) == ("jsonl", 3, "<stdin>")

@@ -1,0 +1,354 @@
+"""Each derived quantity: what it is, when it cannot be told, and the traps in between."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ppo_doctor.derive import DERIVED, inputs, metrics_wanted
+from ppo_doctor.metrics import METRICS
+from tests.synthetic import NAN, a_series, an_axis, configured, observe
+
+TWENTY = range(1, 21)
+
+
+@pytest.mark.parametrize("name", sorted(DERIVED))
+def test_nothing_is_derived_from_nothing(name):
+    bare = observe()
+    assert bare.series(name) is None
+    assert bare.fact(name) is None
+
+
+@pytest.mark.parametrize("name", sorted(DERIVED))
+def test_nothing_breaks_on_a_log_of_nan(name):
+    axis = an_axis(TWENTY)
+    metrics = [a_series(metric, [NAN] * 20, axis=axis, estimator="k3") for metric in METRICS]
+    settings = {"ppo_epochs": 4, "target_kl": 0.01, "clip_range": 0.2}
+    facts = {
+        "epochs_counter": "epochs_executed_total",
+        "iteration_counter": "iteration",
+        "generation_marker": "reward_mean",
+    }
+    observe(*metrics, config=settings, facts=facts | {"epochs_repeat_batch": True}).get(f"fact.{name}")
+
+
+@pytest.mark.parametrize("name", sorted(DERIVED))
+def test_what_is_needed_can_be_said(name):
+    assert inputs(name)
+    assert metrics_wanted(name)
+
+
+def test_a_quantity_is_computed_once(monkeypatch):
+    observations = observe(a_series("approx_kl", [0.1] * 9))
+    first = observations.series("ratio_departure")
+    monkeypatch.setattr("ppo_doctor.derive.ratio.ratio_departure", None)
+    assert observations.series("ratio_departure") is first
+
+
+def test_a_logged_metric_is_not_derived():
+    logged = a_series("advantage_spread", [0.5] * 9)
+    assert observe(logged).series("advantage_spread") is logged
+
+
+# Numerics
+
+
+def test_broken_metrics_are_counted_per_record():
+    axis = an_axis([10, 20, 30])
+    held = [a_series("policy_loss", [1, NAN, NAN], axis=axis), a_series("grad_norm", [1, 1, math.inf], axis=axis)]
+    found = observe(*held, a_series("explained_variance", [NAN] * 3, axis=axis)).series("nonfinite_metrics")
+    assert found.values.tolist() == [0, 1, 2]
+    assert found.axis.steps.tolist() == [10, 20, 30]
+    assert "raw/grad_norm" in found.raw
+    assert "explained_variance" not in found.raw
+
+
+def test_what_may_be_nan_is_not_vital():
+    harmless = [name for name, metric in METRICS.items() if not metric.finite]
+    broken = [a_series(name, [NAN] * 5) for name in harmless]
+    assert observe(*broken).series("nonfinite_metrics") is None
+    assert observe(a_series("loss", [1.0] * 5), *broken).series("nonfinite_metrics").values.tolist() == [0] * 5
+
+
+# K
+
+
+def test_a_counter_of_steps_is_k():
+    found = observe(a_series("optimizer_steps", [16.0] * 9), facts={"steps_counter": "optimizer_steps"}).fact(
+        "updates_observed"
+    )
+    assert (found.value, found.how) == (16, "observed")
+
+
+def generation(every, apart=1, records=40, **fields):
+    """Return a log with a record per `apart` optimizer steps, whose generation keys are `every` steps apart."""
+    steps = range(1, 1 + records * apart, apart)
+    loss = a_series("loss", np.linspace(1, 2, records), steps=steps)
+    reward = a_series(
+        "reward_mean", [1.0] * len(range(1, records * apart, every)), steps=range(1, records * apart, every)
+    )
+    return observe(loss, reward, facts={"generation_marker": "reward_mean"} | fields.pop("facts", {}), **fields)
+
+
+@pytest.mark.parametrize("every", [1, 4, 7])
+def test_generations_are_k_steps_apart(every):
+    assert generation(every).fact("updates_observed").value == every
+
+
+@pytest.mark.parametrize("apart", [2, 10])
+def test_the_spacing_is_hidden_where_records_average_over_several_steps(apart):
+    assert generation(apart, apart=apart).fact("updates_observed") is None
+
+
+def test_a_variance_over_one_minibatch_shows_a_single_update():
+    facts = {"single_update_marker": "ratio_batch_var"}
+    assert observe(a_series("ratio_batch_var", [NAN] * 9), facts=facts).fact("updates_observed").value == 1
+    assert observe(a_series("ratio_batch_var", [NAN] * 8 + [0.1]), facts=facts).fact("updates_observed") is None
+
+
+@pytest.mark.parametrize(
+    ("observed", "known", "effective", "how"),
+    [
+        (8.0, configured(4), 8, "observed"),
+        (None, configured(4), 4, "configured"),
+        (None, configured(4, "default"), 4, "default"),
+        (None, None, None, None),
+    ],
+)
+def test_k_is_observed_else_configured_else_default(observed, known, effective, how):
+    held = [a_series("optimizer_steps", [observed] * 9)] if observed else []
+    facts = {"steps_counter": "optimizer_steps"} | ({"updates_configured": known} if known else {})
+    found = observe(*held, facts=facts)
+    fact = found.fact("updates_effective")
+    assert (fact.value if fact else None, fact.how if fact else None) == (effective, how)
+    assert (found.fact("updates_known") is None) is (how in ("default", None))
+
+
+def counted(executed, iterations=None, **fields):
+    facts = {"epochs_counter": "epochs_executed_total", "iteration_counter": "iteration"}
+    counter = a_series("epochs_executed_total", np.cumsum([executed] * 10))
+    more = [a_series("iteration", iterations)] if iterations else []
+    return observe(counter, *more, facts=facts | fields.pop("facts", {}), **fields)
+
+
+def test_executed_over_configured_epochs():
+    assert counted(1.0, config={"ppo_epochs": 4}).fact("epochs_share").value == 0.25
+    assert counted(4.0, config={"ppo_epochs": 4}).fact("epochs_share").value == 1
+
+
+def test_a_default_is_no_configuration():
+    assert counted(1.0, defaults={"ppo_epochs": 4}).fact("epochs_share") is None
+    facts = {"updates_configured": configured(16, "default"), "steps_counter": "optimizer_steps"}
+    assert observe(a_series("optimizer_steps", [4.0] * 9), facts=facts).fact("epochs_share") is None
+
+
+def test_records_that_skip_batches_do_not_count_double():
+    found = counted(20.0, list(range(5, 55, 5)), config={"ppo_epochs": 4})
+    assert found.fact("epochs_share").value == 1
+
+
+def test_a_counter_that_falls_at_a_resume_does_not_count():
+    totals = [*range(4, 44, 4), *range(4, 44, 4)]
+    found = observe(
+        a_series("epochs_executed_total", totals),
+        facts={"epochs_counter": "epochs_executed_total"},
+        config={"ppo_epochs": 4},
+    )
+    assert found.fact("epochs_share").value == 1
+
+
+@pytest.mark.parametrize(("target", "value"), [(0.01, 2.0), (None, 0.0)])
+def test_kl_over_target(target, value):
+    found = observe(a_series("approx_kl", [0.02] * 9), config={"target_kl": target})
+    assert found.fact("kl_over_target").value == pytest.approx(value)
+
+
+def test_a_target_that_does_not_stop_is_no_target():
+    config = {"target_kl": 0.01, "early_stopping": False}
+    found = observe(a_series("approx_kl", [0.02] * 9), config=config)
+    assert found.fact("kl_over_target").value == 0
+    assert found.fact("binding_target_kl") is None
+
+
+def test_the_learning_rate_is_the_logged_one_else_the_configured_one():
+    logged = a_series("learning_rate", [0.1] * 5)
+    assert observe(logged, config={"learning_rate": 1}).series("applied_learning_rate") is logged
+    assert observe(config={"learning_rate": 0.0}).fact("applied_learning_rate").value == 0
+    assert observe(defaults={"learning_rate": 0.0}).fact("applied_learning_rate") is None
+
+
+# Ratio
+
+
+def test_a_departure_is_the_largest_distance_from_identity():
+    axis = an_axis([1, 2, 3])
+    held = [("approx_kl", [0, 0.1, 0]), ("ratio_mean", [1, 1, 0.5]), ("ratio_max", [1.0, 1.0, 1.2])]
+    found = observe(*(a_series(name, values, axis=axis) for name, values in held)).series("ratio_departure")
+    assert found.values.tolist() == pytest.approx([0, 0.1, 0.5])
+
+
+@pytest.mark.parametrize("alone", ["ratio_mean", "approx_kl_k1", "clip_fraction", "ref_kl", "rollout_kl"])
+def test_what_may_cancel_shows_no_identity(alone):
+    assert observe(a_series(alone, [1.0] * 9)).series("ratio_departure") is None
+
+
+def test_the_coarsest_print_decides_what_a_departure_means():
+    axis = an_axis([1, 2])
+    held = [a_series("approx_kl", [0, 0], axis=axis), a_series("ratio_std", [0, 0], axis=axis, absolute=0.005)]
+    assert observe(*held).series("ratio_departure").resolution.absolute == 0.005
+
+
+def test_a_trace_of_the_ratio_falls_back_to_the_clip_fraction():
+    clip = a_series("clip_fraction", [0.0] * 9)
+    assert observe(clip).series("ratio_trace") is clip
+    assert observe(clip, a_series("approx_kl", [0.0] * 9)).series("ratio_trace").name == "ratio_departure"
+
+
+PASSES = {"epochs_repeat_batch": True, "generation_marker": "reward_mean"}
+
+
+def passes(losses, *, every=2, spread=None, config=None, facts=PASSES):
+    rewards = len(losses) // every
+    steps = range(1, len(losses) + 1)
+    reward = a_series("reward_mean", [1.0] * rewards, steps=steps[::every])
+    more = [a_series("frac_reward_zero_std", spread, steps=steps[::every])] if spread else []
+    config = {"ppo_epochs": every} if config is None else config
+    return observe(a_series("loss", losses, steps=steps), reward, *more, config=config, facts=facts)
+
+
+def test_a_repeated_loss_shows_between_passes_of_one_batch():
+    assert passes([5, 5, 7, 7, 4, 4]).series("loss_change_within_batch").values.tolist() == [0, 0, 0]
+    assert passes([5, 6, 7, 9, 4, 4]).series("loss_change_within_batch").values.tolist() == [1, 2, 0]
+
+
+def test_batches_without_advantages_do_not_count():
+    found = passes([5, 5, 7, 8, 4, 4], spread=[1.0, 0.2, 1.0])
+    assert found.series("loss_change_within_batch").values.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": {"ppo_epochs": 2, "kl_coef": 0.04}},
+        {"config": {"ppo_epochs": 1}},
+        {"config": {}},
+        {"facts": {"generation_marker": "reward_mean"}},
+    ],
+    ids=["KL term", "one pass", "passes unknown", "order of minibatches unknown"],
+)
+def test_a_repeated_loss_means_nothing_elsewhere(changes):
+    assert passes([5, 5, 7, 7, 4, 4], **changes).series("loss_change_within_batch") is None
+
+
+def test_a_repeated_loss_in_print_is_known_to_both_roundings():
+    losses = a_series("loss", [5, 5, 7, 7, 4, 4], absolute=5e-5)
+    reward = a_series("reward_mean", [1.0] * 3, steps=[1, 3, 5])
+    found = observe(losses, reward, config={"ppo_epochs": 2}, facts=PASSES).series("loss_change_within_batch")
+    assert found.resolution.absolute == pytest.approx(1e-4)
+
+
+# Signal
+
+
+def test_rewards_are_held_against_their_first_finite_value():
+    found = observe(a_series("reward_mean", [NAN, 2, 2, 5, 2, 2])).series("reward_change")
+    assert found.values[1:].tolist() == [0, 0, 3, 0, 0]
+
+
+def test_too_few_rewards_say_nothing():
+    assert observe(a_series("reward_mean", [1.0] * 4 + [NAN] * 9)).series("reward_change") is None
+
+
+@pytest.mark.parametrize(("algorithm", "known"), [("grpo", True), ("rloo", True), ("ppo", False)])
+def test_the_spread_of_rewards_is_that_of_advantages_for_group_methods_only(algorithm, known):
+    found = observe(a_series("reward_std", [0.0] * 9), algorithm=algorithm).series("advantage_spread")
+    assert (found is not None) is known
+
+
+def test_groups_tell_more_than_whitened_advantages():
+    held = [a_series("frac_reward_zero_std", [1.0, 0.75]), a_series("advantages_std", [1.0, 1.0])]
+    assert observe(*held).series("advantage_spread").values.tolist() == [0, 0.25]
+
+
+# Clip range
+
+
+def test_the_clip_range_in_force_is_that_of_the_first_half():
+    found = observe(a_series("clip_range", np.linspace(0.2, 0, 21)), config={"clip_range": 0.3}).fact(
+        "implied_clip_range"
+    )
+    assert found.value > 0.1
+    assert observe(config={"clip_range": 0.3}).fact("implied_clip_range").value == 0.3
+    assert observe(defaults={"clip_range": 0.2}).fact("implied_clip_range") is None
+
+
+@pytest.mark.parametrize(
+    ("estimator", "known"), [("k2", True), ("k3", True), ("exact", True), ("k1", False), (None, False)]
+)
+def test_a_bound_from_kl_takes_an_estimate_that_is_never_negative(estimator, known):
+    axis = an_axis(TWENTY)
+    held = [
+        a_series("clip_fraction", [0.5] * 20, axis=axis),
+        a_series("approx_kl", [1e-4] * 20, axis=axis, estimator=estimator),
+    ]
+    found = observe(*held).fact("implied_clip_range")
+    assert (found is not None) is known
+    if found:
+        assert found.value == pytest.approx(math.sqrt(2 * 1e-4 / 0.5))
+
+
+def test_a_bound_takes_two_metrics_of_the_same_records():
+    held = [a_series("clip_fraction", [0.5] * 20), a_series("approx_kl", [1e-4] * 20, estimator="k3")]
+    assert observe(*held).fact("implied_clip_range") is None
+
+
+@pytest.mark.parametrize("setting", [{"importance_sampling_level": "sequence"}, {"loss_type": "gspo"}])
+def test_sequence_level_ratios_have_other_ranges(setting):
+    assert observe(config={"clip_range": 3e-4} | setting).fact("implied_clip_range") is None
+
+
+# Drift
+
+
+def drift(values, **fields):
+    return observe(a_series("entropy", values, **fields)).fact("policy_drift")
+
+
+def bound():
+    from ppo_doctor.rulepack import load_pack
+
+    return load_pack().rule("policy-changes-over-time").when[0].bound
+
+
+@pytest.mark.parametrize("records", [12, 20, 60, 300])
+def test_a_frozen_policy_does_not_drift(records):
+    """Its entropy is white noise; not one of 500 runs may pass for a policy that moves."""
+    worst = max(drift(np.random.default_rng(seed).normal(2, 0.1, records)).value for seed in range(500))
+    assert worst <= bound()
+
+
+def test_a_policy_that_learns_drifts():
+    noise = np.random.default_rng(0).normal(0, 0.01, 60)
+    assert drift(np.linspace(2, 1, 60) + noise).value > bound()
+
+
+def test_a_constant_entropy_does_not_drift():
+    assert drift([0.69] * 60).value == 0
+
+
+def test_float_noise_and_the_last_digit_are_no_drift():
+    assert drift(0.69 + np.linspace(0, 1e-8, 60)).value <= bound()
+    assert drift([0.693] * 30 + [0.694] * 30, absolute=0.0005).value <= bound()
+
+
+@pytest.mark.parametrize("records", [0, 5, 11])
+def test_too_few_records_show_no_drift(records):
+    assert drift([1.0] * records) is None
+
+
+def test_motion_is_that_of_the_weights_else_of_a_probe():
+    update, probe = a_series("update_norm", [1.0]), a_series("probe_kl", [2.0])
+    assert observe(update, probe).series("weight_motion") is update
+    assert observe(probe).series("weight_motion") is probe

@@ -1,0 +1,202 @@
+"""What people install: the archives are built, installed into an empty environment, and used from an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RULE_FILES = sorted(p for p in (ROOT / "rules").glob("*/*.toml") if p.parent.name != "causes")
+LOG = ROOT / "sample_logs" / "sick" / "lr-zero.sb3"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment of its own, with an empty working directory and an empty cache."""
+
+    folder: Path
+    work: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+    def run(self, *command: object, check: bool = True) -> str:
+        clean = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV"))
+        }
+        cache = self.work / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=self.work,
+            env=clean | {"PPO_DOCTOR_CACHE": str(cache)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def pip(self, *arguments: object) -> str:
+        return self.run(self.python, "-m", "pip", "--disable-pip-version-check", "-q", *arguments)
+
+    def doctor(self, *arguments: object) -> str:
+        return self.run(self.python.with_name("ppo-doctor"), *arguments)
+
+    def ask(self, code: str) -> object:
+        """Return what an expression is worth in that environment."""
+        return json.loads(self.run(self.python, "-c", f"import json; {code}"))
+
+    @property
+    def site(self) -> Path:
+        return Path(str(self.ask("import sysconfig; print(json.dumps(sysconfig.get_path('purelib')))")))
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory):
+    """Return the source archive and the wheel that is built from it, as an index would hold them."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (source,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    return source, wheel
+
+
+@pytest.fixture(scope="session")
+def installed(archives, tmp_path_factory):
+    """Return an environment that holds the wheel and what it depends on, and nothing else."""
+    folder = tmp_path_factory.mktemp("env")
+    venv.create(folder, with_pip=True)
+    environment = Environment(folder, tmp_path_factory.mktemp("work"))
+    environment.pip("install", archives[1])
+    return environment
+
+
+def listed(environment):
+    return sorted(line.split()[1] for line in environment.doctor("rules", "list").splitlines())
+
+
+def judged(environment):
+    log = environment.work / "run"
+    shutil.copytree(LOG, log, dirs_exist_ok=True)
+    return json.loads(environment.doctor("analyze", log, "--format", "json"))
+
+
+def test_the_wheel_holds_the_package_and_its_rules_only(archives):
+    names = zipfile.ZipFile(archives[1]).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert "ppo_doctor" in tops
+    assert all(top == "ppo_doctor" or top.endswith(".dist-info") for top in tops)
+    rules = {name.removeprefix("ppo_doctor/_rules/") for name in names if name.startswith("ppo_doctor/_rules/")}
+    assert rules == {path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*.toml")}
+    assert "ppo_doctor/py.typed" in names
+
+
+def test_the_source_archive_can_be_worked_with(archives):
+    with tarfile.open(archives[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "hatch_build.py", "Makefile", "LICENSE", "README.md"} <= names
+    for folder in ("ppo_doctor", "rules", "tests", "sample_logs"):
+        kept = {
+            p.relative_to(ROOT).as_posix()
+            for p in (ROOT / folder).rglob("*.*")
+            if "__pycache__" not in p.parts and p.is_file()
+        }
+        assert kept <= names
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("rules", "rules"), ("frameworks", "ppo_doctor/frameworks")])
+def test_the_compiled_pack_is_what_the_toml_says(archives, kind, folder):
+    from ppo_doctor import frameworks, rulepack
+    from ppo_doctor.compiled import parse_folder
+
+    build = {"rules": rulepack.build, "frameworks": frameworks.build}[kind]
+    shipped = json.loads(zipfile.ZipFile(archives[1]).read(f"ppo_doctor/_compiled/{kind}.json"))
+    assert shipped == json.loads(json.dumps(parse_folder(ROOT / folder, build)))
+
+
+def test_an_installed_copy_lists_every_rule(installed):
+    assert listed(installed) == [path.stem for path in sorted(RULE_FILES, key=lambda path: path.stem)]
+
+
+def test_an_installed_copy_reads_its_own_rules(installed):
+    code = "from ppo_doctor.rulepack import builtin_rules; print(json.dumps(str(builtin_rules())))"
+    assert Path(str(installed.ask(code))).is_relative_to(installed.site)
+
+
+def test_an_installed_copy_parses_no_toml(installed):
+    assert (
+        installed.ask(
+            "import sys, ppo_doctor.rulepack as r; r.load_pack(); print(json.dumps('tomllib' in sys.modules))"
+        )
+        is False
+    )
+
+
+def test_an_installed_copy_finds_the_cause(installed):
+    report = judged(installed)
+    assert report["causes"][0]["id"] == "lr-zero"
+    assert report["verdict"] == "unhealthy"
+    assert "lr-zero" in installed.doctor("explain", "lr-zero")
+    assert installed.doctor("rules", "test").strip().endswith("0 failed")
+
+
+def test_an_installed_copy_needs_no_torch(installed):
+    held = {
+        entry["name"].lower()
+        for entry in json.loads(installed.run(installed.python, "-m", "pip", "list", "--format", "json"))
+    }
+    assert "torch" not in held
+    assert {"ppo-doctor", "numpy"} <= held
+    code = "import sys, ppo_doctor.cli, ppo_doctor.pipeline; print(json.dumps(list(sys.modules)))"
+    assert {"pandas", "torch"} & set(installed.ask(code)) == set()
+
+
+def test_an_installed_copy_makes_frames(installed):
+    shutil.copytree(LOG, installed.work / "run", dirs_exist_ok=True)
+    assert installed.ask("import ppo_doctor; print(json.dumps(len(ppo_doctor.load_run('run').to_frame())))") == 80
+
+
+def test_a_foreign_rules_folder_is_not_adopted(installed):
+    """A stranger's site-packages/rules must not become ours."""
+    stranger = installed.site / "rules"
+    stranger.mkdir()
+    (stranger / "pack.toml").write_text('name = "stranger"\n', encoding="utf-8")
+    try:
+        assert len(listed(installed)) == len(RULE_FILES)
+    finally:
+        shutil.rmtree(stranger)
+
+
+def test_a_working_directory_with_modules_of_our_names_is_harmless(installed):
+    (installed.work / "rules").mkdir()
+    (installed.work / "statistics.py").write_text("raise SystemExit('shadowed')\n", encoding="utf-8")
+    try:
+        assert len(listed(installed)) == len(RULE_FILES)
+    finally:
+        (installed.work / "statistics.py").unlink()
+        (installed.work / "rules").rmdir()
+
+
+def test_an_editable_install_reads_the_checkout(installed):
+    """Runs last: it replaces the wheel in the environment that the tests above share."""
+    installed.pip("uninstall", "-y", "ppo-doctor")
+    assert not (installed.site / "ppo_doctor").exists(), "uninstalling leaves nothing behind"
+    installed.pip("install", "--no-deps", "-e", ROOT)
+    assert len(listed(installed)) == len(RULE_FILES)
+    assert not (installed.site / "rules").exists()
+    assert not (installed.site / "ppo_doctor").exists()
+    assert len(list(installed.site.glob("*ppo*doctor*.pth"))) == 1
+    assert judged(installed)["causes"][0]["id"] == "lr-zero"

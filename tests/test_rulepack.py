@@ -1,0 +1,137 @@
+"""Packs of others: what does not load, and that the message names the file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.rulepack import load_pack
+
+ROOT = Path(__file__).resolve().parent.parent
+RULE = (ROOT / "rules" / "numerics" / "metric-not-finite.toml").read_text(encoding="utf-8")
+CAUSE = (ROOT / "rules" / "causes" / "nan-inf.toml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def pack(tmp_path):
+    """Return a small pack of one rule and one cause, under names of their own."""
+    (tmp_path / "causes").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "pack.toml").write_text('name = "mine"\n', encoding="utf-8")
+    rule = RULE.replace("NUM001", "MINE001").replace('name = "metric-not-finite"', 'name = "my-rule"')
+    cause = CAUSE.replace('id = "nan-inf"', 'id = "my-cause"').replace('"metric-not-finite"', '"my-rule"')
+    (tmp_path / "mine" / "my-rule.toml").write_text(rule, encoding="utf-8")
+    (tmp_path / "causes" / "my-cause.toml").write_text(cause, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_pack_adds_to_ours(pack):
+    loaded = load_pack([pack])
+    assert loaded.rule("my-rule").code == "MINE001"
+    assert loaded.rule("metric-not-finite")
+    assert loaded.cause("my-cause")
+
+
+def test_a_pack_of_others_takes_part(pack, cli, samples):
+    report = cli("analyze", samples / "sick" / "nan-inf.canonical", "--rules", pack, "--format", "json").json
+    assert "my-rule" in {finding["rule"] for finding in report["findings"] if finding["status"] == "fired"}
+    assert "my-cause" in {cause["id"] for cause in report["causes"]}
+
+
+BROKEN = [
+    ("mine/my-rule.toml", 'link = "numerics"', 'link = "nowhere"'),
+    ("mine/my-rule.toml", 'severity = "critical"', 'severity = "dreadful"'),
+    ("mine/my-rule.toml", 'opens = "numbers-break"', 'opens = "something-else"'),
+    ("mine/my-rule.toml", 'answers = "numerics"', 'answers = "everything"'),
+    ("mine/my-rule.toml", 'proof = "identity"', 'proof = "hunch"'),
+    ("mine/my-rule.toml", 'is = "at least"', 'is = "roughly"'),
+    ("mine/my-rule.toml", 'window = "tail"', 'window = "tial"'),
+    ("mine/my-rule.toml", "share = 0.95", 'share = 0.95\nstatistic = "medain"'),
+    ("mine/my-rule.toml", "bound = 1", 'bound = "@nothing"'),
+    ("mine/my-rule.toml", 'title = "A metric', 'titel = "A metric'),
+    ("mine/my-rule.toml", "min_points = 1", "min_point = 1"),
+    ("mine/my-rule.toml", 'quantity = "series.nonfinite_metrics"', 'quantity = "series.nonfinite_metrisc"'),
+    ("mine/my-rule.toml", 'quantity = "series.nonfinite_metrics"', 'quantity = "nonfinite_metrics"'),
+    ("mine/my-rule.toml", 'code = "MINE001"', "code = "),
+    ("mine/my-rule.toml", 'code = "MINE001"', 'code = "NUM001"'),
+    ("causes/my-cause.toml", 'prior = "occasional"', 'prior = "always"'),
+    ("causes/my-cause.toml", 'finding = "my-rule"', 'finding = "my-ruel"'),
+    ("causes/my-cause.toml", 'complaints = ["numbers-break"]', 'complaints = ["numbers-brake"]'),
+    ("causes/my-cause.toml", "fired = 50", "fired = 90"),
+    ("causes/my-cause.toml", 'source = "definition of the cause"', 'sauce = "none"'),
+    ("causes/my-cause.toml", 'id = "my-cause"', 'id = "nan-inf"'),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new"), BROKEN, ids=[new.partition("\n")[2] or new for _, _, new in BROKEN])
+def test_a_mistake_in_a_pack_is_found_and_its_file_named(pack, file, old, new):
+    text = (pack / file).read_text(encoding="utf-8")
+    assert old in text
+    (pack / file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(DoctorError) as caught:
+        load_pack([pack])
+    assert caught.value.code == ExitCode.USAGE
+    assert Path(file).name in caught.value.message
+
+
+def test_two_packs_cannot_hold_one_rule(pack):
+    """Two rules of one name would both be counted, and only the second would weigh."""
+    for file in (pack / "mine" / "my-rule.toml", pack / "causes" / "my-cause.toml"):
+        file.write_text(file.read_text(encoding="utf-8").replace('"my-rule"', '"metric-not-finite"'), encoding="utf-8")
+    with pytest.raises(DoctorError) as caught:
+        load_pack([pack])
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_a_folder_without_a_marker_is_no_pack(pack):
+    (pack / "pack.toml").unlink()
+    with pytest.raises(DoctorError) as caught:
+        load_pack([pack])
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_a_change_is_seen_through_the_cache(pack):
+    assert load_pack([pack]).rule("my-rule").title != "changed"
+    path = pack / "mine" / "my-rule.toml"
+    text = path.read_text(encoding="utf-8").splitlines()
+    title = next(i for i, line in enumerate(text) if line.startswith("title"))
+    text[title] = 'title = "changed"'
+    path.write_text("\n".join(text), encoding="utf-8")
+    assert load_pack([pack]).rule("my-rule").title == "changed"
+
+
+def test_a_new_file_is_seen_through_the_cache(pack):
+    load_pack([pack])
+    more = (pack / "mine" / "my-rule.toml").read_text(encoding="utf-8")
+    more = more.replace("MINE001", "MINE002").replace('"my-rule"', '"my-other-rule"')
+    (pack / "mine" / "my-other-rule.toml").write_text(more, encoding="utf-8")
+    assert load_pack([pack]).rule("my-other-rule")
+
+
+def test_a_torn_cache_costs_only_its_parse(pack, monkeypatch, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("torn")
+    monkeypatch.setenv("PPO_DOCTOR_CACHE", str(cache))
+    before = load_pack([pack])
+    for file in cache.iterdir():
+        file.write_text('{"stamp": [', encoding="utf-8")
+    assert load_pack([pack]) == before
+
+
+def test_packs_of_the_same_content_in_two_folders_keep_their_own_paths(pack, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other") / "pack"
+    shutil.copytree(pack, other, copy_function=shutil.copy2)
+    assert load_pack([pack]).rule("my-rule").path.startswith(os.fspath(pack))
+    assert load_pack([other]).rule("my-rule").path.startswith(os.fspath(other))
+
+
+def test_a_case_that_fails_fails_the_command(pack, cli):
+    assert cli("rules", "test", "--rules", pack).code == 0
+    path = pack / "mine" / "my-rule.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("onset = 10", "onset = 11"), encoding="utf-8")
+    outcome = cli("rules", "test", "--rules", pack)
+    assert outcome.code == 1
+    assert "my-rule" in outcome.out

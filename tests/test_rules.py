@@ -1,0 +1,262 @@
+"""The rule pack: every rule's own cases, and that the pack hangs together."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ppo_doctor.derive import DERIVED
+from ppo_doctor.metrics import METRICS
+from ppo_doctor.model import LINKS, QUESTIONS
+from ppo_doctor.rulepack import PRIORS, load_pack, prose
+from ppo_doctor.testing import KINDS, parse_series, run_case
+
+ROOT = Path(__file__).resolve().parent.parent
+RULES = ROOT / "rules"
+NOT_RULES = {"pack.toml", "complaints.toml", "unjudged.toml"}
+RULE_FILES = sorted(p for p in RULES.glob("*/*.toml") if p.parent.name != "causes")
+CAUSE_FILES = sorted(RULES.glob("causes/*.toml"))
+PACK = load_pack()
+CASES = [(rule, case) for rule in PACK.rules for case in prose(rule.path)["case"]]
+HEADINGS = ("what", "why", "look_alikes", "blind_spots", "next_steps", "references")
+
+
+def stem(path):
+    return path.stem
+
+
+def raw(path):
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("rule", "case"), CASES, ids=[f"{rule.name}/{case['name']}" for rule, case in CASES])
+def test_case(rule, case):
+    assert run_case(rule, case).problems == ()
+
+
+# Files
+
+
+def test_the_pack_holds_every_file():
+    assert {Path(rule.path) for rule in PACK.rules} == set(RULE_FILES)
+    assert {Path(cause.path) for cause in PACK.causes} == set(CAUSE_FILES)
+
+
+def test_rules_are_data():
+    strangers = [path.name for path in RULES.rglob("*") if path.is_file() and path.suffix != ".toml"]
+    assert strangers == []
+    assert {path.name for path in RULES.glob("*.toml")} == NOT_RULES
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+def test_a_rule_is_named_after_its_file(path):
+    assert raw(path)["name"] == path.stem
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
+
+
+@pytest.mark.parametrize("path", CAUSE_FILES, ids=stem)
+def test_a_cause_is_named_after_its_file(path):
+    assert raw(path)["id"] == path.stem
+
+
+def test_names_are_unique():
+    names = [*(rule.name for rule in PACK.rules), *(cause.id for cause in PACK.causes), *METRICS]
+    assert len(names) == len(set(names))
+    codes = [rule.code for rule in PACK.rules]
+    assert len(codes) == len(set(codes))
+    assert all(re.fullmatch(r"[A-Z]{2,4}\d{3}", code) for code in codes)
+
+
+# Rules
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+def test_a_rule_has_cases_of_every_kind(path):
+    cases = raw(path)["case"]
+    kinds = [case["kind"] for case in cases]
+    assert set(kinds) == set(KINDS)
+    assert len({case["name"] for case in cases}) == len(cases)
+    expected = {
+        "positive": {"fired"},
+        "near-miss": {"clear", "skipped"},
+        "missing": {"skipped"},
+        "benign": {"clear", "skipped"},
+    }
+    wrong = [case["name"] for case in cases if case["expect"]["status"] not in expected[case["kind"]]]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+def test_a_rule_is_documented(path):
+    doc = raw(path)["doc"]
+    assert set(doc) == set(HEADINGS)
+    for heading in HEADINGS:
+        lines = [doc[heading]] if isinstance(doc[heading], str) else doc[heading]
+        assert lines, heading
+        assert all(line.strip() for line in lines), heading
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+def test_a_threshold_has_a_unit_and_a_source_and_is_used(path):
+    rule = raw(path)
+    params = rule.get("params", {})
+    used = {
+        value.removeprefix("@") for clause in rule["when"] for value in clause.values() if str(value).startswith("@")
+    }
+    assert used == set(params)
+    for name, param in params.items():
+        assert set(param) == {"value", "unit", "source"}, name
+        assert param["unit"].strip(), name
+        assert param["source"].strip(), name
+
+
+@pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
+def test_a_rule_speaks_of_things_that_exist(rule):
+    from ppo_doctor.frameworks.settings import SETTINGS
+
+    known = {"series": {*METRICS, *DERIVED}, "fact": set(DERIVED), "config": set(SETTINGS)}
+    for clause in rule.when:
+        kind, _, name = clause.quantity.partition(".")
+        assert name in known[kind], clause.quantity
+    assert rule.link in LINKS
+    assert rule.answers in (None, *QUESTIONS)
+    assert rule.title != rule.pass_title
+
+
+@pytest.mark.parametrize("rule", [rule for rule in PACK.rules if rule.opens], ids=lambda rule: rule.name)
+def test_hard_identities_open_alone_and_soft_symptoms_do_not(rule):
+    assert rule.opens_alone is bool(rule.proof)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in PACK.rules if rule.opens], ids=lambda rule: rule.name)
+def test_an_opener_has_candidates_that_it_speaks_for(rule):
+    candidates = [cause for cause in PACK.causes if rule.opens in cause.complaints]
+    assert any(weight.finding == rule.name and weight.fired > 0 for cause in candidates for weight in cause.weights)
+
+
+def test_every_question_can_be_answered():
+    assert {rule.answers for rule in PACK.rules} - {None} == set(QUESTIONS)
+
+
+# Causes
+
+
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+def test_a_cause_can_be_reached(cause):
+    fired = {weight.finding for weight in cause.weights if weight.fired > 0}
+    openers = {rule.name for rule in PACK.rules if rule.opens in cause.complaints}
+    assert fired & {rule.name for rule in PACK.rules}, "no rule speaks for it"
+    assert openers, "no rule opens its complaints"
+    by_link: dict[str, int] = {}
+    links = {rule.name: rule.link for rule in PACK.rules}
+    for weight in cause.weights:
+        by_link[links[weight.finding]] = max(by_link.get(links[weight.finding], 0), weight.fired)
+    assert cause.prior + sum(by_link.values()) > 3, "it can never lead over health"
+
+
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+def test_weights_refer_to_rules_and_say_where_they_come_from(cause):
+    rules = {rule.name for rule in PACK.rules}
+    findings = [weight.finding for weight in cause.weights]
+    assert set(findings) <= rules
+    assert len(findings) == len(set(findings)), "a rule weighs twice"
+    assert all(weight.source.strip() for weight in cause.weights)
+    assert all(weight.fired or weight.clear for weight in cause.weights), "a weight of nothing"
+
+
+@pytest.mark.parametrize("cause", [cause for cause in PACK.causes if cause.twins], ids=lambda cause: cause.id)
+def test_twins_are_mutual_and_weigh_alike(cause):
+    def weights(of):
+        return {(w.finding, w.fired, w.clear) for w in of.weights}
+
+    for name in cause.twins:
+        twin = PACK.cause(name)
+        assert cause.id in twin.twins
+        assert weights(twin) == weights(cause)
+        assert (twin.prior, twin.severity, twin.complaints) == (cause.prior, cause.severity, cause.complaints)
+        assert twin.rarer_twin is not cause.rarer_twin
+
+
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+def test_a_cause_says_what_to_do_and_what_to_log(cause):
+    assert cause.says.strip()
+    assert cause.remedies
+    assert any(remedy.framework is None for remedy in cause.remedies), "nothing to do for an unknown framework"
+    assert cause.measure
+    assert cause.link in LINKS
+
+
+def test_remedies_name_frameworks_that_exist():
+    from ppo_doctor.frameworks import profiles
+
+    named = {remedy.framework for cause in PACK.causes for remedy in cause.remedies if remedy.framework}
+    assert named <= set(profiles())
+
+
+def test_links_and_complaints_are_the_closed_lists():
+    complaints = {complaint.id for complaint in PACK.complaints}
+    assert complaints == {
+        *("policy-does-not-move", "no-signal", "steps-too-large", "ratio-wrong-at-start", "critic-fails"),
+        *("policy-degenerates", "numbers-break", "proxy-diverges", "config-contradicts"),
+    }
+    assert {rule.opens for rule in PACK.rules} - {None} <= complaints
+    assert {name for cause in PACK.causes for name in cause.complaints} <= complaints
+    assert (
+        *("rewards", "advantages", "loss", "gradient", "update", "weights", "policy", "ratio"),
+        *("critic", "reference", "rollout", "numerics", "config"),
+    ) == LINKS
+
+
+def table_of_causes():
+    path = ROOT.parent / "shared" / "causes.csv"
+    if not path.is_file():
+        pytest.skip("the table of causes is not beside this checkout")
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+def test_a_cause_is_that_of_the_table(cause):
+    row = table_of_causes()[cause.id]
+    assert (cause.family, str(cause.severity), cause.prior) == (row["family"], row["severity"], PRIORS[row["prior"]])
+    assert cause.benign is (row["benign"] == "yes")
+
+
+def test_what_logs_cannot_show_is_in_the_table_and_in_no_rule():
+    unjudged = {cause.id for cause in PACK.unjudged}
+    assert unjudged <= table_of_causes().keys()
+    provable = {cause.id for cause in PACK.causes if not cause.never_proven}
+    assert unjudged & provable == set()
+
+
+# Series notation
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("0.5", [0.5]),
+        ("1x2", [1, 1, 1]),
+        ("0.02+0.03x2", [0.02, 0.05, 0.08]),
+        ("1-0.5x2", [1, 0.5, 0]),
+        ("1 _ -2", [1, None, -2]),
+        ("1e-5x1", [1e-5, 1e-5]),
+        ("1e-3+1e-3x1", [0.001, 0.002]),
+        ("inf -inf", [float("inf"), float("-inf")]),
+        ("", []),
+    ],
+)
+def test_notation(text, points):
+    assert parse_series(text) == points
+
+
+@pytest.mark.parametrize("text", ["x9", "1x", "1+", "one", "1,2", "1x-2", "1x2x3"])
+def test_notation_refuses_the_rest(text):
+    from ppo_doctor.errors import DoctorError
+
+    with pytest.raises(DoctorError):
+        parse_series(text)
