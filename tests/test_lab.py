@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import FAULTS, catalogue, selfcheck
+from tests.lab import FAULTS, catalogue, run, selfcheck, write
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 
@@ -36,3 +36,16 @@ def test_a_sample_log_can_be_made_again(tmp_path, case, dialect):
     for file in made.iterdir():
         assert file.read_bytes() == (kept / file.name).read_bytes(), file.name
     shutil.rmtree(made)
+
+
+@pytest.mark.parametrize("dialect", ["canonical", "sb3"])
+@pytest.mark.parametrize("fault", ["lr-zero", "adv-exactly-zero"])
+def test_a_run_that_dies_after_a_third_is_not_healthy(tmp_path, fault, dialect):
+    """Severity 2 begins at 30 % of the run, so that 70 % of it are wasted."""
+    import ppo_doctor
+
+    log = write(run(fault, dialect=dialect, seed=14, severity=2, updates=40), dialect, tmp_path)
+    diagnosis = ppo_doctor.analyze(log)
+    assert diagnosis.verdict == "unhealthy"
+    assert [cause.id for cause in diagnosis.causes][:1] == [fault]
+    assert 0.25 < diagnosis.causes[0].onset_step / diagnosis.run.steps[1] < 0.4

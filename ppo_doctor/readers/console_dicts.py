@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -80,7 +81,7 @@ class Dicts:
         self._open.append(line)
         self._depth += _depth(line.text)
         if self._depth <= 0:
-            text, first = self._joined(), self._open[0]
+            text, first = _joined(self._open), self._open[0]
             start = text.index("{")
             end = closing(text, start)
             if end and self._parse(text[start:end], text[:start], first):
@@ -91,26 +92,24 @@ class Dicts:
             self._torn()
         return True
 
-    def _joined(self) -> str:
-        # A terminal breaks lines within words, pprint behind commas: without a blank both come out right.
-        return "".join(line.text for line in self._open)
-
     def _torn(self) -> None:
         """Use the complete values of a dict that is not closed, and give back the lines that are no part of it."""
-        first, *others = self._open
-        joined, self._open = self._joined(), []
-        for text, rest in ((joined, []), (first.text, others)):
-            start = text.index("{")
+        lines, self._open = self._open, []
+        first = lines[0]
+        start = first.text.index("{")
+        # All lines together, for a dict that a terminal broke; else the first alone, what follows being something else.
+        for used in (lines, lines[:1]):
+            text = _joined(used)
             end = _last_comma(text, start)
             record = literal(text[start:end] + "}") if end else None
             if record and not _is_config(record):
                 self._sink.notes.tell("torn", "a dict is cut off here; its complete values are used", first.number)
                 self._sink.mapping(first.number, record)
-                self._sink.given_back += rest
+                self._sink.given_back += lines[_line_at(lines, end) + 1 :]
                 return
         if not first.text.endswith("{"):
             self._sink.notes.skip("a dict is cut off", first.number)
-        self._sink.given_back += others
+        self._sink.given_back += lines[1:]
 
     def _parse(self, text: str, before: str, line: Line) -> bool:
         record = literal(text)
@@ -126,6 +125,17 @@ class Dicts:
             record = {counter[1]: int(counter[2]), **record}
         self._sink.mapping(line.number, record)
         return True
+
+
+def _joined(lines: list[Line]) -> str:
+    # A terminal breaks lines within words, pprint behind commas: without a blank both come out right.
+    return "".join(line.text for line in lines)
+
+
+def _line_at(lines: list[Line], offset: int) -> int:
+    """Return which of the joined lines holds the character at an offset."""
+    ends = accumulate(len(line.text) for line in lines)
+    return next((i for i, end in enumerate(ends) if offset < end), len(lines) - 1)
 
 
 def _starts_dict(text: str) -> bool:

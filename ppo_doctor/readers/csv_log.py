@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import struct
+from collections import Counter
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -234,8 +235,9 @@ class _Reader:
         if self._names:
             changed = "is repeated" if names == self._names else "changes"
             self._notes.tell("header", f"the header {changed} here, as when a run is resumed", line)
-        for name in {name for name in names if names.count(name) > 1}:
-            self._notes.tell_once("twice", name, f"two columns are named {name}; the later one counts", line)
+        for name in (name for name, count in Counter(names).items() if count > 1):
+            text = f"two columns are named {name}; the later one counts"
+            self._notes.tell_once("they name two columns", name, text, line)
         self._names = names
 
     def _row(self, cells: list[str], line: int) -> None:
@@ -254,7 +256,7 @@ class _Reader:
 
     def _with_point(self, name: str, cell: str, line: int) -> str:
         if self._delimiter == ";" and _DECIMAL_COMMA.match(cell):
-            self._notes.tell_once("comma", name, f"{name} is written with a decimal comma", line)
+            self._notes.tell_once("decimal commas", name, f"{name} is written with a decimal comma", line)
             return cell.replace(",", ".")
         return cell
 

@@ -163,7 +163,8 @@ class _Walk:
             self._lists += 1
             prefix = f"{key}/" if self._lists > 1 else ""
             if prefix:
-                self._notes.tell_once("lists", key, f"a further list of records; its keys begin with {prefix}")
+                text = f"a further list of records; its keys begin with {prefix}"
+                self._notes.tell_once("further lists of records", key, text)
             yield from self._records(prefix)
         else:
             others[key] = self._value()
@@ -192,7 +193,7 @@ class _Walk:
         aligned = {key: values for key, values in columns.items() if len(values) == length}
         for key in columns.keys() - aligned.keys():
             text = f"{key} has {len(columns[key])} values where the others have {length}; it is not read"
-            self._notes.tell_once("length", key, text, line)
+            self._notes.tell_once("columns of another length", key, text, line)
         for number, row in enumerate(zip_longest(*aligned.values()), 1):
             self._record(dict(zip(aligned, row, strict=True)), number, "")
 

@@ -47,7 +47,8 @@ class Ledger:
         """Note something about a key the first time that it happens."""
         if (what, key) not in self._seen:
             self._seen.add((what, key))
-            self._add(_Reason(kind, f"more keys: {what}"), what, text, SourceRef(path=self.path, line=line, key=key))
+            source = SourceRef(path=self.path, line=line, key=key)
+            self._add(_Reason(kind, f"more keys like that: {what}"), what, text, source)
 
     def notes(self) -> Iterator[Note]:
         """Yield the notes in the order in which each reason first came up."""

@@ -172,4 +172,5 @@ class Packer:
                 layout.texts.setdefault(key, []).append((self.ordinal, text))
                 self._texts_kept[key] = kept + 1
             else:
-                self._notes.tell_once("texts", key, f"{key}: only the first {MOST_TEXTS:,} texts are kept", line)
+                note = f"{key}: only the first {MOST_TEXTS:,} texts are kept"
+                self._notes.tell_once("more texts than are kept", key, note, line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from math import inf, isinf, nan
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class Values:
             return self._of_int(key, value, line)
         if isinstance(value, str):
             return self.of_text(key, value, line)
-        self._notes.tell_once("list", key, f"{key} holds lists, which are not read", line)
+        self._notes.tell_once("they hold lists", key, f"{key} holds lists, which are not read", line)
         return None
 
     def of_digits(self, digits: str, line: int) -> int | float:
@@ -97,8 +98,9 @@ class Values:
 
     def note_twice(self, keys: list[str], line: int) -> None:
         """Note which of the keys of an object stand in it twice."""
-        for key in {key for key in keys if keys.count(key) > 1}:
-            self._notes.tell_once("key twice", key, f"{key} stands twice in a record; the later one wins", line)
+        for key in (key for key, count in Counter(keys).items() if count > 1):
+            text = f"{key} stands twice in a record; the later one wins"
+            self._notes.tell_once("they stand twice in a record", key, text, line)
 
     def _leaves(self, record: Mapping[str, Any], line: int) -> list[tuple[str, object]]:
         leaves: list[tuple[str, object]] = []
@@ -110,7 +112,7 @@ class Values:
                     leaves.append((prefix + str(key), value))
                 elif depth == DEEPEST:
                     why = f"objects nested deeper than {DEEPEST} are not read"
-                    self._notes.tell_once("too deep", prefix[:80], why, line)
+                    self._notes.tell_once("nested too deeply", prefix[:80], why, line)
                 else:
                     stack.append((prefix if not depth and key in _WRAPPERS else f"{prefix}{key}/", value, depth + 1))
         return leaves
@@ -124,14 +126,17 @@ class Values:
 
     def overflow(self, key: str, line: int) -> None:
         """Note that a number was too large for a float."""
-        self._notes.tell_once("overflow", key, f"{key} holds a number too large for a float; read as infinite", line)
+        self._notes.tell_once(
+            "too large for a float", key, f"{key} holds a number too large for a float; read as infinite", line
+        )
 
     def _dressed(self, key: str, text: str, line: int) -> float | str | None:
         if match := _PERCENT.match(text):
-            self._notes.tell_once("percent", key, f"{key} is written in percent; read as a fraction", line)
+            self._notes.tell_once("written in percent", key, f"{key} is written in percent; read as a fraction", line)
             return float(match[1]) / 100
         if match := _OF_TOTAL.match(text):
-            self._notes.tell_once("of total", key, f"{key} is written as “{text}”; read as {match[1]}", line)
+            note = f"{key} is written as “{text}”; read as {match[1]}"
+            self._notes.tell_once("written with a total", key, note, line)
             return float(match[1])
         if match := _WRAPPED.match(text):
             return parse(match[1]) if not isinstance(parse(match[1]), str) else text

@@ -20,6 +20,7 @@ class Reading:
     container: str
     records: list = field(default_factory=list)
     lines: list = field(default_factory=list)
+    tables: list = field(default_factory=list)
     texts: dict = field(default_factory=dict)
     decimals: dict = field(default_factory=dict)
     configs: list = field(default_factory=list)
@@ -51,6 +52,7 @@ def gather(container, items):
 
 def add_table(result, rows, table):
     assert isinstance(table, Table)
+    result.tables.append(table)
     ordinals = table.records.tolist()
     assert all(a < b for a, b in pairwise(ordinals))
     assert all(len(column) == len(ordinals) for column in table.columns.values())

@@ -52,6 +52,8 @@ def test_a_dict_torn_by_a_crash_does_not_swallow_what_follows(reading):
     crash = "Traceback (most recent call last):\n  File 'x', line 3, in <dictcomp>\n    {\n    k: f(\nOSError: disk\n"
     got = reading("{'loss': 1.0, 'kl': 2.0}\n{'loss': 3.0, 'k" + "\n" + crash + "{'loss': 4.0, 'kl': 5.0}\n")
     assert [record["loss"] for record in got.records] == [1, 3, 4]
+    got = reading("{'loss': 3.0, 'k\n" + "step:1 - kl:0.5\n" * 3)
+    assert got.records == [{"loss": 3}] + [{"step": 1, "kl": 0.5}] * 3
 
 
 def test_braces_in_code_cost_no_record(reading):

@@ -121,3 +121,9 @@ def test_two_columns_of_one_name(reading):
     got = reading("a,b,a\n" + "1,2,3\n" * 100)
     assert got.records == [{"a": 3, "b": 2}] * 100
     assert got.says("two columns are named a")
+
+
+def test_every_table_of_a_long_file_tells_its_decimals(reading):
+    got = reading("a,b\n" + "1,0.100\n" * 100_000)
+    assert [table.decimals for table in got.tables] == [{"b": 3}] * 2
+    assert sum(len(table.records) for table in got.tables) == 100_000

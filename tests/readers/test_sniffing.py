@@ -35,6 +35,7 @@ CASES = [
     ("console", "| kl | 0.1 |\n| loss | 0.2 |\n"),
     ("console", "a | b\n-- | --\n1 | 2\n"),
     ("console", "hello, world\n"),
+    ("console", "loss, kl\nnow we begin\nand go on\nand on\nand on\n3, 4\n"),
     ("console", "Traceback (most recent call last):\n  x\n"),
     (None, ""),
     (None, " \n\t\n"),
