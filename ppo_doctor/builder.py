@@ -127,7 +127,7 @@ class RunBuilder:
             axis=placement.axis,
             values=values if metric.scale == 1.0 else values * metric.scale,
             unit=metrics.unit(metric.name),
-            resolution=_resolution(key, metric, holders, values),
+            resolution=_scaled(_resolution(key, metric, holders, values), metric.scale),
             estimator=metric.estimator,
             aggregation=metric.aggregation,
             reference=metric.reference,
@@ -193,6 +193,10 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
         return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
+
+
+def _scaled(resolution: Resolution, scale: float) -> Resolution:
+    return Resolution(absolute=resolution.absolute * abs(scale), relative=resolution.relative)
 
 
 def _fits(values: FloatArray, decimals: int) -> bool:

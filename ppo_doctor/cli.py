@@ -64,10 +64,6 @@ def run() -> int:
     except DoctorError as error:
         _complain(error)
         return error.code
-    except BrokenPipeError:
-        # The reader of our output left, as `head` does; redirect so that the interpreter's own flush stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # the last line of defence: a bug becomes exit code 70 and a message
@@ -154,8 +150,10 @@ def _analyze(
 
     pack = load_pack(rules)
     _known_names(pack, [*request.select, *request.ignore])
-    runs = gather(sources)
-    judged, codes = _judge_all(runs, request, pack)
+    runs, missing = gather(sources)
+    if not runs and len(missing) == 1:
+        raise missing[0]
+    judged, codes = _judge_all(runs, missing, request, pack)
     diagnoses = [diagnosis for _, diagnosis in judged]
     if len(judged) == 1 and not codes:
         _report(diagnoses[0], judged[0][0], options, wanted)
@@ -174,16 +172,18 @@ def _judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, D
 
 
 def _judge_all(
-    runs: Sequence[RunSource], request: Request, pack: Pack
+    runs: Sequence[RunSource], missing: Sequence[DoctorError], request: Request, pack: Pack
 ) -> tuple[list[tuple[Run, Diagnosis]], list[ExitCode]]:
     """Judge every run; of several logs one that cannot be read is named on stderr and counts with its exit code."""
     judged: list[tuple[Run, Diagnosis]] = []
-    codes: list[ExitCode] = []
+    codes = [error.code for error in missing]
+    for error in missing:
+        _complain(error)
     for source in runs:
         try:
             judged += _judge(source, request, pack)
         except DoctorError as error:
-            if len(runs) == 1:
+            if len(runs) == 1 and not missing:
                 raise
             _complain(error)
             codes.append(error.code)
@@ -217,14 +217,20 @@ def _print_errors(error: DoctorError, wanted: Sequence[tuple[str, Path | None]])
 
 
 def _write(text: str, path: Path | None) -> None:
+    """Write a report to a file, whole or not at all, or to stdout; a reader of stdout that left changes no verdict."""
     if path is None:
-        sys.stdout.write(text)
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise DoctorError(f"{path}: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
 
 
@@ -241,7 +247,13 @@ def _wanted(formats: Sequence[str] | None, output: Path | None) -> list[tuple[st
         name, equals, file = text.partition("=")
         if name not in FORMATS:
             raise DoctorError(f"no format '{name}'", hint=f"known: {', '.join(FORMATS)}", code=ExitCode.USAGE)
+        if equals and not file:
+            raise DoctorError(f"--format {text}: no file named", hint=f"--format {name}=FILE", code=ExitCode.USAGE)
         wanted.append((name, Path(file) if equals else output))
+    places = [path for _, path in wanted]
+    if len(set(places)) < len(places):
+        hint = "name a file for each: --format json=report.json --format text"
+        raise DoctorError("several formats for one place", hint=hint, code=ExitCode.USAGE)
     return wanted
 
 
@@ -315,8 +327,11 @@ def inspect(
 
     request = _request(framework, config, settings, steps, None, None, debug)
     pack = load_pack(rules or [])
-    for run in read_runs(gather([source])[0].log, request):
-        sys.stdout.write(render(look(run, pack), everything=all_keys))
+    found, missing = gather([source])
+    if missing:
+        raise missing[0]
+    for run in read_runs(found[0].log, request):
+        _write(render(look(run, pack), everything=all_keys), None)
 
 
 @app.command()
@@ -326,7 +341,7 @@ def explain(name: Annotated[str, typer.Argument(help="A rule, its code, a cause,
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.manpage import show
 
-    sys.stdout.write(show(page(name), RenderOptions()))
+    _write(show(page(name), RenderOptions()), None)
 
 
 @rules_app.command("list")
@@ -337,7 +352,7 @@ def list_rules(rules: RuleFolders = None) -> None:
     pack = load_pack(rules or [])
     width = max(len(rule.name) for rule in pack.rules)
     for rule in sorted(pack.rules, key=lambda rule: rule.code):
-        sys.stdout.write(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<8}  {rule.link:<10}  {rule.title}\n")
+        _write(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<8}  {rule.link:<10}  {rule.title}\n", None)
 
 
 @rules_app.command("test")
@@ -349,8 +364,8 @@ def test_rules(rules: RuleFolders = None) -> None:
     results = [run_case(rule, case) for rule in load_pack(rules or []).rules for case in prose(rule.path)["case"]]
     failed = [result for result in results if result.problems]
     for result in failed:
-        sys.stdout.write(f"{result.rule}: {result.case}: {'; '.join(result.problems)}\n")
-    sys.stdout.write(f"{len(results)} cases, {len(failed)} failed\n")
+        _write(f"{result.rule}: {result.case}: {'; '.join(result.problems)}\n", None)
+    _write(f"{len(results)} cases, {len(failed)} failed\n", None)
     raise typer.Exit(ExitCode.SICK if failed else ExitCode.OK)
 
 
@@ -365,7 +380,7 @@ def generate_docs(
     from ppo_doctor.docs import stale, write
 
     names = stale(folder) if check else write(folder)
-    sys.stdout.write("".join(f"{'stale' if check else 'written'}: {name}\n" for name in names))
+    _write("".join(f"{'stale' if check else 'written'}: {name}\n" for name in names), None)
     raise typer.Exit(ExitCode.SICK if check and names else ExitCode.OK)
 
 
@@ -376,4 +391,4 @@ def frameworks() -> None:
 
     for profile in sorted(profiles().values(), key=lambda profile: profile.name):
         prints = "; ".join(" + ".join(group) for group in profile.any_of)
-        sys.stdout.write(f"{profile.name:<16}  {profile.title}\n{'':<16}  {prints}\n")
+        _write(f"{profile.name:<16}  {profile.title}\n{'':<16}  {prints}\n", None)

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
 REDACTED = "[redacted]"
 
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_KEY = re.compile(
-    r"(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|credential|auth)s?($|[._-])",
+    r"(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|passphrase|credential"
+    r"|auth|authorization|bearer)s?($|[._-])",
     re.IGNORECASE,
 )
+#: Keys under which even a number is a secret; not "token", for max_tokens = 512 is none.
+_SECRET_NUMBER = re.compile(r"(^|[._-])(api[._-]?key|secret|password|passwd|passphrase|pin)($|[._-])", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
-    r"(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}"
+    r"(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{12,}"
     r"|xox[abp]-[A-Za-z0-9-]{10,}|(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
-    r"|://[^/\s:@]+:[^/\s@]+@)"
+    r"|(?i:bearer)\s+[\w.~+/-]{8,}=*|://[^/\s:@]*:[^/\s@]+@)"
 )
 
 
@@ -40,7 +44,10 @@ class Found:
 
 def redact(key: str, value: ConfigValue) -> ConfigValue:
     """Return the value, or a placeholder where key or value look like a secret."""
-    if isinstance(value, str) and (_SECRET_KEY.search(key) or _SECRET_VALUE.search(value)):
+    words = _CAMEL.sub("_", key)
+    if isinstance(value, str):
+        return REDACTED if _SECRET_KEY.search(words) or _SECRET_VALUE.search(value) else value
+    if isinstance(value, int | float) and not isinstance(value, bool) and _SECRET_NUMBER.search(words):
         return REDACTED
     return value
 
@@ -110,12 +117,21 @@ def _names(profile: Profile) -> dict[str, tuple[str, ...]]:
     return {name: (*profile.config.get(name, ()), name) for name in sorted(names)}
 
 
+#: Parts of a dotted key that say that a setting is another model's.
+_OTHERS = frozenset({"critic", "ref", "reference", "ref_model", "reward", "reward_model", "rm", "value", "eval", "val"})
+
+
 def _key_in(values: Mapping[str, ConfigValue], keys: tuple[str, ...]) -> str | None:
+    """Return the key of a setting: as named, else after the last dot, the policy's before any other model's."""
     for key in keys:
         if key in values:
             return key
-    tails = {written.rpartition(".")[2]: written for written in values}
-    return next((tails[key] for key in keys if key in tails), None)
+    for key in keys:
+        written = [name for name in values if name.rpartition(".")[2] == key]
+        own = [name for name in written if not _OTHERS & set(name.lower().split(".")[:-1])]
+        if own:
+            return min(own, key=lambda name: ("actor" not in name and "policy" not in name, name.count("."), name))
+    return None
 
 
 def _defaults(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, Setting]:

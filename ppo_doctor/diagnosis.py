@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppo_doctor import __version__
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS
@@ -16,6 +18,7 @@ from ppo_doctor.model import (
     ChainLink,
     Coverage,
     Diagnosis,
+    Fact,
     OpenComplaint,
     RankedCause,
     RunSummary,
@@ -26,11 +29,12 @@ from ppo_doctor.ranking import Explanation, explain
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import Finding, LinkState, Rule, Verdict
+    from ppo_doctor.model import Confidence, Finding, LinkState, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates.
 LEAST_UPDATES = 5
+CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 ASKED = {
     "movement": "whether the policy moves",
@@ -68,6 +72,7 @@ def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:
         title=_title(explanation, pack),
         openers=tuple(opener.rule for opener in explanation.openers),
         leader=explanation.leader,
+        verdict=explanation.verdict,
         folded_into=explanation.folded_into,
     )
 
@@ -83,7 +88,9 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     ordered = sorted(leaders, key=lambda cause: cause.benign) + others
     unique: dict[str, RankedCause] = {}
     for cause in ordered:
-        unique.setdefault(cause.id, cause)
+        kept = unique.setdefault(cause.id, cause)
+        if CONFIDENCES.index(cause.confidence) < CONFIDENCES.index(kept.confidence):
+            unique[cause.id] = cause
     return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
 
 
@@ -141,7 +148,7 @@ def _answers(observations: Observations, rule: Rule, finding: Finding) -> bool:
     if finding.status not in ("fired", "clear") or rule.answers_when not in ("any", finding.status):
         return False
     needed = [quantity for need in rule.needs if isinstance(quantity := observations.get(need), Series)]
-    updates = min((len(s) for s in needed), default=_longest(observations))
+    updates = min((int(np.isfinite(s.values).sum()) for s in needed), default=_longest(observations))
     return updates >= LEAST_UPDATES
 
 
@@ -179,7 +186,7 @@ def _summary(observations: Observations) -> RunSummary:
 def _updates(observations: Observations) -> UpdatesPerBatch:
     configured = run_fact(observations, "updates_configured")
     observed = run_fact(observations, "updates_observed")
-    effective = observations.fact("updates_effective")
+    effective = _fact(observations, "updates_effective")
     if effective is None or not isinstance(effective.value, int | float):
         return UpdatesPerBatch()
     how = effective.how
@@ -195,7 +202,15 @@ def _updates(observations: Observations) -> UpdatesPerBatch:
     )
 
 
+def _fact(observations: Observations, name: str) -> Fact | None:
+    """Return a fact for the summary; one whose computation fails is missing here, and errored in its rules."""
+    try:
+        return observations.fact(name)
+    except Exception:  # noqa: BLE001 - the rules that need it report the error, each by name
+        return None
+
+
 def run_fact(observations: Observations, name: str) -> float | None:
     """Return a fact as a number, None when it is unknown or no number."""
-    fact = observations.fact(name)
+    fact = _fact(observations, name)
     return float(fact.value) if fact is not None and isinstance(fact.value, int | float) else None

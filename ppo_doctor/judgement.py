@@ -15,17 +15,18 @@ FAIL_ON = ("critical", "high", "medium", "low", NEVER)
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str = NEVER) -> ExitCode:
-    """Return 1 for a leading cause at or above `fail_on`, 4 for an inconclusive run under a gate, else 0."""
+    """Return 1 for a leading cause at or above `fail_on`, 4 for an inconclusive run under a gate, else 0.
+
+    A leader that is level with a benign cause, or with health, is contested: its complaint is inconclusive.
+    """
     if fail_on == NEVER:
         return ExitCode.OK
-    if any(fails(cause, Severity(fail_on)) for cause in diagnosis.causes):
+    contested = {complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive"}
+    if any(fails(cause, Severity(fail_on)) and cause.complaint not in contested for cause in diagnosis.causes):
         return ExitCode.SICK
     return ExitCode.INCONCLUSIVE if diagnosis.verdict == "inconclusive" else ExitCode.OK
 
 
 def fails(cause: RankedCause, bound: Severity) -> bool:
-    """Tell whether a cause fails a gate: a leader, not benign, established or likely, and severe enough.
-
-    A leader that is level with a benign cause, or with health, is not established: the verdict says inconclusive.
-    """
+    """Tell whether a cause is one that fails a gate: a leader, not benign, established or likely, severe enough."""
     return cause.leader and not cause.benign and cause.confidence != "suspected" and cause.severity.at_least(bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     skipped = sum(note.count for note in builder.notes if note.kind == "skipped")
     found = [*_given(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
+    _check_told(outer.request, profile)
     records = builder.records + skipped
     profile = _without_constants(profile, settings, builder)
     series = _cut(builder.series(profile), outer.request.steps)
@@ -150,6 +152,21 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         notes=(*builder.notes, *_names_guessed(profile, path)),
         unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
     )
+
+
+def _check_told(request: Request, profile: Profile) -> None:
+    """Refuse a setting of `--set` that nobody would read: a misspelt K is worse than none.
+
+    Raises:
+        DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
+    """
+    known = set(profile.config) | set(profile.defaults) | set(profile.unset)
+    known |= {key for keys in profile.config.values() for key in keys}
+    for key in request.settings or {}:
+        if key not in known and key.rpartition(".")[2] not in known:
+            near = get_close_matches(key, sorted(known), n=3)
+            hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"
+            raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
 
 
 def _without_constants(profile: Profile, settings: Mapping[str, Setting], builder: RunBuilder) -> Profile:
@@ -218,7 +235,8 @@ def _profile(builder: RunBuilder, request: Request, path: str) -> Profile:
 
 
 def _given(request: Request) -> list[Found]:
-    given = [Found(values=dict(request.settings), source=SourceRef(path="--set"))] if request.settings else []
+    told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
+    given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
     return given + [config_files.read_config(path) for path in request.configs]
 
 

@@ -114,10 +114,12 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
     """Return where the clause begins to hold: 0 for the whole window, the first record of a tail, or None."""
     size = len(holds)
     if clause.window != "tail":
-        return 0 if holds.sum() >= clause.share * size and holds.any() else None
+        return 0 if holds.sum() >= clause.share * size - 1e-9 and holds.any() else None
     behind = np.cumsum(holds[::-1])[::-1]
     length = np.arange(size, 0, -1)
-    starts = np.flatnonzero(holds & (behind >= clause.share * length) & (length >= clause.least * size))
+    # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.
+    enough = (length >= clause.least * size) & (length >= min(clause.least_records, size))
+    starts = np.flatnonzero(holds & (behind >= clause.share * length - 1e-9) & enough)
     return int(starts[0]) if len(starts) else None
 
 
@@ -150,7 +152,9 @@ def _statistic(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> 
     values = series.values[picked]
     observed = STATISTICS[clause.statistic](values)
     point = np.array([observed])
-    surely, possibly = compare(clause.test, point, _margin(series, point), clause.bound)
+    # A statistic is as uncertain as the largest value that went into it.
+    margin = np.array([float(_margin(series, values).max())])
+    surely, possibly = compare(clause.test, point, margin, clause.bound)
     if bool(possibly[0]) and not bool(surely[0]):
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
         return Outcome(truth=None, reason=reason)

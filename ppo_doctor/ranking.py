@@ -142,30 +142,33 @@ def _settle(
 ) -> Explanation:
     unknown = _unknown(openers, pack)
     best = accounts[0].score if accounts else -1000
-    if max(unknown, 0) > best:
-        leader = "unknown" if unknown > 0 else "healthy"
-        verdict: Verdict = "warning" if unknown > 0 else "healthy"
-        return Explanation(complaint=complaint, openers=openers, leader=leader, causes=(), verdict=verdict)
+    if unknown > max(best, 0):
+        return Explanation(complaint=complaint, openers=openers, leader="unknown", causes=(), verdict="warning")
+    if best + LEVEL_DB < 0 or (best < 0 and accounts[0].cause.benign):
+        return Explanation(complaint=complaint, openers=openers, leader="healthy", causes=(), verdict="healthy")
     level = _level(accounts)
-    confidence = _confidence(level, accounts, unknown, pack, findings)
-    settled = level[0].cause.benign and confidence != "suspected"
-    shown = [a for a in accounts if a in level or (a.score > 0 and not settled)][:LONGEST_LIST]
-    ranked = tuple(_ranked(a, complaint, level, confidence, accounts, pack, findings) for a in shown)
-    verdict = _verdict(level, confidence, healthy_level=best - LEVEL_DB <= 0)
+    sure = _margin(level, accounts, unknown) >= LIKELY_DB
+    settled = level[0].cause.benign and sure
+    rivals = [a for a in accounts if a not in level and a.score > 0 and not settled]
+    shown = [*level, *rivals[: max(0, LONGEST_LIST - len(level))]]
+    ranked = tuple(_ranked(a, complaint, level, sure, accounts, pack, findings) for a in shown)
     return Explanation(
         complaint=complaint,
         openers=openers,
-        leader=accounts[0].cause.id,
+        leader=accounts[0].cause.id if best >= 0 else "healthy",
         causes=() if earlier else ranked,
-        verdict="healthy" if earlier else verdict,
+        verdict="healthy" if earlier else _verdict(level, ranked, healthy_level=best <= LEVEL_DB),
         folded_into=earlier,
     )
 
 
 def _unknown(openers: Sequence[Finding], pack: Pack) -> int:
     proofs = {rule.name for rule in pack.rules if rule.proof and rule.severity is not Severity.INFO}
-    gains = (UNKNOWN_PER_PROOF_DB if f.rule in proofs else UNKNOWN_PER_OPENER_DB for f in openers)
-    return UNKNOWN_DB + sum(gains)
+    gains: dict[str, int] = {}
+    for opener in openers:  # as for causes: findings on one link repeat each other
+        gain = UNKNOWN_PER_PROOF_DB if opener.rule in proofs else UNKNOWN_PER_OPENER_DB
+        gains[opener.link] = max(gain, gains.get(opener.link, 0))
+    return UNKNOWN_DB + sum(gains.values())
 
 
 def _level(accounts: list[Account]) -> list[Account]:
@@ -175,42 +178,46 @@ def _level(accounts: list[Account]) -> list[Account]:
     return [a for a in accounts if leader.score - a.score <= LEVEL_DB or a.cause.id in twins]
 
 
-def _confidence(
-    level: list[Account], accounts: list[Account], unknown: int, pack: Pack, findings: Mapping[str, Finding]
-) -> Confidence:
-    leader = level[0]
+def _margin(level: list[Account], accounts: list[Account], unknown: int) -> int:
+    """Return by how much the leader is ahead of health, of the unknown, and of every rival that is not level."""
     rivals = [0, unknown, *(a.score for a in accounts if a not in level)]
-    if leader.score - max(rivals) < LIKELY_DB or leader.cause.never_proven:
+    return level[0].score - max(rivals)
+
+
+def _confidence(entry: Account, sure: bool, pack: Pack, findings: Mapping[str, Finding]) -> Confidence:
+    if not sure or entry.cause.never_proven:
         return "suspected"
-    return "established" if _proven(leader, pack, findings) else "likely"
+    return "established" if _proven(entry, pack, findings) else "likely"
 
 
-def _proven(leader: Account, pack: Pack, findings: Mapping[str, Finding]) -> bool:
-    """Tell whether an identity, a counter or a tensor speaks for the leader."""
+def _proven(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> bool:
+    """Tell whether an identity, a counter or a tensor speaks for a cause."""
     proofs = {rule.name for rule in pack.rules if rule.proof}
     return any(
-        entry.counted and entry.db > 0 and entry.finding in proofs and findings[entry.finding].status == "fired"
-        for entry in leader.ledger
+        line.counted and line.db > 0 and line.finding in proofs and findings[line.finding].status == "fired"
+        for line in entry.ledger
     )
 
 
-def _verdict(level: list[Account], confidence: Confidence, *, healthy_level: bool) -> Verdict:
+def _verdict(level: list[Account], ranked: Sequence[RankedCause], *, healthy_level: bool) -> Verdict:
     benign = [a for a in level if a.cause.benign]
-    if level[0].cause.benign and len(benign) == len(level):
+    leading = [cause for cause in ranked if cause.leader]
+    if len(benign) == len(level):
         # A benign explanation that a fault may still overturn settles nothing.
-        return "inconclusive" if confidence == "suspected" else "healthy"
+        return "inconclusive" if leading[0].confidence == "suspected" else "healthy"
     if benign or healthy_level:
         return "inconclusive"
-    if confidence == "suspected":
+    firm = [cause for cause in leading if cause.confidence != "suspected"]
+    if not firm:
         return "warning"
-    return "unhealthy" if level[0].cause.severity.at_least(Severity.HIGH) else "warning"
+    return "unhealthy" if any(cause.severity.at_least(Severity.HIGH) for cause in firm) else "warning"
 
 
 def _ranked(
     entry: Account,
     complaint: str,
     level: list[Account],
-    confidence: Confidence,
+    sure: bool,
     accounts: list[Account],
     pack: Pack,
     findings: Mapping[str, Finding],
@@ -224,7 +231,7 @@ def _ranked(
         family=cause.family,
         severity=cause.severity,
         benign=cause.benign,
-        confidence=confidence if leads and not cause.never_proven else "suspected",
+        confidence=_confidence(entry, sure and leads, pack, findings),
         score_db=entry.score,
         prior_db=cause.prior,
         complaint=complaint,

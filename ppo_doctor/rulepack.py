@@ -29,6 +29,13 @@ from ppo_doctor.model import (
 )
 
 TESTS = ("equals", "differs", "below", "at most", "above", "at least")
+WINDOWS = ("all", "tail", "middle", "early")
+STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
+_CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "window", "share", "least", "least_records")
+_CAUSE_FIELDS = (
+    *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
+    *("twins", "measure", "never_proven", "rarer_twin", "references"),
+)
 PRIORS: Mapping[str, int] = {"common": -10, "occasional": -15, "rare": -22}
 PROOFS = ("identity", "counter", "tensor")
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
@@ -87,7 +94,8 @@ def load_pack(extra: Iterable[Path] = ()) -> Pack:
         complaints=tuple(complaint for pack in packs for complaint in pack.complaints),
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
     )
-    check_references(merged)
+    if len(packs) > 1:  # the built-in pack is held to this by its tests, not at every start
+        check_references(merged)
     return merged
 
 
@@ -109,9 +117,9 @@ def build(parsed: Parsed) -> Compiled:
             compiled["causes"].append(_compiled_cause(path, raw))
         else:
             compiled["rules"].append(_compiled_rule(path, raw))
-    _unique(compiled["rules"], "name")
-    _unique(compiled["rules"], "code")
-    _unique(compiled["causes"], "id")
+    for key in ("name", "code"):
+        _unique((rule[key], rule["path"]) for rule in compiled["rules"])
+    _unique((cause["id"], cause["path"]) for cause in compiled["causes"])
     return compiled
 
 
@@ -131,12 +139,19 @@ def _one_of(path: str, what: str, value: object, known: Iterable[str]) -> None:
         raise _fail(path, f"{what} '{value}' is none of {', '.join(allowed)}")
 
 
-def _unique(entries: list[Compiled], key: str) -> None:
+def _unique(entries: Iterable[tuple[str, str]]) -> None:
+    """Refuse a name that two files take; entries are (name, path)."""
     seen: dict[str, str] = {}
-    for entry in entries:
-        if entry[key] in seen:
-            raise _fail(entry["path"], f"{key} '{entry[key]}' is taken by {seen[entry[key]]}")
-        seen[entry[key]] = entry["path"]
+    for name, path in entries:
+        if name in seen:
+            raise _fail(path, f"'{name}' is taken by {seen[name]}")
+        seen[name] = path
+
+
+def _only(path: str, raw: Compiled, known: Iterable[str]) -> None:
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        raise _fail(path, f"no such field: {', '.join(unknown)}")
 
 
 _RULE_FIELDS = [
@@ -162,6 +177,7 @@ _RULE_FIELDS = [
 
 def _compiled_rule(path: str, raw: Compiled) -> Compiled:
     _require(path, raw, ("code", "name", "title", "pass_title", "link", "severity", "when", "doc", "case"))
+    _only(path, raw, (*_RULE_FIELDS, "params", "when", "doc", "case"))
     _one_of(path, "link", raw["link"], LINKS)
     _one_of(path, "severity", raw["severity"], list(Severity))
     if "answers" in raw:
@@ -177,12 +193,15 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
 
 def _compiled_clause(path: str, raw: Compiled, params: Compiled) -> Compiled:
     _require(path, raw, ("quantity", "is", "bound"))
+    _only(path, raw, _CLAUSE_FIELDS)
     _one_of(path, "is", raw["is"], TESTS)
+    _one_of(path, "window", raw.get("window", "all"), WINDOWS)
+    _one_of(path, "statistic", raw.get("statistic", "each"), STATISTICS)
     clause = {"quantity": raw["quantity"], "test": raw["is"], "bound_source": raw.get("bound_source", "")}
     for name in ("statistic", "window"):
         if name in raw:
             clause[name] = raw[name]
-    for name in ("bound", "share", "least"):
+    for name in ("bound", "share", "least", "least_records"):
         if name in raw:
             clause[name] = _value(path, raw[name], params, clause if name == "bound" else None)
     return clause
@@ -204,6 +223,7 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     _require(
         path, raw, ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
     )
+    _only(path, raw, _CAUSE_FIELDS)
     _one_of(path, "severity", raw["severity"], list(Severity))
     _one_of(path, "prior", raw["prior"], PRIORS)
     _one_of(path, "link", raw["link"], LINKS)
@@ -259,17 +279,23 @@ def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
 
 
 def check_references(pack: Pack) -> None:
-    """Hold every name in a pack to something that exists, and weights to their bounds.
+    """Hold every name in a pack to something that exists once, and weights to their bounds.
 
     Raises:
-        DoctorError: a weight, twin or complaint refers to nothing, or a soft finding weighs too much.
+        DoctorError: a name is taken twice, a weight, twin, complaint or quantity refers to nothing, or a soft finding
+            weighs too much.
     """
+    for names in ([(r.name, r.path) for r in pack.rules], [(r.code, r.path) for r in pack.rules]):
+        _unique(names)
+    _unique((cause.id, cause.path) for cause in pack.causes)
     rules = {rule.name: rule for rule in pack.rules}
     complaints = {complaint.id for complaint in pack.complaints}
     causes = {cause.id for cause in pack.causes}
     for rule in pack.rules:
         if rule.opens is not None:
             _one_of(rule.path, "opens", rule.opens, sorted(complaints))
+        for need in rule.needs:
+            _check_quantity(rule, need)
     for cause in pack.causes:
         for complaint in cause.complaints:
             _one_of(cause.path, "complaint", complaint, sorted(complaints))
@@ -278,6 +304,16 @@ def check_references(pack: Pack) -> None:
         for weight in cause.weights:
             _one_of(cause.path, "finding", weight.finding, sorted(rules))
             _check_weight(cause, weight, rules[weight.finding])
+
+
+def _check_quantity(rule: Rule, need: str) -> None:
+    from ppo_doctor.derive import DERIVED
+    from ppo_doctor.metrics import METRICS
+
+    kind, _, name = need.partition(".")
+    _one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
+    if kind != "config" and name not in DERIVED and name not in METRICS:
+        raise _fail(rule.path, f"no quantity '{need}'")
 
 
 def _check_weight(cause: Cause, weight: Weight, rule: Rule) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.errors import DoctorError, ExitCode
 
 #: Names under which trainers leave the log of a run, the most telling first.
 LOG_NAMES = ("trainer_state.json", "progress.csv", "progress.json", "log_history.json", "result.json", "progress.txt")
@@ -33,20 +33,30 @@ class RunSource:
     config: tuple[Path, ...] = ()
 
 
-def gather(given: Sequence[str]) -> list[RunSource]:
-    """Return the runs that were asked for: each log is a run; a configuration belongs to the only log.
+def gather(given: Sequence[str]) -> tuple[list[RunSource], list[DoctorError]]:
+    """Return the runs that were asked for, and what could not be found.
+
+    Each log is a run; a configuration belongs to the only log.
 
     Raises:
-        DoctorError: something does not exist, or holds no log.
+        DoctorError: only a configuration, or one among several logs (exit code 2).
     """
-    paths = [path for text in given for path in _expand(text)]
+    paths: list[str] = []
+    missing: list[DoctorError] = []
+    for text in given:
+        try:
+            paths += _expand(text)
+        except DoctorError as error:
+            missing.append(error)
     configs = tuple(Path(path) for path in paths if _is_config(path))
     logs = [path for path in paths if not _is_config(path)]
-    if not logs:
-        raise DoctorError("only a configuration was given", hint="name the log that belongs to it")
+    if configs and not logs:
+        hint = "name the log that belongs to it"
+        raise DoctorError("only a configuration was given", hint=hint, code=ExitCode.USAGE)
     if configs and len(logs) > 1:
-        raise DoctorError("a configuration among several logs", hint="name it with --config, or give one log")
-    return [RunSource(log=log, config=configs) for log in logs]
+        hint = "name it with --config, or give one log"
+        raise DoctorError("a configuration among several logs", hint=hint, code=ExitCode.USAGE)
+    return [RunSource(log=log, config=configs) for log in logs], missing
 
 
 def _expand(text: str) -> list[str]:

@@ -82,7 +82,9 @@ def leaky(tmp_path, samples):
     return log
 
 
-@pytest.mark.parametrize("arguments", [["--format", "json"], ["--all", "--why"], ["--format", "json", "--set", "x=1"]])
+@pytest.mark.parametrize(
+    "arguments", [["--format", "json"], ["--all", "--why"], ["--format", "json", "--set", "n_epochs=4"]]
+)
 def test_no_secret_reaches_a_report(cli, leaky, arguments):
     outcome = cli("analyze", leaky, *arguments)
     assert outcome.code == 0

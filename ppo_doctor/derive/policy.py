@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray, Series
 
 #: Records per third below which a drift of entropy cannot be told from noise.
-LEAST = 4
+LEAST = 6
 
 
 def weight_motion(observations: Observations) -> Series | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .nets import F32, MLP, Adam, Int, log_softmax
+from .nets import F32, MLP, SGD, Adam, Int, log_softmax
 from .settings import TrainConfig
 
 
@@ -32,7 +32,8 @@ class Agent:
 
     def __init__(self, config: TrainConfig, features: int, actions: int, rng: np.random.Generator) -> None:
         self.actor = MLP((features, *config.hidden, actions), rng, output_gain=0.1)
-        self.actor_optimizer = Adam(config.adam_eps, config.max_grad_norm)
+        kind = SGD if config.optimizer == "sgd" else Adam
+        self.actor_optimizer = kind(config.adam_eps, config.max_grad_norm)
         self.critic = MLP((features, *config.hidden, 1), rng, output_gain=0.1) if config.algorithm == "ppo" else None
         self.critic_optimizer = Adam(config.adam_eps, config.max_grad_norm)
         self.reference = copy.deepcopy(self.actor) if config.kl_coef else None

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .advantages import explained_variance, gae
-from .agent import Agent, Batch
-from .nets import F32, Int, sample
+from .agent import Agent, Batch, gather
+from .nets import F32, Int, log_softmax, sample
 from .records import Episode, RolloutRecord
 from .settings import Progress, Setup
 
@@ -122,7 +122,9 @@ class ControlTask:
         next_values = np.where(cut > 0, bootstrap, next_values)
         rewards = self.setup.stages.reward(trace.rewards * np.float32(config.reward_scale), progress)
         raw = gae(rewards, values, next_values, cut, config.gamma, config.gae_lambda)
-        batch = self._batch(agent, trace, values, self.setup.stages.advantages(raw, progress), raw + values)
+        old_log_prob = self._stored_log_prob(agent, trace, progress)
+        advantages = self.setup.stages.advantages(raw, progress)
+        batch = self._batch(trace, old_log_prob, values, advantages, raw + values)
         return batch, self._record(batch, rewards)
 
     def _observe(self, progress: Progress) -> F32:
@@ -133,20 +135,26 @@ class ControlTask:
         trace = _Trace.empty(config.num_steps, config.num_envs)
         for t in range(config.num_steps):
             trace.inputs[t] = self._observe(progress)
-            logits, _ = agent.actor.forward(trace.inputs[t])
+            logits = self.setup.stages.rollout_logits(agent, trace.inputs[t], progress)
             trace.actions[t] = sample(logits, self.rng)
             step = self.envs.step(trace.actions[t])
             trace.rewards[t], trace.landings[t] = step.rewards, step.last_observation
             trace.terminated[t], trace.truncated[t] = step.terminated, step.truncated
         return trace
 
+    def _stored_log_prob(self, agent: Agent, trace: _Trace, progress: Progress) -> F32:
+        actions = trace.actions.reshape(-1, 1)
+        stages = self.setup.stages
+        logits = (stages.stored_logits or stages.rollout_logits)(agent, trace.inputs.reshape(-1, FEATURES), progress)
+        log_prob = gather(log_softmax(logits), actions.ravel()).reshape(actions.shape)
+        return self.setup.stages.stored_log_prob(log_prob, np.ones(actions.shape, np.float32))
+
     @staticmethod
-    def _batch(agent: Agent, trace: _Trace, values: F32, advantages: F32, returns: F32) -> Batch:
+    def _batch(trace: _Trace, old_log_prob: F32, values: F32, advantages: F32, returns: F32) -> Batch:
         def units(array: Any) -> Any:
             return array.reshape(-1, 1, *array.shape[2:])
 
         inputs, actions = units(trace.inputs), units(trace.actions)
-        old_log_prob = agent.log_prob(inputs, actions)
         return Batch(
             inputs=inputs,
             actions=actions,

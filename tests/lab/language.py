@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .advantages import explained_variance, gae, group_advantages, normalized
-from .agent import Agent, Batch
-from .nets import F32, Int, sample
+from .agent import Agent, Batch, gather
+from .nets import F32, Int, log_softmax, sample
 from .records import Completions, RolloutRecord
 from .settings import Progress, Setup, TrainConfig
 
@@ -86,7 +86,7 @@ class LanguageTask:
         previous = np.full(len(prompts), VOCABULARY)
         for position in range(config.max_tokens):
             inputs[:, position] = self.setup.stages.observation(self._encode(prompts, previous, position), progress)
-            logits, _ = agent.actor.forward(inputs[:, position])
+            logits = self.setup.stages.rollout_logits(agent, inputs[:, position], progress)
             actions[:, position] = previous = sample(logits, self.rng)
         open_before = np.cumsum(actions == EOS, axis=1) - (actions == EOS) == 0
         mask = open_before.astype(np.float32)
@@ -111,13 +111,20 @@ class LanguageTask:
         return share
 
     def _signal(self, agent: Agent, generation: Generation, progress: Progress) -> _Signal:
-        sampled = agent.log_prob(generation.inputs, generation.actions)
+        sampled = self._stored_log_prob(agent, generation, progress)
         reference = None
         if agent.reference is not None:
             reference = agent.log_prob(generation.inputs, generation.actions, policy=agent.reference)
         if self.setup.config.algorithm == "grpo":
             return self._group_signal(generation, sampled, reference, progress)
         return self._critic_signal(agent, generation, sampled, reference, progress)
+
+    def _stored_log_prob(self, agent: Agent, generation: Generation, progress: Progress) -> F32:
+        rows = generation.inputs.reshape(-1, self.features)
+        stages = self.setup.stages
+        logits = (stages.stored_logits or stages.rollout_logits)(agent, rows, progress)
+        log_prob = gather(log_softmax(logits), generation.actions.ravel()).reshape(generation.actions.shape)
+        return self.setup.stages.stored_log_prob(log_prob, generation.mask)
 
     def _group_signal(self, generation: Generation, sampled: F32, reference: F32 | None, progress: Progress) -> _Signal:
         groups = generation.scores.reshape(-1, self.setup.config.num_generations)

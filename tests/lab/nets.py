@@ -102,6 +102,14 @@ class Adam:
         param -= np.float32(learning_rate / (1 - beta1**self.steps)) * first / corrected
 
 
+@dataclass(slots=True)
+class SGD(Adam):
+    """Plain gradient descent with the same clipping: the step is as small as the gradient."""
+
+    def _step_one(self, index: int, param: F32, grad: F32, learning_rate: float) -> None:
+        param -= np.float32(learning_rate) * grad
+
+
 def log_softmax(logits: F32) -> F32:
     shifted = logits - logits.max(axis=-1, keepdims=True)
     log_probs: F32 = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

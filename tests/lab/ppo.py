@@ -25,7 +25,7 @@ def improve(
         for minibatch, chosen in enumerate(_minibatches(config, rng)):
             stages.before_minibatch(batch, agent)
             rows = _rows(batch, chosen, setup, agent)
-            record = _step(agent, rows, config, learning_rate)
+            record = _step(agent, rows, setup, learning_rate)
             records.append(replace(record, epoch=epoch, minibatch=minibatch))
             if not record.stepped:
                 return records
@@ -40,7 +40,7 @@ def _minibatches(config: TrainConfig, rng: np.random.Generator) -> list[Int]:
 
 
 def _rows(batch: Batch, chosen: Int, setup: Setup, agent: Agent) -> Rows:
-    mask = batch.mask[chosen]
+    mask = setup.stages.loss_mask(batch.mask[chosen])
     advantages = batch.advantages[chosen]
     if setup.config.normalize == "minibatch":
         advantages = normalized(advantages, mask)
@@ -57,15 +57,26 @@ def _rows(batch: Batch, chosen: Int, setup: Setup, agent: Agent) -> Rows:
     )
 
 
-def _step(agent: Agent, rows: Rows, config: TrainConfig, learning_rate: float) -> MinibatchRecord:
+def _step(agent: Agent, rows: Rows, setup: Setup, learning_rate: float) -> MinibatchRecord:
+    config = setup.config
     logits, activations = agent.actor.forward(rows.inputs)
     policy = policy_terms(logits, rows, config)
     kl_rejects = config.stop_rule == "sb3" and config.target_kl is not None
     stepped = not (kl_rejects and _k3(policy, rows) > 1.5 * (config.target_kl or 0.0))
-    grads = agent.actor.backward(activations, policy.d_logits)
-    grad_norm = agent.actor_optimizer.step(agent.actor.params, grads, learning_rate) if stepped else float("nan")
-    value, value_grad_norm = _critic_step(agent, rows, config, learning_rate, stepped)
-    return _record(policy, value, rows, config, grad_norm, value_grad_norm, stepped)
+    overflowed, loss_scale = setup.stages.scaler()
+    grad_norm = float("nan")
+    if stepped:
+        grads = setup.stages.gradients(agent.actor.backward(activations, policy.d_logits))
+        grad_norm = float("inf") if overflowed else _actor_step(agent, grads, setup, learning_rate)
+    value, value_grad_norm = _critic_step(agent, rows, config, learning_rate, stepped and not overflowed)
+    record = _record(policy, value, rows, setup, grad_norm, value_grad_norm, stepped)
+    return replace(record, skipped=overflowed, loss_scale=loss_scale)
+
+
+def _actor_step(agent: Agent, grads: list[F32], setup: Setup, learning_rate: float) -> float:
+    norm = agent.actor_optimizer.step(setup.stages.trained(agent), grads, learning_rate)
+    setup.stages.after_step(agent)
+    return norm
 
 
 def _critic_step(
@@ -98,13 +109,13 @@ def _record(
     policy: PolicyTerms,
     value: ValueTerms | None,
     rows: Rows,
-    config: TrainConfig,
+    setup: Setup,
     grad_norm: float,
     value_grad_norm: float,
     stepped: bool,
 ) -> MinibatchRecord:
-    ratio = policy.ratio[rows.mask > 0]
-    beyond = np.abs(policy.ratio - 1) > config.clip_range
+    ratio = policy.ratio[rows.mask > 0] if rows.mask.any() else np.ones(1, np.float32)
+    beyond = setup.stages.clip_metric(policy.ratio, setup.config.clip_range)
     nan = float("nan")
     return MinibatchRecord(
         epoch=0,
@@ -118,7 +129,7 @@ def _record(
         k1=rows.mean(-policy.log_ratio),
         k2=rows.mean(np.float32(0.5) * np.square(policy.log_ratio)),
         k3=_k3(policy, rows),
-        clip_fraction=rows.mean(beyond.astype(np.float32)),
+        clip_fraction=rows.mean(beyond),
         clip_fraction_low=rows.mean(policy.clipped_low),
         clip_fraction_high=rows.mean(policy.clipped_high),
         policy_loss=policy.policy_loss,
@@ -129,11 +140,17 @@ def _record(
         value_mse=value.mse if value else nan,
         value_clip_fraction=value.clip_fraction if value else nan,
         values_mean=value.mean if value else nan,
-        loss=_total_loss(policy, value, config),
+        loss=_total_loss(policy, value, setup.config),
         grad_norm=grad_norm,
         value_grad_norm=value_grad_norm,
         stepped=stepped,
+        logratio_advantage_corr=_correlation(policy.log_ratio, rows),
     )
+
+
+def _correlation(log_ratio: F32, rows: Rows) -> float:
+    x, y = log_ratio[rows.mask > 0], rows.advantages[rows.mask > 0]
+    return float(np.corrcoef(x, y)[0, 1]) if x.size > 2 and x.std() > 0 and y.std() > 0 else float("nan")
 
 
 def _total_loss(policy: PolicyTerms, value: ValueTerms | None, config: TrainConfig) -> float:

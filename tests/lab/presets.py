@@ -42,6 +42,7 @@ LANGUAGE_PPO = replace(
 _CONVENTIONS: Mapping[str, TrainConfig] = {
     "canonical": CONTROL,
     "canonical-lean": CONTROL,
+    "canonical-full": CONTROL,
     "sb3": replace(CONTROL, vf_coef=1.0),
     "cleanrl": replace(CONTROL, stop_rule="cleanrl", anneal_lr=True, ent_coef=0.01),
     "trl-grpo": GRPO,
@@ -50,7 +51,7 @@ _CONVENTIONS: Mapping[str, TrainConfig] = {
 }
 
 LANGUAGE_DIALECTS = frozenset({"trl-grpo", "trl-ppo", "trl-ppo-legacy"})
-TASK_FREE_DIALECTS = frozenset({"canonical", "canonical-lean"})
+TASK_FREE_DIALECTS = frozenset({"canonical", "canonical-lean", "canonical-full"})
 
 
 def dialect_task(dialect: str) -> Task:
@@ -73,4 +74,12 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     rest = {name: getattr(config, name) for name in names}
     grouped = {"num_generations": config.num_generations, "beta": config.kl_coef} if config.algorithm == "grpo" else {}
     whitened = {"normalize_advantages": config.algorithm == "grpo" or config.normalize != "none"}
-    return {"algorithm": config.algorithm, **batch, **sizes, **rest, **whitened, **grouped}
+    return {"algorithm": config.algorithm, **batch, **sizes, **rest, **whitened, **grouped, **set_by_hand(config)}
+
+
+def set_by_hand(config: TrainConfig) -> dict[str, Any]:
+    """Settings that few people touch: a configuration names them only where somebody did."""
+    usual = TrainConfig(task=config.task, updates=config.updates)
+    names = ("optimizer", "precision", "desired_kl", "critic_warmup", "loss_type")
+    chosen = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(usual, name)}
+    return chosen | ({"adam_eps": config.adam_eps} if config.adam_eps > 1e-5 else {})

@@ -37,6 +37,10 @@ class MinibatchRecord:
     grad_norm: float
     value_grad_norm: float
     stepped: bool
+    skipped: bool = False
+    """The loss scaler threw the step away."""
+    loss_scale: float | None = None
+    logratio_advantage_corr: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,10 @@ class UpdateRecord:
     work: float
     """Deterministic seconds at a nominal speed, from the work really executed (sampling + optimizer steps)."""
     update_work: float
+    changed_fraction: float = float("nan")
+    """Share of the actor's parameters that the update changed."""
+    kl_coef: float | None = None
+    rollout_kl: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from .nets import F32
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ class TrainConfig:
     learning_rate: float = 1e-3
     anneal_lr: bool = False
     adam_eps: float = 1e-5
+    optimizer: Literal["adam", "sgd"] = "adam"
+    precision: str | None = None
+    desired_kl: float | None = None
+    critic_warmup: int = 0
+    adaptive_kl_coef: bool = False
+    loss_type: str | None = None
     max_grad_norm: float | None = 0.5
     clip_range: float = 0.2
     clip_range_vf: float | None = None
@@ -97,6 +105,51 @@ def leave_alone(_batch: Batch, _agent: Agent) -> None:
     return None
 
 
+def own_logits(agent: Agent, inputs: F32, _progress: Progress) -> F32:
+    """What the sampler computes: the policy's own logits, rows of actions."""
+    logits, _ = agent.actor.forward(inputs)
+    return logits
+
+
+def as_computed(log_prob: F32, _mask: F32) -> F32:
+    return log_prob
+
+
+def same_reference(_agent: Agent, _progress: Progress) -> None:
+    return None
+
+
+def true_clip_metric(ratio: F32, clip_range: float) -> F32:
+    """Which samples the logged clip fraction counts: those outside the range on either side."""
+    beyond: F32 = (np.abs(ratio - 1) > clip_range).astype(np.float32)
+    return beyond
+
+
+def whole_mask(mask: F32) -> F32:
+    return mask
+
+
+def as_backpropagated(grads: list[F32]) -> list[F32]:
+    return grads
+
+
+def own_parameters(agent: Agent) -> list[F32]:
+    return agent.actor.params
+
+
+def no_scaler() -> tuple[bool, float | None]:
+    """Whether the loss scaler skips this step, and its scale."""
+    return False, None
+
+
+def after_nothing(_agent: Agent) -> None:
+    return None
+
+
+def configured_kl_coef(config: TrainConfig, _last_kl: float) -> float:
+    return config.kl_coef
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
     """The steps of training that faults replace; the defaults are correct PPO."""
@@ -110,6 +163,17 @@ class Stages:
     old_log_prob: Callable[[Batch, Any, Agent], F32] = stored_old_log_prob
     before_epoch: Callable[[Batch, Agent], None] = leave_alone
     before_minibatch: Callable[[Batch, Agent], None] = leave_alone
+    rollout_logits: Callable[[Agent, F32, Progress], F32] = own_logits
+    stored_logits: Callable[[Agent, F32, Progress], F32] | None = None  # None: the sampler's own
+    stored_log_prob: Callable[[F32, F32], F32] = as_computed
+    before_rollout: Callable[[Agent, Progress], None] = same_reference
+    clip_metric: Callable[[F32, float], F32] = true_clip_metric
+    loss_mask: Callable[[F32], F32] = whole_mask
+    gradients: Callable[[list[F32]], list[F32]] = as_backpropagated
+    trained: Callable[[Agent], list[F32]] = own_parameters
+    scaler: Callable[[], tuple[bool, float | None]] = no_scaler
+    after_step: Callable[[Agent], None] = after_nothing
+    kl_coef: Callable[[TrainConfig, float], float] = configured_kl_coef
 
 
 @dataclass(frozen=True, slots=True)

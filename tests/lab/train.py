@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .agent import Agent, Batch
+from .agent import Agent, Batch, gather
 from .control import ControlTask
 from .faults import FAULTS
 from .language import LanguageTask
-from .nets import MLP
+from .nets import MLP, log_softmax
 from .ppo import improve, probe_kl
 from .presets import base_config
 from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateRecord
@@ -53,9 +53,14 @@ def _train(setup: Setup, seed: int) -> list[UpdateRecord]:
     records: list[UpdateRecord] = []
     for update in range(setup.config.updates):
         progress = Progress(update, setup.config.updates)
+        setup.stages.before_rollout(agent, progress)
+        now = setup.with_config(kl_coef=setup.stages.kl_coef(setup.config, _last_kl(records)))
+        task.setup = now
         batch, rollout = task.rollout(agent, progress)
         cumulative = records[-1].cumulative_epochs if records else 0
-        records.append(_update(agent, batch, rollout, setup, progress, order_rng, task.global_step, cumulative))
+        record = _update(agent, batch, rollout, now, progress, order_rng, task.global_step, cumulative)
+        drift = _rollout_kl(agent, batch, setup, progress) if setup.stages.stored_logits else None
+        records.append(replace(record, kl_coef=now.config.kl_coef, rollout_kl=drift))
     return records
 
 
@@ -89,7 +94,28 @@ def _update(
         probe_kl=probe_kl(agent, batch),
         work=ROW_SECONDS["rollout"] * rollout.steps + update_work,
         update_work=update_work,
+        changed_fraction=_changed(agent.actor, before),
     )
+
+
+def _last_kl(records: list[UpdateRecord]) -> float:
+    """The sequence KL to the reference of the last rollout; NaN before the first and without completions."""
+    completions = records[-1].rollout.completions if records else None
+    return completions.ref_kl_sum if completions else float("nan")
+
+
+def _rollout_kl(agent: Agent, batch: Batch, setup: Setup, progress: Progress) -> float:
+    """k1 of the sampler against the stored log-probs."""
+    inputs = batch.inputs.reshape(-1, batch.inputs.shape[-1])
+    logits = setup.stages.rollout_logits(agent, inputs, progress)
+    sampled = gather(log_softmax(logits), batch.actions.ravel()).reshape(batch.actions.shape)
+    gap = (sampled - batch.sampled_log_prob) * batch.mask
+    return float(gap.sum() / batch.mask.sum())
+
+
+def _changed(now: MLP, before: list[Any]) -> float:
+    same = sum(int((a == b).sum()) for a, b in zip(now.params, before, strict=True))
+    return 1.0 - same / sum(param.size for param in now.params)
 
 
 def _snapshot(net: MLP | None) -> list[Any]:
@@ -97,7 +123,7 @@ def _snapshot(net: MLP | None) -> list[Any]:
 
 
 def _steps(minibatches: list[MinibatchRecord]) -> int:
-    return sum(m.stepped for m in minibatches)
+    return sum(m.stepped and not m.skipped for m in minibatches)
 
 
 def configured_steps(config: TrainConfig) -> int:

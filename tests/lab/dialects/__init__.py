@@ -13,6 +13,7 @@ Writer = Callable[[RunRecord, Path], Path]
 WRITERS: Mapping[str, Writer] = {
     "canonical": canonical.write,
     "canonical-lean": canonical.write_lean,
+    "canonical-full": canonical.write_full,
     "sb3": sb3.write,
     "cleanrl": cleanrl.write,
     "trl-grpo": trl_grpo.write,

@@ -35,6 +35,27 @@ def write_lean(record: RunRecord, directory: Path) -> Path:
     return _write(record, directory, [{key: row[key] for key in _LEAN if key in row} for row in full])
 
 
+def write_full(record: RunRecord, directory: Path) -> Path:
+    """Everything that the recorder can log, with what separates causes that look alike elsewhere."""
+    rows = [_row(update, record.config) | _rare(update) for update in record.updates]
+    return _write(record, directory, rows)
+
+
+def _rare(update: UpdateRecord) -> dict[str, Any]:
+    starts = [m for m in update.minibatches if m.minibatch == 0 and m.epoch > 0]
+    departures = [max(abs(m.ratio_min - 1), abs(m.ratio_max - 1)) for m in starts]
+    last = update.minibatches[-1]
+    row: dict[str, Any] = {
+        "epoch_start_ratio_dev": max(departures, default=None),
+        "logratio_advantage_corr": last.logratio_advantage_corr,
+        "changed_fraction": update.changed_fraction,
+        "skipped_steps": sum(m.skipped for m in update.minibatches),
+        "loss_scale": last.loss_scale,
+        "rollout_kl": update.rollout_kl,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
 def _write(record: RunRecord, directory: Path, rows: list[dict[str, Any]]) -> Path:
     header = {"ppo_doctor": 1, "config": describe(record.config)}
     return write_json_lines(directory / "run.jsonl", [header, *rows])

@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..settings import TrainConfig
 from .files import write_json
 
 DATASET_PROMPTS = 4096
 """Prompts per dataset epoch; the toy prompts are drawn from it with replacement."""
+
+
+def hand_set(config: TrainConfig) -> dict[str, Any]:
+    """Training arguments that differ from transformers' defaults."""
+    chosen: dict[str, Any] = {"adam_epsilon": config.adam_eps} if config.adam_eps > 1e-5 else {}
+    return chosen | ({"optim": "sgd"} if config.optimizer == "sgd" else {})
 
 
 def nan_filtered(loss: float) -> float:

@@ -102,6 +102,7 @@ def _config(config: TrainConfig) -> dict[str, Any]:
         "n_steps": config.num_steps,
         "batch_size": config.minibatch_size,
         "n_epochs": config.epochs,
+        **({"policy_kwargs": {"optimizer_kwargs": {"eps": config.adam_eps}}} if config.adam_eps > 1e-5 else {}),
         "clip_range_vf": config.clip_range_vf,
         "vf_coef": config.vf_coef / 2,  # SB3 leaves out the half of the squared error
         "normalize_advantage": config.normalize == "minibatch",

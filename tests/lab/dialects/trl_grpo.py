@@ -9,7 +9,7 @@ from ..records import Completions, MinibatchRecord, RolloutRecord, RunRecord
 from ..settings import TrainConfig
 from .averages import effective_clip
 from .files import write_config
-from .hugging_face import DATASET_PROMPTS, nan_filtered, write_trainer_state
+from .hugging_face import DATASET_PROMPTS, hand_set, nan_filtered, write_trainer_state
 
 _REWARD = "match_reward"
 
@@ -97,6 +97,7 @@ def _config(config: TrainConfig) -> dict[str, Any]:
         "steps_per_generation": config.num_minibatches,
         "generation_batch_size": config.rollout_size,
         "epsilon": config.clip_range,
+        **hand_set(config),
         "epsilon_high": None,
         "beta": config.kl_coef,
         "learning_rate": config.learning_rate,

@@ -11,7 +11,7 @@ from ..records import Completions, MinibatchRecord, RunRecord, UpdateRecord
 from ..settings import TrainConfig
 from .averages import mean_all, mean_effective_clip
 from .files import write_config
-from .hugging_face import DATASET_PROMPTS, write_trainer_state
+from .hugging_face import DATASET_PROMPTS, hand_set, write_trainer_state
 
 _INVALID_LOG_PROB = 1.0
 
@@ -77,6 +77,7 @@ def _config(config: TrainConfig) -> dict[str, Any]:
         "mini_batch_size": config.minibatch_size,
         "local_rollout_forward_batch_size": config.rollout_size,
         "cliprange": config.clip_range,
+        **hand_set(config),
         "cliprange_value": config.clip_range_vf,
         "vf_coef": config.vf_coef,
         "kl_coef": config.kl_coef,

@@ -36,10 +36,11 @@ def _objective(update: UpdateRecord, config: TrainConfig) -> dict[str, Any]:
     completions = update.rollout.completions
     if completions is None:
         raise ValueError("a TRL PPO log needs completions")
-    penalty = -config.kl_coef * completions.ref_kl_sum / completions.mean_length
+    coefficient = config.kl_coef if update.kl_coef is None else update.kl_coef
+    penalty = -coefficient * completions.ref_kl_sum / completions.mean_length
     return {
         "objective/kl": completions.ref_kl_sum,
-        "objective/kl_coef": config.kl_coef,
+        "objective/kl_coef": coefficient,
         "objective/entropy": completions.neg_log_prob_sum,
         "ppo/mean_non_score_reward": penalty,
         "ppo/mean_scores": completions.score_mean,
@@ -100,7 +101,8 @@ def _config(config: TrainConfig) -> dict[str, Any]:
         "cliprange_value": config.clip_range_vf,
         "vf_coef": config.vf_coef,
         "init_kl_coef": config.kl_coef,
-        "adap_kl_ctrl": False,
+        "adap_kl_ctrl": config.adaptive_kl_coef,
+        **({"target": 6, "horizon": 10000} if config.adaptive_kl_coef else {}),
         "kl_penalty": "kl",
         "target_kl": config.target_kl if config.target_kl is not None else 1.0,
         "early_stopping": config.target_kl is not None,

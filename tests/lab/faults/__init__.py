@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from . import data_reuse, identity, no_update, numerics, over_constrained, sound
+from . import data_reuse, decision_table, identity, mismatch, no_update, numerics, over_constrained, sound, stability
 from .registry import FAULTS, Fault, fault
 
 __all__ = [
     "FAULTS",
     "Fault",
     "data_reuse",
+    "decision_table",
     "fault",
     "identity",
     "no_update",
     "numerics",
     "over_constrained",
     "sound",
+    "mismatch",
+    "stability",
 ]

@@ -1,0 +1,140 @@
+"""What a diagnosis says: ranked causes with their accounts, the chain, coverage and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ppo_doctor.model.rules import Finding, Measurement, Remedy
+from ppo_doctor.model.run import SourceSummary
+from ppo_doctor.model.words import Confidence, ConfigValue, How, LinkState, Severity, Status, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One line of a cause's account: a finding, its weight, and whether the weight counted."""
+
+    finding: str
+    status: Status
+    db: int
+    link: str
+    says: str
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedCause:
+    """A cause in its place, with the account that put it there."""
+
+    id: str
+    rank: int
+    title: str
+    family: str
+    severity: Severity
+    benign: bool
+    confidence: Confidence
+    score_db: int
+    prior_db: int
+    complaint: str
+    says: str = ""
+    probability: float | None = None
+    level_with: tuple[str, ...] = ()
+    onset_step: int | None = None
+    ledger: tuple[LedgerEntry, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    would_change_my_mind: tuple[Measurement, ...] = ()
+    leader: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainLink:
+    """One link of the signal chain and what we know of it."""
+
+    link: str
+    state: LinkState
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What was checked: the three questions of the floor, and every rule counted once."""
+
+    movement: bool
+    signal: bool
+    numerics: bool
+    evaluated: int
+    clear: int
+    fired: int
+    skipped: int
+    errored: int
+    missing_metrics: tuple[str, ...] = ()
+    #: question → why no rule could answer it
+    unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether all three questions were answered."""
+        return self.movement and self.signal and self.numerics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatesPerBatch:
+    """K, the optimizer steps per rollout batch: configured, observed, and the one we go by."""
+
+    configured: float | None = None
+    observed: float | None = None
+    effective: float | None = None
+    origin: str = "unknown"
+    how: How | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """The part of a run that every report shows."""
+
+    id: str
+    sources: tuple[SourceSummary, ...]
+    framework: str
+    algorithm: str
+    steps: tuple[int, int] | None
+    records: int
+    updates_per_batch: UpdatesPerBatch
+    config: Mapping[str, ConfigValue]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenComplaint:
+    """A complaint that findings opened: by which, who leads ("healthy" and "unknown" included), whose consequence."""
+
+    id: str
+    title: str
+    openers: tuple[str, ...]
+    leader: str
+    verdict: Verdict = "healthy"
+    folded_into: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """A cause that this kind of input can never show, and what it would take."""
+
+    id: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The one contract: JSON is its serialisation, every report a view of it."""
+
+    tool_version: str
+    run: RunSummary
+    verdict: Verdict
+    verdict_because: str
+    causes: tuple[RankedCause, ...]
+    findings: tuple[Finding, ...]
+    chain: tuple[ChainLink, ...]
+    coverage: Coverage
+    complaints: tuple[OpenComplaint, ...] = ()
+    not_ruled_out: tuple[Unjudged, ...] = ()
+    suppressed: tuple[str, ...] = ()

@@ -1,0 +1,165 @@
+"""What rules and causes are, and what a rule finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.model.words import LinkState, Operator, Severity, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A threshold of a rule: its value, its unit, and where it comes from."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """One predicate of a rule over one quantity; see `predicates` for the vocabulary."""
+
+    quantity: str
+    test: str
+    bound: float
+    statistic: str = "each"
+    share: float = 1.0
+    window: str = "all"
+    #: least share of the run that a tail must cover
+    least: float = 0.0
+    #: fewest records of a tail (of all records, where there are fewer)
+    least_records: float = 1
+    bound_source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A symptom to look for; the prose and the cases stay in its TOML file until somebody asks."""
+
+    code: str
+    name: str
+    title: str
+    pass_title: str
+    link: str
+    severity: Severity
+    when: tuple[Clause, ...]
+    needs: tuple[str, ...] = ()
+    params: tuple[Param, ...] = ()
+    status: str = "stable"
+    #: complaint that this rule opens when it fires, and whether it may do so alone
+    opens: str | None = None
+    opens_alone: bool = False
+    #: question of the coverage floor that this rule answers
+    answers: str | None = None
+    answers_when: str = "any"
+    #: "identity", "counter" or "tensor" when firing is a proof rather than a symptom
+    proof: str | None = None
+    #: fewest finite records (0 for rules over facts)
+    min_points: int = 5
+    #: condition under which the rule does not apply, with its wording
+    not_when_single_update: bool = False
+    algorithms: tuple[str, ...] = ()
+    state_if_fired: LinkState = "unknown"
+    state_if_clear: LinkState = "unknown"
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A number, the bound that it was held against, and where both come from."""
+
+    metric: str
+    raw: str
+    statistic: str
+    observed: float | None
+    op: Operator
+    bound: float
+    unit: str = ""
+    bound_source: str = ""
+    steps: tuple[int, int] | None = None
+    satisfied: int = 0
+    of: int = 0
+    source: SourceRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one rule has to say about one run."""
+
+    rule: str
+    code: str
+    title: str
+    link: str
+    status: Status
+    severity: Severity
+    evidence: tuple[Evidence, ...] = ()
+    onset_step: int | None = None
+    reason: str | None = None
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.status == "fired" and not self.evidence:
+            raise ValueError(f"{self.rule} fired without evidence")
+        if self.status in ("skipped", "errored") and not self.reason:
+            raise ValueError(f"{self.rule} is {self.status} without a reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """What a finding says for or against a cause, in decibans against `healthy`."""
+
+    finding: str
+    fired: int = 0
+    clear: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One thing to do about a cause; with a framework and key where they are known."""
+
+    do: str
+    framework: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One thing to log that would settle the question, and why."""
+
+    log: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A disease: where the chain breaks, how common it is, and how findings weigh for it."""
+
+    id: str
+    title: str
+    family: str
+    severity: Severity
+    prior: int
+    benign: bool
+    link: str
+    complaints: tuple[str, ...]
+    weights: tuple[Weight, ...]
+    twins: tuple[str, ...] = ()
+    says: str = ""
+    remedies: tuple[Remedy, ...] = ()
+    measure: tuple[Measurement, ...] = ()
+    never_proven: bool = False
+    #: True for the twin to name second when nothing separates them
+    rarer_twin: bool = False
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What a user would complain of; causes compete to explain it."""
+
+    id: str
+    title: str

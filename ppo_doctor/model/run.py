@@ -1,0 +1,172 @@
+"""What was read: where numbers stand, what they estimate, and how exact they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model.words import ConfigValue, How, NoteKind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
+
+    FloatArray = npt.NDArray[np.float64]
+    IntArray = npt.NDArray[np.int64]
+    BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRef:
+    """Where a number came from: a file, its line (or record) counted from 1, and the key as written there."""
+
+    path: str
+    line: int | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return self.path if self.line is None else f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Axis:
+    """The records of a series: steps as logged (nondecreasing) and where each stands in its file.
+
+    All arrays have shape [records]. `update`, `epoch` and `minibatch` are None where the log does not tell.
+    """
+
+    path: str
+    steps: IntArray
+    lines: IntArray
+    update: IntArray | None = None
+    epoch: IntArray | None = None
+    minibatch: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """How far a printed number may be from the number that was measured: `absolute + relative * |value|`."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Tell whether numbers were written in full."""
+        return self.absolute == 0.0 and self.relative == 0.0
+
+
+EXACT = Resolution()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Series:
+    """One metric over the run: canonical name, raw name, and what kind of estimate it is.
+
+    `values` has shape [records] and the axis the same length; absent records are left out, NaN is kept.
+    """
+
+    name: str
+    raw: str
+    axis: Axis
+    values: FloatArray
+    unit: str = ""
+    resolution: Resolution = EXACT
+    estimator: str | None = None
+    aggregation: str | None = None
+    reference: str | None = None
+    how: How = "observed"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def source(self, index: int = 0) -> SourceRef:
+        """Return the place in the log of the record at `index`."""
+        line = int(self.axis.lines[index]) if len(self.axis) else 0
+        return SourceRef(path=self.axis.path, line=line or None, key=self.raw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One number or word about the whole run, and how we came to know it."""
+
+    name: str
+    value: ConfigValue
+    how: How
+    unit: str = ""
+    source: SourceRef | None = None
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One value of the training configuration, with the key as written and where it stands."""
+
+    key: str
+    value: ConfigValue
+    how: How
+    source: SourceRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that was dropped, renamed, merged or unreadable on the way in."""
+
+    text: str
+    source: SourceRef | None = None
+    count: int = 1
+    kind: NoteKind = "info"
+
+    def __str__(self) -> str:
+        return self.text if self.source is None else f"{self.source}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSummary:
+    """One input file: its container and how much of it was used."""
+
+    path: str
+    container: str
+    records: int
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """Everything that was read about one training run."""
+
+    id: str
+    framework: str
+    algorithm: str
+    sources: tuple[SourceSummary, ...]
+    series: Mapping[str, Series]
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    #: canonical setting name → the value as found
+    config: Mapping[str, Setting] = field(default_factory=dict)
+    #: settings as written, with secrets redacted; what reports show
+    config_raw: Mapping[str, ConfigValue] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+    unknown_keys: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """Return the first and last step of the run, or None without any record."""
+        axes = [series.axis for series in self.series.values() if len(series)]
+        if not axes:
+            return None
+        return min(int(a.steps[0]) for a in axes), max(int(a.steps[-1]) for a in axes)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the run as a pandas table of shape [steps, metrics]; a step's last value wins."""
+        import pandas as pd  # half a second of import: only for those who ask for a frame
+
+        columns = {
+            name: pd.Series(s.values, index=pd.Index(s.axis.steps, name="step")) for name, s in self.series.items()
+        }
+        # Not groupby().last(), which would pass over a NaN that was logged last.
+        return pd.DataFrame({name: column[~column.index.duplicated(keep="last")] for name, column in columns.items()})

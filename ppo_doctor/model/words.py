@@ -1,0 +1,44 @@
+"""The closed vocabularies: severities, links of the signal chain, states and verdicts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+#: A value of a configuration, as far as we read it.
+ConfigValue = str | int | float | bool | None
+
+How = Literal["observed", "configured", "default", "computed"]
+Status = Literal["fired", "clear", "skipped", "errored"]
+Operator = Literal["==", "!=", "<", "<=", ">", ">="]
+Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive"]
+Confidence = Literal["established", "likely", "suspected"]
+NoteKind = Literal["skipped", "merged", "renamed", "info"]
+LinkState = Literal["alive", "dead", "unknown"]
+
+#: The signal chain, in the order in which a reward becomes a ratio, then the side links.
+CHAIN = ("rewards", "advantages", "loss", "gradient", "update", "weights", "policy", "ratio")
+SIDE_LINKS = ("critic", "reference", "rollout", "numerics", "config")
+LINKS = CHAIN + SIDE_LINKS
+
+#: The three questions of the coverage floor.
+QUESTIONS = ("movement", "signal", "numerics")
+
+
+class Severity(StrEnum):
+    """How much of the run a cause costs; ordered by `rank`, worst first."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for the worst severity, counting up."""
+        return list(Severity).index(self)
+
+    def at_least(self, other: Severity) -> bool:
+        """Tell whether this severity is as bad as `other`, or worse."""
+        return self.rank <= other.rank
