@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import config_files, configuration, frameworks, readers
+from ppo_doctor import configuration, frameworks, readers
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.derive import Observations
@@ -162,6 +161,8 @@ def _check_told(request: Request, profile: Profile) -> None:
     """
     known = set(profile.config) | set(profile.defaults) | set(profile.unset)
     known |= {key for keys in profile.config.values() for key in keys}
+    from difflib import get_close_matches
+
     for key in request.settings or {}:
         if key not in known and key.rpartition(".")[2] not in known:
             near = get_close_matches(key, sorted(known), n=3)
@@ -237,6 +238,8 @@ def _profile(builder: RunBuilder, request: Request, path: str) -> Profile:
 def _given(request: Request) -> list[Found]:
     told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
     given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
+    from ppo_doctor import config_files
+
     return given + [config_files.read_config(path) for path in request.configs]
 
 
@@ -244,6 +247,8 @@ def _beside(path: str, request: Request, profile: Profile, builder: RunBuilder) 
     """Return the configurations beside the log, unless one was named."""
     if path == "-" or request.configs:
         return []
+    from ppo_doctor import config_files
+
     found, notes = config_files.beside(Path(path), profile)
     builder.notes.extend(notes)
     return found

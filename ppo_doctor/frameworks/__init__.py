@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ppo_doctor.compiled import load
+from ppo_doctor.compiled import Compiled, Parsed, load
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import Keys
 from ppo_doctor.frameworks.names import COMMON_NAMES, aliases, clocks, fuzzy, squashed
-from ppo_doctor.frameworks.packing import build
 from ppo_doctor.frameworks.profiles import MetricProfile, Profile, UpdateFormula, profile_of
 from ppo_doctor.metrics import METRICS
 
@@ -58,6 +56,13 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
     return {raw["name"]: raw for raw in load("frameworks", FOLDER, build)["profiles"]}
 
 
+def build(parsed: Parsed) -> Compiled:
+    """Check every profile and return the compiled pack; see `packing.build`."""
+    from ppo_doctor.frameworks import packing  # needed only where no compiled pack is at hand
+
+    return packing.build(parsed)
+
+
 @cache
 def _profile(name: str) -> Profile:
     return profile_of(_tables()[name])
@@ -89,7 +94,9 @@ def detect(keys: Iterable[str]) -> Profile | None:
     best = [_profile(name) for name in fitting if _priority(name) == highest]
     if len(best) > 1:
         best.sort(key=lambda p: (len(p.unknown(held.names)), p.name))
-    found = best[0] if best else _by_peculiar_keys(held)
+    if not best and 2 * len(held.names & METRICS.keys()) < len(held.names):
+        best = [found] if (found := _by_peculiar_keys(held)) else []
+    found = best[0] if best else None
     return found.resolved(held.names) if found else _by_likeness(held)
 
 
@@ -144,6 +151,8 @@ def _guess(name: str, raw: str) -> MetricProfile:
 
 def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
     """Return names that an unknown key may have meant: canonical metrics first, then native keys of any framework."""
+    import difflib
+
     native = {k for p in profiles().values() for metric in p.metrics.values() for k in metric.keys if "*" not in k}
     likely = [found] if (found := fuzzy(key)) else []
     for names in (METRICS, native):

@@ -9,14 +9,13 @@ from typing import Any, NoReturn
 from ppo_doctor.compiled import Compiled, Parsed
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import as_tag
+from ppo_doctor.frameworks.overlay import LISTS, TABLES, overlaid
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.metrics import METRICS
 
 REQUIRED = frozenset({"name", "title", "algorithm", "fingerprint"})
 #: What a version may change, and what a profile that extends another inherits.
-TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts"})
-LISTS = frozenset({"traps", "ignore", "unset"})
 SWITCHES = frozenset({"extends", "ppo_family", "prefixes", "sources", "tags"})
 OPTIONAL = TABLES | LISTS | SWITCHES | {"algorithms", "updates", "versions"}
 VERSION = TABLES | LISTS | {"name", "any", "none", "algorithm", "updates"}
@@ -185,18 +184,6 @@ def _inherited(name: str, by_name: Mapping[str, tuple[str, Compiled]]) -> Compil
         _fail(path, f"extends '{raw['extends']}', which does not exist")
     base = _inherited(raw["extends"], by_name)
     return {"prefixes": base.get("prefixes", [])} | overlaid(base, raw) | {"versions": raw.get("versions", [])}
-
-
-def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> Compiled:
-    """Return a profile with a version (or heir) over it: tables are merged, lists grow, everything else is replaced."""
-    out: Compiled = dict(base) | {key: value for key, value in change.items() if key not in TABLES | LISTS}
-    for table in sorted(TABLES & set(change)):
-        out[table] = dict(base.get(table, {})) | dict(change[table])
-    for metric, fields in change.get("metrics", {}).items():
-        out["metrics"][metric] = dict(base.get("metrics", {}).get(metric, {})) | dict(fields)
-    for growing in sorted(LISTS & set(change)):
-        out[growing] = [*base.get(growing, ()), *change[growing]]
-    return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ppo_doctor.frameworks.matching import Keys, is_pattern
-from ppo_doctor.frameworks.packing import overlaid
+from ppo_doctor.frameworks.overlay import overlaid
 
 #: Keys by which trackers number and time their rows.
 BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")

@@ -31,10 +31,10 @@ def group_advantages(rewards: F32, stages: Stages, progress: Progress) -> tuple[
     return centred, centred / stages.group_scale(std, GROUP_EPS, progress)
 
 
-def normalized(advantages: F32, mask: F32) -> F32:
-    """Whitened over the tokens of the mask; a single token is only left as it is."""
+def normalized(advantages: F32, mask: F32, *, guard: bool = True) -> F32:
+    """Whitened over the tokens of the mask; a single token is left as it is, or NaN without the guard."""
     chosen = advantages[mask > 0]
-    if chosen.size < 2:
+    if chosen.size < 1 or (chosen.size < 2 and guard):
         return advantages
     whitened: F32 = (advantages - chosen.mean()) / (chosen.std(ddof=1) + np.float32(WHITEN_EPS))
     return whitened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ class CartPole:
         self.age: Int = np.zeros(num_envs, np.int64)
         self.total: F64 = np.zeros(num_envs)
         self.finished: list[Episode] = []
+        self.pay: Callable[[F32, Int], F32] = lambda rewards, _ages: rewards
 
     @property
     def observation(self) -> F32:
@@ -49,8 +51,8 @@ class CartPole:
 
     def step(self, actions: Int) -> Transition:
         self.state = _euler(self.state, actions)
-        rewards = (1 - 0.5 * np.square(self.state[:, 2] / _ANGLE_LIMIT)).astype(np.float32)
         self.age += 1
+        rewards = self.pay((1 - 0.5 * np.square(self.state[:, 2] / _ANGLE_LIMIT)).astype(np.float32), self.age)
         self.total += rewards
         self.global_step += len(self.state)
         terminated = (np.abs(self.state[:, 0]) > _X_LIMIT) | (np.abs(self.state[:, 2]) > _ANGLE_LIMIT)
@@ -106,7 +108,7 @@ class ControlTask:
 
     def __init__(self, setup: Setup, rng: np.random.Generator) -> None:
         self.setup, self.rng = setup, rng
-        self.envs = CartPole(setup.config.num_envs, rng)
+        self.envs = CartPole(setup.config.num_envs, rng, setup.config.episode_limit)
 
     @property
     def global_step(self) -> int:
@@ -115,7 +117,7 @@ class ControlTask:
     def rollout(self, agent: Agent, progress: Progress) -> tuple[Batch, RolloutRecord]:
         trace = self._collect(agent, progress)
         config = self.setup.config
-        values = agent.value(trace.inputs)
+        values = self.setup.stages.values(agent.value(trace.inputs), progress)
         next_values = np.concatenate([values[1:], agent.value(self._observe(progress))[None]])
         cut = np.maximum(trace.terminated, trace.truncated)
         bootstrap = np.where(trace.truncated > 0, agent.value(trace.landings), np.float32(0))
@@ -133,6 +135,7 @@ class ControlTask:
     def _collect(self, agent: Agent, progress: Progress) -> _Trace:
         config = self.setup.config
         trace = _Trace.empty(config.num_steps, config.num_envs)
+        self.envs.pay = lambda rewards, ages: self.setup.stages.step_reward(rewards, ages, progress)
         for t in range(config.num_steps):
             trace.inputs[t] = self._observe(progress)
             logits = self.setup.stages.rollout_logits(agent, trace.inputs[t], progress)

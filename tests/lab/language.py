@@ -90,8 +90,11 @@ class LanguageTask:
             actions[:, position] = previous = sample(logits, self.rng)
         open_before = np.cumsum(actions == EOS, axis=1) - (actions == EOS) == 0
         mask = open_before.astype(np.float32)
-        ended = (actions == EOS).any(axis=1).astype(np.float32)
-        scores = self.setup.stages.reward(self._verify(prompts, actions, mask), progress)
+        if config.token_budget is not None:
+            mask[:, config.token_budget :] = 0
+        ended = ((actions == EOS) & (mask > 0)).any(axis=1).astype(np.float32)
+        verified = self.setup.stages.answer_score(self._verify(prompts, actions, mask), mask, prompts, progress)
+        scores = self.setup.stages.reward(verified, progress)
         return Generation(prompts, inputs, actions, mask, ended, scores)
 
     def _encode(self, prompts: Int, previous: Int, position: int) -> F32:
@@ -138,7 +141,7 @@ class LanguageTask:
         self, agent: Agent, generation: Generation, sampled: F32, reference: F32 | None, progress: Progress
     ) -> _Signal:
         config, mask = self.setup.config, generation.mask
-        values = agent.value(generation.inputs) * mask
+        values = self.setup.stages.values(agent.value(generation.inputs), progress) * mask
         penalty = np.zeros_like(sampled) if reference is None else sampled - reference
         last = mask - np.concatenate([mask[:, 1:], np.zeros((len(mask), 1), np.float32)], axis=1)
         rewards = generation.scores[:, None] * last - np.float32(config.kl_coef) * penalty * mask

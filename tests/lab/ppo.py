@@ -43,7 +43,7 @@ def _rows(batch: Batch, chosen: Int, setup: Setup, agent: Agent) -> Rows:
     mask = setup.stages.loss_mask(batch.mask[chosen])
     advantages = batch.advantages[chosen]
     if setup.config.normalize == "minibatch":
-        advantages = normalized(advantages, mask)
+        advantages = normalized(advantages, mask, guard=setup.stages.guard_single)
     reference = batch.ref_log_prob
     return Rows(
         inputs=batch.inputs[chosen].reshape(-1, batch.inputs.shape[-1]),
@@ -68,7 +68,7 @@ def _step(agent: Agent, rows: Rows, setup: Setup, learning_rate: float) -> Minib
     if stepped:
         grads = setup.stages.gradients(agent.actor.backward(activations, policy.d_logits))
         grad_norm = float("inf") if overflowed else _actor_step(agent, grads, setup, learning_rate)
-    value, value_grad_norm = _critic_step(agent, rows, config, learning_rate, stepped and not overflowed)
+    value, value_grad_norm = _critic_step(agent, rows, config, setup.stages.critic_rate(learning_rate), stepped and not overflowed)
     record = _record(policy, value, rows, setup, grad_norm, value_grad_norm, stepped)
     return replace(record, skipped=overflowed, loss_scale=loss_scale)
 

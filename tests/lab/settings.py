@@ -56,6 +56,8 @@ class TrainConfig:
     num_prompts: int = 8
     num_generations: int = 8
     max_tokens: int = 8
+    token_budget: int | None = None  # completions are cut here; None: at max_tokens
+    episode_limit: int = 500
 
     @property
     def rollout_size(self) -> int:
@@ -150,6 +152,19 @@ def configured_kl_coef(config: TrainConfig, _last_kl: float) -> float:
     return config.kl_coef
 
 
+def paid_by_task(rewards: F32, _ages: Any, _progress: Progress) -> F32:
+    """What the environment pays for a step, given the age of its episode in steps; episode returns add it up."""
+    return rewards
+
+
+def scored_by_verifier(scores: F32, _mask: F32, _prompts: Any, _progress: Progress) -> F32:
+    return scores
+
+
+def policy_rate(learning_rate: float) -> float:
+    return learning_rate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
     """The steps of training that faults replace; the defaults are correct PPO."""
@@ -174,6 +189,11 @@ class Stages:
     scaler: Callable[[], tuple[bool, float | None]] = no_scaler
     after_step: Callable[[Agent], None] = after_nothing
     kl_coef: Callable[[TrainConfig, float], float] = configured_kl_coef
+    step_reward: Callable[[F32, Any, Progress], F32] = paid_by_task
+    answer_score: Callable[[F32, F32, Any, Progress], F32] = scored_by_verifier
+    values: Callable[[F32, Progress], F32] = unchanged
+    critic_rate: Callable[[float], float] = policy_rate
+    guard_single: bool = True  # whitening leaves a single element as it is
 
 
 @dataclass(frozen=True, slots=True)

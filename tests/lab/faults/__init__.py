@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import data_reuse, decision_table, identity, mismatch, no_update, numerics, over_constrained, sound, stability
+from . import data_reuse, decision_table, identity, mismatch, no_update, numerics, over_constrained, signal, sound, stability, value
 from .registry import FAULTS, Fault, fault
 
 __all__ = [
@@ -15,7 +15,9 @@ __all__ = [
     "no_update",
     "numerics",
     "over_constrained",
+    "signal",
     "sound",
     "mismatch",
     "stability",
+    "value",
 ]

@@ -34,11 +34,11 @@ def _level(cause: str) -> dict[str, tuple[str, ...]]:
 @fault(
     "temperature-mismatch",
     description="actions are sampled, and their log-probs stored, at a temperature that the trainer does not apply",
-    severities="temperature 0.6, 0.5, 0.4",
+    severities="temperature 0.8, 0.7, 0.6",
     level_with=_level("temperature-mismatch"),
 )
 def temperature_mismatch(setup: Setup, severity: int) -> Setup:
-    temperature = np.float32({1: 0.6, 2: 0.5, 3: 0.4}[severity])
+    temperature = np.float32({1: 0.8, 2: 0.7, 3: 0.6}[severity])
 
     def logits(agent: Agent, inputs: F32, _progress: Progress) -> F32:
         return agent.actor.forward(inputs)[0] / temperature
@@ -156,7 +156,7 @@ def obs_transform_mismatch(setup: Setup, severity: int) -> Setup:
 @fault(
     "ref-model-wrong",
     description="the reference is not the starting policy: other weights, or (severity 3) the policy itself",
-    severities="weights off by 50 %, another initialisation with outputs × 20, the policy itself",
+    severities="other weights with outputs × 20, × 30, the policy itself",
 )
 def ref_model_wrong(setup: Setup, severity: int) -> Setup:
     if setup.config.task != "language":
@@ -174,7 +174,7 @@ def ref_model_wrong(setup: Setup, severity: int) -> Setup:
 def _other(actor: MLP, severity: int) -> MLP:
     rng = np.random.default_rng(severity)
     other = copy.deepcopy(actor)
-    gain = {1: 12.0, 2: 20.0}[severity]
+    gain = {1: 20.0, 2: 30.0}[severity]
     other.params[-2] = (rng.permuted(other.params[-2], axis=0) * np.float32(gain)).astype(np.float32)
     return other
 
@@ -182,12 +182,12 @@ def _other(actor: MLP, severity: int) -> MLP:
 @fault(
     "negative-kl",
     description="samples do not come from the policy: the sampler flattens it, and the KL to the reference is taken on them",
-    severities="sampling temperature 2, 3, 5 without importance weights",
+    severities="sampling temperature 6, 10, 20 without importance weights",
 )
 def negative_kl(setup: Setup, severity: int) -> Setup:
     if setup.config.algorithm != "ppo" or setup.config.task != "language":
         raise ValueError("needs a signed KL to the reference")
-    temperature = np.float32({1: 2.0, 2: 3.0, 3: 5.0}[severity])
+    temperature = np.float32({1: 6.0, 2: 10.0, 3: 20.0}[severity])
 
     def logits(agent: Agent, inputs: F32, _progress: Progress) -> F32:
         return agent.actor.forward(inputs)[0] / temperature

@@ -6,39 +6,42 @@ import numpy as np
 
 from ..agent import Agent
 from ..nets import F32
-from ..settings import Progress, Setup, TrainConfig
+from ..settings import Progress, Setup
 from .registry import fault
 
 
 @fault(
     "lr-too-high",
     description="the learning rate is far too large: every update leaves the trust region and the policy collapses",
-    severities="learning rate × 20, 40, 80 (language: × 8, 14, 25)",
+    severities="learning rate × 60, 100, 200 (language: × 15, 25, 40)",
 )
 def lr_too_high(setup: Setup, severity: int) -> Setup:
     control = setup.config.task == "control"
-    pace = {1: 20.0, 2: 40.0, 3: 80.0}[severity] if control else {1: 8.0, 2: 14.0, 3: 25.0}[severity]
+    pace = {1: 60.0, 2: 100.0, 3: 200.0}[severity] if control else {1: 15.0, 2: 25.0, 3: 40.0}[severity]
     return setup.with_config(learning_rate=setup.config.learning_rate * pace)
 
 
 @fault(
     "over-reuse",
     description="far too many epochs on every batch",
-    severities="epochs × 12, 20, 30",
+    severities="epochs × 8, 12, 16, at a learning rate × 8 (language: × 4) that four epochs would bear",
 )
 def over_reuse(setup: Setup, severity: int) -> Setup:
-    more = {1: 12, 2: 20, 3: 30}[severity]
-    return setup.with_config(epochs=setup.config.epochs * more)
+    more = {1: 8, 2: 12, 3: 16}[severity]
+    pace = 8.0 if setup.config.task == "control" else 4.0
+    return setup.with_config(
+        epochs=setup.config.epochs * more, learning_rate=setup.config.learning_rate * pace, num_minibatches=4
+    )
 
 
 @fault(
     "entropy-collapse",
     description="the sign of the entropy bonus is wrong: the policy turns deterministic before it is good",
-    severities="entropy coefficient -0.1, -0.3, -1 (language: -0.3, -0.6, -1)",
+    severities="entropy coefficient -0.5, -1, -2 (language: -0.3, -0.6, -1)",
 )
 def entropy_collapse(setup: Setup, severity: int) -> Setup:
     control = setup.config.task == "control"
-    weight = {1: 0.1, 2: 0.3, 3: 1.0}[severity] if control else {1: 0.3, 2: 0.6, 3: 1.0}[severity]
+    weight = {1: 0.5, 2: 1.0, 3: 2.0}[severity] if control else {1: 0.3, 2: 0.6, 3: 1.0}[severity]
     return setup.with_config(ent_coef=-weight)
 
 
@@ -63,13 +66,10 @@ def late_collapse(setup: Setup, severity: int) -> Setup:
     def logits(agent: Agent, inputs: F32, progress: Progress) -> F32:
         exact = agent.actor.forward(inputs)[0]
         late = max(0.0, progress.update / progress.updates - begin)
-        off: F32 = exact + rng.normal(0, 60.0 * late, exact.shape).astype(np.float32)
+        off: F32 = exact + rng.normal(0, min(3.0, 20.0 * late), exact.shape).astype(np.float32)
         return off if late else exact
 
-    def rate(config: TrainConfig, progress: Progress) -> float:
-        return config.learning_rate
-
-    return setup.with_stages(rollout_logits=logits, learning_rate=rate)
+    return setup.with_stages(rollout_logits=logits)
 
 
 @fault(

@@ -1,0 +1,262 @@
+"""When does something begin, and does it last? Change points, phases of the reward, spikes.
+
+Change points are found by binary segmentation with Pettitt's rank test (A. N. Pettitt 1979, "A non-parametric approach
+to the change-point problem", J. R. Stat. Soc. C 28): ranks bound what an outlier can do, and the significance has a
+closed form, p ≈ 2·exp(-6·U²/(n³ + n²)). Autocorrelated records count as fewer: n is replaced by n·(1 - ρ)/(1 + ρ) in
+the exponent, with ρ the lag-1 autocorrelation of what is left beside the split and slow trends (Yue and Wang 2004).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.derive.phases import Phase, schedule_phases
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, Series
+
+#: Chance of a split in a stretch that has none.
+SIGNIFICANCE = 1e-3
+#: Shortest stretch, in records and as a share of the run.
+SHORTEST, SHORTEST_SHARE = 4, 0.04
+#: Long series are read at this many points: medians of equal blocks.
+POINTS = 400
+#: Splits of splits.
+DEPTH = 5
+#: The reward has collapsed when this share of what it had over its floor is gone …
+FALLEN = 0.6
+#: … after a stretch this long on which it held at least that share, and for at least this much of the run's end.
+HEALTHY_SHARE, TAIL_SHARE = 0.2, 0.1
+#: A fall has to stand out from the scatter inside its stretches by this many standard deviations.
+SCATTERS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Records [first, stop) on one level: median, and the scatter around it."""
+
+    first: int
+    stop: int
+    level: float
+    scatter: float
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+
+def split(values: FloatArray) -> tuple[int, float]:
+    """Return the most likely change point (index of the first record after it) and its significance p."""
+    size = len(values)
+    if size < 2 * SHORTEST:
+        return 0, 1.0
+    statistic = 2 * np.cumsum(_ranks(values))[:-1] - np.arange(1, size) * (size + 1)
+    inner = slice(SHORTEST - 1, size - SHORTEST)
+    at = int(np.argmax(np.abs(statistic[inner]))) + SHORTEST
+    exponent = 6 * float(statistic[at - 1]) ** 2 / (size**3 + size**2)
+    return at, min(1.0, 2 * float(np.exp(-exponent * _independence(values, at))))
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """Return ranks from 1, ties sharing the mean of theirs."""
+    ordered = np.sort(values)
+    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    return (low + high + 1) / 2
+
+
+def _independence(values: FloatArray, at: int) -> float:
+    """Return the share of independent records: (1 - ρ)/(1 + ρ), never above 1.
+
+    ρ is that of the ranks on either side around their running mean, so that a trend does not pass for correlation.
+    """
+    rest = np.concatenate([_residual(_ranks(side)) for side in (values[:at], values[at:])])
+    power = float(np.dot(rest, rest))
+    rho = float(np.dot(rest[:-1], rest[1:])) / power if power > 0 else 0.0
+    rho = min(max(rho, 0.0), 0.9)
+    return (1 - rho) / (1 + rho)
+
+
+def _residual(values: FloatArray) -> FloatArray:
+    width = min(len(values), max(5, len(values) // 10))
+    share = np.convolve(np.ones(len(values)), np.ones(width), "same")
+    return values - np.convolve(values, np.ones(width), "same") / share
+
+
+def stretches(values: FloatArray) -> tuple[Stretch, ...]:
+    """Return the stretches of constant level that a series falls into; finite values only, at least one record."""
+    least = max(SHORTEST, int(SHORTEST_SHARE * len(values)))
+    bounds = [0, *_splits(values, 0, least, DEPTH), len(values)]
+    return tuple(_stretch(values, a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def _splits(values: FloatArray, offset: int, least: int, depth: int) -> list[int]:
+    at, chance = split(values)
+    if depth == 0 or chance > SIGNIFICANCE or min(at, len(values) - at) < least:
+        return []
+    left = _splits(values[:at], offset, least, depth - 1)
+    return [*left, offset + at, *_splits(values[at:], offset + at, least, depth - 1)]
+
+
+def _stretch(values: FloatArray, first: int, stop: int) -> Stretch:
+    part = values[first:stop]
+    level = median(part)
+    return Stretch(first=first, stop=stop, level=level, scatter=1.4826 * median(np.abs(part - level)))
+
+
+def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
+    """Return the steps and values of a series' finite records, as medians of at most 400 equal blocks."""
+    finite = np.isfinite(series.values)
+    values, steps = series.values[finite], series.axis.steps[finite].astype(np.float64)
+    if len(values) <= POINTS:
+        return steps, values
+    edges = np.linspace(0, len(values), POINTS + 1).astype(np.int64)
+    blocks = [values[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return steps[edges[:-1]], np.array([median(block) for block in blocks])
+
+
+def reward_series(observations: Observations) -> Series | None:
+    """Return what the run is rewarded with, per record: episode returns, else the rollout's mean reward."""
+    for name in ("episode_return", "reward_mean"):
+        series = observations.run.series.get(name)
+        if series is not None and np.isfinite(series.values).sum() >= 3 * SHORTEST:
+            return series
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collapse:
+    """A fall of the reward that lasts: index of its first record, and levels before, after and at the floor."""
+
+    at: int
+    before: float
+    after: float
+    floor: float
+
+    @property
+    def lost(self) -> float:
+        """Return the share of the reward over its floor that is gone."""
+        return (self.before - self.after) / (self.before - self.floor)
+
+
+def find_collapse(values: FloatArray) -> Collapse | None:
+    """Return the last fall of a series to (nearly) its floor after a long stretch above it, if it lasts to the end.
+
+    The floor is where the run began, or 0 for a reward that is never negative. A dip from which the series recovers is
+    no collapse, and neither is a spike: levels are medians of stretches.
+    """
+    if len(values) < 3 * SHORTEST:
+        return None
+    parts = stretches(values)
+    best = max(parts, key=lambda part: part.level)
+    floor = min(parts[0].level, 0.0 if float(values.min()) >= 0 else float(np.min(values[:SHORTEST])))
+    limit = best.level - FALLEN * (best.level - floor)
+    at = next((p.first for i, p in enumerate(parts) if all(q.level <= limit for q in parts[i:])), len(values))
+    if at <= best.first or best.level <= floor:
+        return None
+    healthy = sum(len(p) for p in parts if p.stop <= at and p.level > limit)
+    if healthy < HEALTHY_SHARE * len(values) or len(values) - at < max(SHORTEST, TAIL_SHARE * len(values)):
+        return None
+    after = median(values[at:])
+    scatter = max(best.scatter, _stretch(values, at, len(values)).scatter)
+    if best.level - after <= SCATTERS * scatter:
+        return None
+    return Collapse(at=at, before=best.level, after=after, floor=floor)
+
+
+def reward_lost(observations: Observations) -> Fact | None:
+    """Return the share of the reward (over its floor) that a lasting collapse took, 0 without one; says since when."""
+    series = reward_series(observations)
+    if series is None:
+        return None
+    steps, values = thinned(series)
+    found = find_collapse(values)
+    if found is None:
+        return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
+    at = int(np.searchsorted(series.axis.steps, steps[found.at]))
+    says = f"{series.raw} fell from {found.before:.3g} to {found.after:.3g} and stayed there from step {steps[found.at]:.0f}"
+    return Fact(name="reward_lost", value=found.lost, how="computed", source=series.source(at), says=says)
+
+
+def collapse_step(observations: Observations) -> int | None:
+    """Return the step at which the reward collapsed for good, None if it did not."""
+    series = reward_series(observations)
+    if series is None:
+        return None
+    steps, values = thinned(series)
+    found = find_collapse(values)
+    return int(steps[found.at]) if found else None
+
+
+def reward_gain(observations: Observations) -> Fact | None:
+    """Return how far the reward's last third stands above its first, in standard errors of their medians.
+
+    Negative: it fell. Source: median test, standard error 1.2533·σ/√n with σ from the median absolute deviation; only
+    independent records count.
+    """
+    series = reward_series(observations)
+    if series is None:
+        return None
+    _, values = thinned(series)
+    third = len(values) // 3
+    first, last = _stretch(values, 0, third), _stretch(values, len(values) - third, len(values))
+    both = np.concatenate([values[:third], values[-third:]])
+    spread = max(first.scatter, last.scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
+    error = 1.2533 * spread * np.sqrt(2 / (third * _independence(both, third)))
+    says = f"{series.raw} went from {first.level:.4g} (first third) to {last.level:.4g} (last third)"
+    return Fact(
+        name="reward_gain",
+        value=float((last.level - first.level) / error),
+        how="computed",
+        unit="standard errors",
+        source=series.source(),
+        says=says,
+    )
+
+
+def spikes(values: FloatArray, times: float) -> FloatArray:
+    """Return the indices of isolated records above `times` the median whose neighbours are not: spikes, no trend."""
+    if len(values) < 3 * SHORTEST:
+        return np.empty(0)
+    high = values > times * median(values)
+    padded = np.concatenate([[False], high, [False]])
+    alone = high & ~(padded[:-2] & padded[2:])
+    return np.flatnonzero(alone).astype(np.float64)
+
+
+def run_phases(observations: Observations) -> tuple[Phase, ...]:
+    """Return the phases of a run: warm-up by the schedule, then learning, plateau, decline and collapse by reward."""
+    series = reward_series(observations)
+    warm = tuple(p for p in schedule_phases(observations)[:1] if p.name == "warm-up")
+    if series is None:
+        return warm
+    steps, values = thinned(series)
+    found, parts = find_collapse(values), stretches(values)
+    ends = np.append(steps, steps[-1])
+    named = [(_phase_name(parts, i, found), p) for i, p in enumerate(parts)]
+    made = [Phase(name, int(steps[p.first]), int(ends[p.stop]), f"{series.raw} at {p.level:.3g}") for name, p in named]
+    return (*warm, *_joined(made))
+
+
+def _phase_name(parts: tuple[Stretch, ...], index: int, found: Collapse | None) -> str:
+    if found is not None and parts[index].first >= found.at:
+        return "collapse"
+    upcoming = parts[index + 1].level if index + 1 < len(parts) else parts[index].level
+    previous = parts[index - 1].level if index else parts[index].level
+    if upcoming > parts[index].level and not (found and parts[index + 1].first >= found.at):
+        return "learning"
+    return "decline" if previous > parts[index].level else "plateau"
+
+
+def _joined(phases: list[Phase]) -> tuple[Phase, ...]:
+    joined: list[Phase] = []
+    for phase in phases:
+        if joined and joined[-1].name == phase.name:
+            last = joined.pop()
+            phase = Phase(phase.name, last.first, phase.last, f"{last.because}, later {phase.because.split()[-1]}")
+        joined.append(phase)
+    return tuple(joined)
