@@ -54,6 +54,7 @@ class Inspection:
     mapped: tuple[Mapped, ...]
     unknown: tuple[tuple[str, tuple[str, ...]], ...]
     updates: tuple[Fact, ...]
+    read_off: tuple[Fact, ...]
     phases: tuple[Phase, ...]
     holes: tuple[tuple[int, int], ...]
     judged: tuple[str, ...]
@@ -71,7 +72,8 @@ def inspect(run: Run, pack: Pack) -> Inspection:
         run=run,
         mapped=tuple(sorted((_mapped(s) for s in run.series.values()), key=lambda m: m.name)),
         unknown=tuple((key, tuple(near_misses(key))) for key in run.unknown_keys),
-        updates=_updates(observations),
+        updates=_facts(observations, ("updates_configured", "updates_observed", "epochs_share")),
+        read_off=_facts(observations, ("kl_coef_implied", "schedule_end_step")),
         phases=schedule_phases(observations),
         holes=holes(longest),
         judged=tuple(sorted(cause for cause, needs in judged.items() if not needs)),
@@ -95,8 +97,7 @@ def _mapped(series: Series) -> Mapped:
     )
 
 
-def _updates(observations: Observations) -> tuple[Fact, ...]:
-    names = ("updates_configured", "updates_observed", "epochs_share")
+def _facts(observations: Observations, names: Sequence[str]) -> tuple[Fact, ...]:
     found = (observations.fact(name) for name in names)
     return tuple(fact for fact in found if fact is not None)
 

@@ -46,6 +46,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl"),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
+        "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
+        "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
         # ratio
         "ratio_departure": _row("ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_max", "ratio_mean"),
         "ratio_trace": _row("ratio:ratio_trace", "approx_kl", "ratio_std", "clip_fraction"),
@@ -60,6 +62,32 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         # policy
         "policy_drift": _row("policy:policy_drift", "entropy", "probe_kl", "update_norm"),
         "weight_motion": _row("policy:weight_motion", "update_norm", "probe_kl"),
+        # stability, mismatch, time (family "stability")
+        "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
+        "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
+        "update_kl": _row("steps:update_kl", "approx_kl"),
+        "clipped_share": _row("steps:clipped_share", "clip_fraction"),
+        "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
+        "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
+        "loss_leap": _row("steps:loss_leap", "policy_loss"),
+        "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
+        "kl_per_squared_rate": _row("steps:kl_per_squared_rate", "approx_kl+learning_rate"),
+        "entropy_share": _row("entropy:entropy_share", "entropy"),
+        "entropy_rise": _row("entropy:entropy_rise", "entropy"),
+        "solved_level": _row("entropy:solved_level", "reward_mean+frac_reward_zero_std"),
+        "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
+        "loss_before_update": _row("mismatch:loss_before_update", "policy_loss"),
+        "mean_ratio_off": _row("mismatch:mean_ratio_off", "ratio_mean", "approx_kl+approx_kl_k1"),
+        "sampler_gap_growth": _row("mismatch:sampler_gap_growth", "rollout_logp_diff", "rollout_kl"),
+        "reference_kl_at_sampling": _row("mismatch:reference_kl_at_sampling", "ref_kl"),
+        "reference_kl_at_start": _row("mismatch:reference_kl_at_start", "ref_kl"),
+        "reference_kl_deficit": _row("mismatch:reference_kl_deficit", "ref_kl"),
+        "reference_kl_returns": _row("mismatch:reference_kl_returns", "ref_kl"),
+        "completions": _row("mismatch:completions", "response_length", "episode_return"),
+        "action_spread": _row("mismatch:action_spread", "action_std"),
+        "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
+        "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
+        "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
 )
 

@@ -32,7 +32,7 @@ DEPTH = 5
 #: The reward has collapsed when this share of what it had over its floor is gone …
 FALLEN = 0.6
 #: … after a stretch this long on which it held at least that share, and for at least this much of the run's end.
-HEALTHY_SHARE, TAIL_SHARE = 0.2, 0.1
+HEALTHY_SHARE, TAIL_SHARE = 0.1, 0.1
 #: A fall has to stand out from the scatter inside its stretches by this many standard deviations.
 SCATTERS = 3.0
 

@@ -22,6 +22,7 @@ def render(inspection: Inspection, *, everything: bool = False) -> str:
         _unknown(inspection, everything),
         _settings(inspection, everything),
         _updates(inspection),
+        _read_off(inspection),
         _time(inspection),
         _notes(inspection, everything),
         _judgement(inspection),
@@ -96,6 +97,15 @@ def _updates(inspection: Inspection) -> Iterator[str]:
         how = " (framework default)" if fact.how == "default" else ""
         value = number(float(fact.value)) if isinstance(fact.value, int | float) else str(fact.value)
         yield f"  {words[fact.name]} {value}{how}: {plain(fact.says)} ({plain(str(fact.source))})"
+
+
+def _read_off(inspection: Inspection) -> Iterator[str]:
+    if inspection.read_off:
+        yield "Read off the metrics"
+    words = {"kl_coef_implied": "KL coefficient", "schedule_end_step": "learning rate ends at step"}
+    for fact in inspection.read_off:
+        value = number(float(fact.value)) if isinstance(fact.value, int | float) else str(fact.value)
+        yield f"  {words[fact.name]} {value}: {plain(fact.says)} ({plain(str(fact.source))})"
 
 
 def _time(inspection: Inspection) -> Iterator[str]:

@@ -1,0 +1,57 @@
+"""Settings that hide in the metrics: coefficients and schedules that the log gives away without a configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+
+#: Records that must agree before a quotient of metrics counts as a coefficient.
+LEAST = 5
+#: Largest spread of such quotients, relative to their median; a fixed coefficient gives the same one in each record.
+SPREAD = 0.05
+
+
+def kl_coef_implied(observations: Observations) -> Fact | None:
+    """Return the KL coefficient that turns the reference KL into the KL reward: -penalty / KL (TRL's PPO trainers).
+
+    None where the quotient varies, as under an adaptive controller.
+    """
+    penalty, kl = observations.run.series.get("kl_penalty_reward"), observations.run.series.get("ref_kl")
+    if penalty is None or kl is None or penalty.axis is not kl.axis:
+        return None
+    known = np.isfinite(penalty.values) & np.isfinite(kl.values) & (np.abs(kl.values) > 1e-6)
+    quotients = -penalty.values[known] / kl.values[known]
+    if len(quotients) < LEAST or median(quotients) <= 0:
+        return None
+    middle = median(quotients)
+    if median(np.abs(quotients - middle)) > SPREAD * middle:
+        return None
+    says = f"-{penalty.raw} / {kl.raw}, the same in {len(quotients)} records"
+    return Fact(name="kl_coef_implied", value=middle, how="computed", source=penalty.source(), says=says)
+
+
+def schedule_end_step(observations: Observations) -> Fact | None:
+    """Return the step at which a linear decay of the learning rate reaches 0, from its slope over the second half."""
+    rate = observations.run.series.get("learning_rate")
+    if rate is None or len(rate) < 2 * LEAST:
+        return None
+    half = len(rate) // 2
+    steps, values = rate.axis.steps[half:].astype(np.float64), rate.values[half:]
+    if not np.isfinite(values).all() or values[0] <= values[-1] or steps[-1] <= steps[0] or values[-1] <= 0:
+        return None
+    slope = (values[-1] - values[0]) / (steps[-1] - steps[0])
+    line = values[0] + slope * (steps - steps[0])
+    if np.abs(line - values).max() > 1e-3 * float(values[0]):
+        return None  # not a straight line: a cosine, or a controller
+    end = float(steps[-1] - values[-1] / slope)
+    says = f"{rate.raw} falls in a straight line and reaches 0 there"
+    return Fact(
+        name="schedule_end_step", value=round(end), how="computed", unit="step", source=rate.source(half), says=says
+    )

@@ -1,0 +1,211 @@
+"""Do the samples and their stored log-probs come from the policy that is trained?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.model import Axis, Fact, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+
+#: Metrics of the gap between sampler and trainer at the same weights, and their identity value.
+GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
+
+
+def clipped_at_generation(observations: Observations) -> Series | None:
+    """Return the clip fraction in the records that generate (TRL GRPO, one record per optimizer step).
+
+    Nothing was stepped since sampling there, so that every ratio is 1 and nothing can be clipped.
+    """
+    clipped = observations.run.series.get("clip_fraction")
+    marker = observations.run.facts.get("generation_marker")
+    updates = observations.fact("updates_observed")
+    if clipped is None or marker is None or updates is None or not float(str(updates.value)) > 1:
+        return None
+    generation = observations.run.series.get(str(marker.value))
+    if generation is None:
+        return None
+    return _at(clipped, generation, "clipped_at_generation")
+
+
+def _at(series: Series, marks: Series, name: str) -> Series | None:
+    keep = np.isin(series.axis.steps, marks.axis.steps)
+    if not keep.any():
+        return None
+    axis = Axis(path=series.axis.path, steps=series.axis.steps[keep], lines=series.axis.lines[keep])
+    return dataclasses.replace(series, name=name, axis=axis, values=series.values[keep], how="computed")
+
+
+def loss_before_update(observations: Observations) -> Series | None:
+    """Return |policy loss| before the first step of an update, where advantages are whitened over the batch.
+
+    At ratio 1 it is minus the mean of whitened advantages: 0 up to float noise (Spinning Up's LossPi).
+    """
+    loss = observations.run.series.get("policy_loss")
+    if loss is None or loss.aggregation != "before the update" or "advantages_whitened" not in observations.run.facts:
+        return None
+    return dataclasses.replace(loss, name="loss_before_update", values=np.abs(loss.values), how="computed")
+
+
+def mean_ratio_off(observations: Observations) -> Series | None:
+    """Return |mean ratio - 1| per record: logged, else k3 - k1 of the same window.
+
+    Over samples that the old policy drew with the stored probabilities the mean is 1 for any new policy.
+    """
+    run = observations.run
+    ratio = run.series.get("ratio_mean")
+    if ratio is not None and len(ratio):
+        return dataclasses.replace(ratio, name="mean_ratio_off", values=np.abs(ratio.values - 1), how="computed")
+    k3, k1 = run.series.get("approx_kl"), run.series.get("approx_kl_k1")
+    if k3 is None or k1 is None or k3.estimator != "k3" or k3.axis is not k1.axis or k3.aggregation != k1.aggregation:
+        return None
+    return dataclasses.replace(k3, name="mean_ratio_off", values=np.abs(k3.values - k1.values), how="computed")
+
+
+def sampler_gap_growth(observations: Observations) -> Fact | None:
+    """Return how many times larger the gap between sampler and trainer is at the worst than in its first quarter.
+
+    Medians of tenths, so that one odd batch is no trend; 0 where the gap stays below what half precision explains
+    (mean |Δ log-prob| of 0.05: huggingface/trl issues 5312 and 6789).
+    """
+    for name, _ in GAPS:
+        series = observations.run.series.get(name)
+        if series is not None and np.isfinite(series.values).sum() >= 20:
+            return _gap_growth(series)
+    return None
+
+
+def _gap_growth(series: Series) -> Fact | None:
+    values = np.abs(series.values[np.isfinite(series.values)])
+    tenth = max(3, len(values) // 10)
+    blocks = [median(values[i : i + tenth]) for i in range(0, len(values) - tenth + 1, tenth)]
+    first = median(values[: max(3, len(values) // 10)])
+    worst = max(blocks)
+    times = worst / max(first, 1e-4) if worst > 0.05 else 0.0
+    says = f"{series.raw} went from {first:.3g} to {worst:.3g}"
+    return Fact(
+        name="sampler_gap_growth", value=times, how="computed", unit="times", source=series.source(), says=says
+    )
+
+
+def sampler_gap(observations: Observations) -> Series | None:
+    """Return the mean |Δ log-prob| between sampler and trainer at the same weights, per record."""
+    return observations.run.series.get("rollout_logp_diff")
+
+
+def reference_kl_at_sampling(observations: Observations) -> Series | None:
+    """Return the KL to the reference where nothing was stepped since sampling: per batch, or in generating records."""
+    kl = observations.run.series.get("ref_kl")
+    marker = observations.run.facts.get("generation_marker")
+    if kl is None or not len(kl):
+        return None
+    if kl.aggregation == "sum over tokens":
+        return dataclasses.replace(kl, name="reference_kl_at_sampling", how="computed")
+    if marker is None:
+        return None
+    generation = observations.run.series.get(str(marker.value))
+    return None if generation is None else _at(kl, generation, "reference_kl_at_sampling")
+
+
+def reference_kl_at_start(observations: Observations) -> Fact | None:
+    """Return the first KL to the reference per token, from a run whose first record is its first batch.
+
+    The reference is the starting policy, so that it is 0 up to float noise there. None for a log that starts later or
+    averages over several steps.
+    """
+    kl = observations.series("reference_kl_at_sampling")
+    if kl is None or len(kl) < 8 or int(kl.axis.steps[0]) > 2 * int(median(np.diff(kl.axis.steps))):
+        return None
+    value = abs(float(kl.values[0]))
+    length = observations.run.series.get("response_length")
+    tokens = max(1.0, finite_median(length.values)) if length is not None and len(length) else 1.0
+    per_token = value / tokens if kl.aggregation == "sum over tokens" else value
+    if kl.aggregation == "sum over tokens" and length is None:
+        per_token = value / 100.0
+    says = f"first {kl.raw} {value:.3g}, {per_token:.2g} per token"
+    return Fact(
+        name="reference_kl_at_start", value=per_token, how="observed", unit="nats", source=kl.source(), says=says
+    )
+
+
+def reference_kl_deficit(observations: Observations) -> Fact | None:
+    """Return how many standard errors the mean signed KL to the reference lies below 0, over the last two thirds.
+
+    A KL is never negative; its k1 estimate over the policy's own samples is so only by noise. Batches count as
+    independent after division by (1 + ρ)/(1 - ρ), ρ their lag-1 autocorrelation.
+    """
+    kl = observations.run.series.get("ref_kl")
+    if kl is None or kl.estimator in ("k2", "k3"):
+        return None
+    values = kl.values[np.isfinite(kl.values)]
+    values = values[len(values) // 3 :]
+    if len(values) < 10:
+        return None
+    rest = values - values.mean()
+    power = float(np.dot(rest, rest))
+    rho = min(max(float(np.dot(rest[:-1], rest[1:])) / power, 0.0), 0.9) if power > 0 else 0.0
+    error = float(values.std(ddof=1)) * np.sqrt((1 + rho) / (1 - rho) / len(values))
+    deficit = -float(values.mean()) / max(error, 1e-12) if median(values) < -kl.resolution.absolute else 0.0
+    says = f"mean {kl.raw} {values.mean():.3g} ± {error:.2g} over {len(values)} records"
+    return Fact(
+        name="reference_kl_deficit",
+        value=deficit if values.mean() < -0.05 else min(deficit, 0.0),
+        how="computed",
+        unit="standard errors",
+        source=kl.source(),
+        says=says,
+    )
+
+
+def reference_kl_returns(observations: Observations) -> Fact | None:
+    """Return how often the KL to the reference falls back to under a twentieth of what it had grown to.
+
+    A reference that is replaced by the policy starts again at 0: a sawtooth.
+    """
+    kl = observations.series("reference_kl_at_sampling") or observations.run.series.get("ref_kl")
+    if kl is None or np.isfinite(kl.values).sum() < 12:
+        return None
+    values = kl.values[np.isfinite(kl.values)]
+    usual = median(values)
+    if not usual > 1e-6:
+        return None
+    before = np.maximum.accumulate(values)[:-1]
+    falls = (values[1:] < 0.05 * np.minimum(before, values[:-1])) & (values[:-1] > 0.5 * usual)
+    says = f"{kl.raw} falls to under a twentieth {int(falls.sum())} times in {len(values)} records"
+    return Fact(
+        name="reference_kl_returns", value=int(falls.sum()), how="observed", unit="times", source=kl.source(), says=says
+    )
+
+
+def completions(observations: Observations) -> Fact | None:
+    """Return 1 where the samples are completions of a language model, 0 where they are steps of episodes."""
+    run = observations.run
+    said = next((n for n in ("response_length", "num_tokens", "truncated_fraction", "ref_kl") if n in run.series), None)
+    done = next((n for n in ("episode_return", "episode_length", "env_steps") if n in run.series), None)
+    if (said is None) == (done is None):
+        return None
+    named = run.series[said or done or ""]
+    kind = "completions" if said else "steps of episodes"
+    return Fact(
+        name="completions",
+        value=1.0 if said else 0.0,
+        how="observed",
+        source=named.source(),
+        says=f"{named.raw} is logged: samples are {kind}",
+    )
+
+
+def action_spread(observations: Observations) -> Series | None:
+    """Return the Gaussian policy's standard deviation over its level at the start; the sign is kept."""
+    spread = observations.run.series.get("action_std")
+    if spread is None or len(spread) < 5:
+        return None
+    start = finite_median(spread.values[: max(1, len(spread) // 20)])
+    if not start > 0:
+        return None
+    return dataclasses.replace(spread, name="action_spread", values=spread.values / start, unit="", how="computed")

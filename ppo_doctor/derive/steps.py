@@ -1,0 +1,161 @@
+"""How large are the steps that an update takes, in KL, clipped samples, gradient and loss?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.derive.onset import spikes
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, Series
+
+#: The log-ratio grows linearly over the passes, so its KL grows with the square, and a mean over all passes is a third
+#: of the last one.
+MEAN_TO_LAST = 3.0
+#: A gradient norm this many times the median is a spike (for one in a hundred records it is common).
+SPIKE = 10.0
+#: Isolated records are spikes only as long as they are rare.
+RARE = 0.15
+
+
+def update_kl(observations: Observations) -> Series | None:
+    """Return the KL from the old policy to the new one at the end of an update, per record, in nats.
+
+    A mean over all minibatches is multiplied by 3 (KL grows with the square of the pass). None where the KL is against
+    another policy, or where nobody says which part of the update it is taken over.
+    """
+    kl = observations.run.series.get("approx_kl")
+    if kl is None or not len(kl) or kl.reference not in (None, "old policy"):
+        return None
+    factor = MEAN_TO_LAST if kl.aggregation == "all minibatches" else 1.0
+    values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
+    resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
+    return dataclasses.replace(
+        kl, name="update_kl", values=factor * values, resolution=resolution, how="computed", aggregation="last epoch"
+    )
+
+
+def clipped_share(observations: Observations) -> Series | None:
+    """Return the share of samples that left a usual clip range, both sides counted, per record.
+
+    A count of one side only (where the clip cuts the gradient) is about half of both and is doubled. None for ranges
+    below 0.05, which most samples leave in sound training.
+    """
+    clipped = observations.run.series.get("clip_fraction")
+    if clipped is None or not len(clipped):
+        return None
+    range_ = observations.fact("implied_clip_range")
+    if range_ is not None and float(str(range_.value)) < 0.05:
+        return None
+    doubled = 2.0 if clipped.estimator == "effective" else 1.0
+    values = _while_range_is_usual(observations, clipped)
+    resolution = dataclasses.replace(clipped.resolution, absolute=clipped.resolution.absolute * doubled)
+    return dataclasses.replace(
+        clipped, name="clipped_share", values=np.minimum(1.0, doubled * values), resolution=resolution, how="computed"
+    )
+
+
+def _while_range_is_usual(observations: Observations, clipped: Series) -> FloatArray:
+    """A range that decays to 0 clips nearly everything at the end of a sound run."""
+    logged = observations.run.series.get("clip_range")
+    if logged is None or logged.axis is not clipped.axis:
+        return clipped.values
+    return np.where(logged.values >= 0.05, clipped.values, np.nan)
+
+
+def gradient_spikes(observations: Observations) -> Fact | None:
+    """Return how often the gradient norm leaps above ten times its median for a single record."""
+    grad = observations.run.series.get("grad_norm")
+    if grad is None:
+        return None
+    values = grad.values[np.isfinite(grad.values) & (grad.values > 0)]
+    if len(values) < 12:
+        return None
+    alone = spikes(values, SPIKE)
+    rare = len(alone) <= RARE * len(values)
+    largest = float(values[alone.astype(np.int64)].max() / median(values)) if len(alone) and rare else 0.0
+    says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} times the median, the largest {largest:.3g} times"
+    return Fact(
+        name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says
+    )
+
+
+def gradient_growth(observations: Observations) -> Fact | None:
+    """Return the median gradient norm of the last tenth over that of the first half: whether it runs off for good."""
+    grad = observations.run.series.get("grad_norm")
+    return None if grad is None else growth(grad, "gradient_growth")
+
+
+def growth(series: Series, name: str) -> Fact | None:
+    """Return the median of a series' last tenth over that of its first half; None with fewer than 20 records."""
+    values = series.values[np.isfinite(series.values)]
+    if len(values) < 20:
+        return None
+    early, late = median(values[: len(values) // 2]), median(values[-(len(values) // 10) :])
+    if not early > 0:
+        return None
+    says = f"{series.raw} went from {early:.3g} (first half) to {late:.3g} (last tenth)"
+    return Fact(name=name, value=late / early, how="computed", unit="times", source=series.source(), says=says)
+
+
+def loss_leap(observations: Observations) -> Fact | None:
+    """Return the largest policy loss in units of its scatter: a surrogate that nothing bounds.
+
+    Whitened advantages keep a sound surrogate within a few tenths; only ratios far above 1 with negative advantages,
+    which the clip lets through, make it large.
+    """
+    loss = observations.run.series.get("policy_loss")
+    if loss is None:
+        return None
+    values = loss.values[np.isfinite(loss.values)]
+    if len(values) < 12:
+        return None
+    middle = median(values)
+    scatter = 1.4826 * median(np.abs(values - middle))
+    top = int(np.argmax(values))
+    leap = (float(values[top]) - middle) / max(scatter, 1e-2)
+    says = f"largest {loss.raw} {values[top]:.3g}, usually {middle:.3g} ± {scatter:.2g}"
+    return Fact(
+        name="loss_leap", value=leap, how="computed", unit="scatters", source=loss.source(), says=says
+    )
+
+
+def kl_before_over_after(observations: Observations) -> Fact | None:
+    """Return the mean KL over an update's minibatches against the KL after its last step (a probe).
+
+    A sound update begins at KL 0 and grows, so its mean is about a third of the last; samples that the policy did not
+    draw are as far away at the start as at the end, so the two agree.
+    """
+    during, after = observations.run.series.get("approx_kl"), observations.run.series.get("probe_kl")
+    if during is None or after is None or during.axis is not after.axis or during.aggregation == "last minibatch":
+        return None
+    usable = np.isfinite(during.values) & np.isfinite(after.values) & (after.values > 1e-7)
+    if usable.sum() < 8:
+        return None
+    value = median(during.values[usable] / after.values[usable])
+    says = f"median of {during.raw}/{after.raw} over {int(usable.sum())} updates"
+    return Fact(name="kl_before_over_after", value=value, how="computed", source=during.source(), says=says)
+
+
+def kl_per_squared_rate(observations: Observations) -> Fact | None:
+    """Return how much more KL an update keeps at a small learning rate than (lr·K)² allows, as a ratio.
+
+    KL is proportional to (lr·K)²: where a schedule takes the learning rate to a fifth or less, KL has to fall below a
+    tenth. The median KL of those records over the median at more than half of the largest rate; None without them.
+    """
+    kl, rate = observations.series("update_kl"), observations.run.series.get("learning_rate")
+    if kl is None or rate is None or len(rate) < 20:
+        return None
+    at = np.interp(kl.axis.steps, rate.axis.steps, np.nan_to_num(rate.values))
+    low, high = kl.values[(at <= 0.15 * at.max()) & (at > 0)], kl.values[at > 0.5 * at.max()]
+    base, rest = finite_median(high), finite_median(low)
+    if len(low) < 4 or not base > 1e-6 or not np.isfinite(rest):
+        return None
+    says = f"{kl.raw} is {rest:.2g} at under 15 % of the learning rate, {base:.2g} at more than half of it"
+    return Fact(name="kl_per_squared_rate", value=rest / base, how="computed", source=kl.source(), says=says)

@@ -1,0 +1,133 @@
+"""Broken input gets a message with its place, or a note; every good record is used; never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import stat
+
+import pytest
+
+GOOD = [
+    {
+        "step": s,
+        "policy_loss": 0.1 + 0.001 * s,
+        "approx_kl": 0.01,
+        "entropy": 1 - 0.01 * s,
+        "grad_norm": 0.5,
+        "reward_mean": 0.1 * s,
+    }
+    for s in range(20)
+]
+LINES = [json.dumps(row) for row in GOOD]
+
+
+def lines(*rows):
+    return ("\n".join(rows) + "\n").encode()
+
+
+#: name → (bytes, good records that must be used, or None where there is nothing to judge)
+INPUTS: dict[str, tuple[bytes, int | None]] = {
+    "empty": (b"", None),
+    "blank": (b"\n\n  \n", None),
+    "binary": (bytes(range(256)) * 64, None),
+    "zeros": (b"\0" * 4096, None),
+    "torn last line": (lines(*LINES)[:-20], 19),
+    "bad line in the middle": (lines(*LINES[:10], "{not json", *LINES[10:]), 20),
+    "byte order mark": (b"\xef\xbb\xbf" + lines(*LINES), 20),
+    "utf-16": (lines(*LINES).decode().encode("utf-16"), 20),
+    "utf-16 without a mark": (lines(*LINES).decode().encode("utf-16-le"), 20),
+    "gzip": (gzip.compress(lines(*LINES)), 20),
+    "torn gzip": (gzip.compress(lines(*LINES))[:-30], 10),
+    "carriage returns": (lines(*LINES).replace(b"\n", b"\r\n"), 20),
+    "integers of 400 digits": (
+        lines(*LINES[:-1], json.dumps(GOOD[-1])[:-1] + ', "num_tokens": 1' + "0" * 400 + "}"),
+        20,
+    ),
+    "numbers as strings": (lines(*(json.dumps({k: str(v) for k, v in row.items()}) for row in GOOD)), 20),
+    "a list": (json.dumps(GOOD).encode(), 20),
+    "deep nesting": (lines(*LINES, '{"a":' * 50_000 + "1" + "}" * 50_000), 20),
+    "lists as values": (lines(*(json.dumps(row | {"histogram": [1, 2, 3]}) for row in GOOD)), 20),
+    "nulls": (lines(*(json.dumps(row | {"explained_variance": None}) for row in GOOD)), 20),
+    "only unknown keys": (lines(*('{"foo": 1, "bar": 2}' for _ in range(20))), None),
+    "rows of other widths": (
+        b"step,approx_kl,entropy\n" + b"".join(b"%d,0.01,1.%d\n" % (i, i) for i in range(20)) + b"1,2,3,4,5\n",
+        20,
+    ),
+    "prose": (b"Dear reader,\nthis is a letter and no log.\nYours\n" * 20, None),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_broken_input_is_used_or_refused(cli, tmp_path, name):
+    data, usable = INPUTS[name]
+    path = tmp_path / "run.log"
+    path.write_bytes(data)
+    outcome = cli("analyze", path, "--format", "json")
+    assert "Traceback" not in outcome.out + outcome.err
+    if usable is None:
+        assert outcome.code == 3
+        assert outcome.json["error"]["message"]
+        assert "run.log" in outcome.err
+    else:
+        assert outcome.code == 0
+        assert outcome.json["run"]["records"] >= usable
+
+
+@pytest.mark.parametrize("name", ["torn last line", "bad line in the middle", "deep nesting"])
+def test_what_was_skipped_is_noted_with_its_line(cli, tmp_path, name):
+    path = tmp_path / "run.log"
+    path.write_bytes(INPUTS[name][0])
+    report = cli("analyze", path, "--format", "json").json
+    assert any("run.log:" in note for note in report["run"]["notes"])
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", '"nan"', '"inf"', "1e999"])
+def test_a_loss_that_is_no_number_is_never_healthy(cli, tmp_path, word):
+    rows = [line.replace('"policy_loss": 0.', f'"policy_loss": {word}, "x": 0.') for line in LINES]
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(lines(*rows))
+    report = cli("analyze", path, "--format", "json").json
+    assert report["verdict"] == "unhealthy"
+    assert report["causes"][0]["id"] == "nan-inf"
+
+
+def test_a_gradient_that_is_always_nan_is_not_a_missing_one(cli, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(lines(*(json.dumps(row | {"grad_norm": float("nan")}) for row in GOOD)))
+    assert cli("analyze", path, "--format", "json").json["causes"][0]["id"] == "nan-inf"
+
+
+def test_steps_logged_four_times_count_once(cli, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(lines(*(line for line in LINES for _ in range(4))))
+    report = cli("analyze", path, "--format", "json").json
+    assert any("60 records repeat a step" in note for note in report["run"]["notes"])
+
+
+def test_a_log_whose_tail_stops_being_text_keeps_its_head(cli, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(lines(*LINES) + b"\xff\xfe\x00\x01garbage")
+    assert cli("analyze", path, "--format", "json").json["run"]["records"] == 20
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a user who can be refused")
+def test_a_file_that_may_not_be_read_is_named(cli, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(lines(*LINES))
+    path.chmod(stat.S_IWUSR)
+    outcome = cli("analyze", path)
+    assert outcome.code == 3
+    assert "run.jsonl" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "no-such-folder/run.csv"])
+def test_a_missing_file_is_named(cli, tmp_path, name):
+    outcome = cli("analyze", tmp_path / name)
+    assert outcome.code == 3
+    assert name.rpartition("/")[2] in outcome.err
+
+
+def test_a_folder_without_a_log_is_named(cli, tmp_path):
+    assert cli("analyze", tmp_path).code == 3

@@ -1,0 +1,157 @@
+"""Configurations of every trainer's kind are found and read, and nothing in them is ever run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+
+import pytest
+
+from ppo_doctor.config_files import beside, read_config
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks import profile
+
+ZOO = """!!python/object/apply:collections.OrderedDict
+- - [batch_size, 256]
+  - [n_epochs, 20]
+  - [learning_rate, 'lin_0.001']
+  - [gamma, 0.98]
+"""
+WANDB = "wandb_version: 1\nupdate_epochs:\n  desc: null\n  value: 4\nclip_coef:\n  value: 0.2\n"
+HYDRA = "actor_rollout_ref:\n  actor:\n    ppo_epochs: 2\n    optim: {lr: 1e-6}\ndata: {train_batch_size: 64}\n"
+
+
+def put(folder, name, text):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_zoo_wraps_its_settings_in_an_ordered_dict(tmp_path):
+    assert read_config(put(tmp_path, "config.yml", ZOO)).values == {
+        "batch_size": 256,
+        "n_epochs": 20,
+        "learning_rate": "lin_0.001",
+        "gamma": 0.98,
+    }
+
+
+def test_a_tracker_wraps_each_value(tmp_path):
+    values = read_config(put(tmp_path, "config.yaml", WANDB)).values
+    assert (values["update_epochs"], values["clip_coef"]) == (4, 0.2)
+
+
+def test_nested_settings_are_joined_by_dots(tmp_path):
+    values = read_config(put(tmp_path, "config.yaml", HYDRA)).values
+    assert values["actor_rollout_ref.actor.ppo_epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", '{"n_epochs": 4}'),
+        ("config.toml", "n_epochs = 4"),
+        ("args.yml", "n_epochs: 4"),
+        ("x.json", '\ufeff{"n_epochs": 4}'),
+    ],
+)
+def test_every_format_reads_alike(tmp_path, name, text):
+    assert read_config(put(tmp_path, name, text)).values == {"n_epochs": 4}
+
+
+def test_a_foreign_tag_runs_nothing(tmp_path):
+    bomb = put(tmp_path, "config.yaml", "a: !!python/object/apply:os.system ['touch broken']\nn_epochs: 4\n")
+    assert read_config(bomb).values["n_epochs"] == 4
+    assert not (tmp_path / "broken").exists()
+
+
+class Arguments:
+    """Stands for transformers' TrainingArguments: plain values among objects."""
+
+    def __init__(self):
+        self.learning_rate, self.num_iterations, self.bf16, self.output_dir = 1e-6, 4, True, "out"
+        self.parts = {"a": [1, 2]}
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def archive(path, value):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
+    return path
+
+
+def test_training_args_are_scanned_not_unpickled(tmp_path, capsys):
+    path = archive(tmp_path / "training_args.bin", {"evil": Evil(), **vars(Arguments())})
+    values = read_config(path).values
+    assert (values["learning_rate"], values["num_iterations"], values["bf16"]) == (1e-6, 4, True)
+    assert "executed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", "{"),
+        ("config.json", "[1, 2]"),
+        ("config.toml", "a = = 1"),
+        ("config.yaml", "a: [1"),
+        ("config.yaml", "just words"),
+        ("training_args.bin", "no archive"),
+        ("config.json", "[" * 100_000),
+    ],
+)
+def test_a_bad_configuration_is_named(tmp_path, name, text):
+    with pytest.raises(DoctorError) as caught:
+        read_config(put(tmp_path, name, text))
+    assert caught.value.code == ExitCode.USAGE
+    assert name in caught.value.message
+
+
+def test_a_missing_configuration_is_named(tmp_path):
+    with pytest.raises(DoctorError):
+        read_config(tmp_path / "none.json")
+
+
+def test_a_huge_file_is_no_configuration(tmp_path):
+    with pytest.raises(DoctorError):
+        read_config(put(tmp_path, "config.yaml", "a: 1\n" * 400_000))
+
+
+def found(folder, framework="sb3", log="progress.csv"):
+    return [f.source.path.rpartition("/")[2] for f in beside(folder / log, profile(framework))[0]]
+
+
+def test_known_names_are_found_in_their_order(tmp_path):
+    for name in ("args.yml", "config.json"):
+        put(tmp_path, name, '{"n_epochs": 4}')
+    put(tmp_path, ".hydra/config.yaml", HYDRA)
+    assert found(tmp_path)[:2] == ["config.json", "args.yml"]
+
+
+def test_another_name_counts_when_its_settings_are_the_frameworks(tmp_path):
+    put(tmp_path, "sweep.yaml", "n_epochs: 4\nbatch_size: 64\n")
+    put(tmp_path, "shopping.yaml", "milk: 2\nbread: 1\n")
+    assert found(tmp_path) == ["sweep.yaml"]
+
+
+def test_a_checkpoint_folder_looks_one_up(tmp_path):
+    put(tmp_path, "args.json", '{"num_iterations": 4}')
+    (tmp_path / "checkpoint-10").mkdir()
+    assert found(tmp_path / "checkpoint-10", "trl-grpo", "trainer_state.json") == ["args.json"]
+
+
+def test_a_models_config_is_no_training_configuration(tmp_path):
+    put(tmp_path, "config.json", json.dumps({"model_type": "llama", "vocab_size": 32000, "hidden_size": 64}))
+    assert found(tmp_path) == []
+
+
+def test_a_broken_configuration_beside_the_log_is_a_note(tmp_path):
+    put(tmp_path, "config.json", "{")
+    configs, notes = beside(tmp_path / "progress.csv", profile("sb3"))
+    assert configs == []
+    assert "config.json" in str(notes[0])

@@ -1,0 +1,88 @@
+"""Several runs in one log are told apart, and each is judged; a resumed run stays one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppo_doctor.pipeline import Request, diagnose, read_runs
+from ppo_doctor.rulepack import load_pack
+
+
+def record(step, **more):
+    return {"step": step, "approx_kl": 0.01, "entropy": 1.0 - 0.001 * step, "policy_loss": -0.1} | more
+
+
+def written(tmp_path, rows):
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def runs(tmp_path, rows):
+    return read_runs(written(tmp_path, rows), Request())
+
+
+def steps_of(run):
+    return run.series["approx_kl"].axis.steps.tolist()
+
+
+def test_steps_that_start_over_are_another_run(tmp_path):
+    first, second = runs(tmp_path, [record(s) for s in (*range(10), *range(6))])
+    assert steps_of(first) == list(range(10))
+    assert steps_of(second) == list(range(6))
+    assert first.id != second.id
+
+
+def test_steps_that_fall_back_to_a_checkpoint_are_one_resumed_run(tmp_path):
+    (run,) = runs(
+        tmp_path,
+        [record(s, approx_kl=float(s)) for s in range(10)] + [record(s, approx_kl=-1.0) for s in (7, 8, 9, 10)],
+    )
+    assert steps_of(run) == list(range(11))
+    assert run.series["approx_kl"].values[7:].tolist() == [-1.0] * 4
+    assert any(note.kind == "merged" and note.count == 3 for note in run.notes)
+
+
+def test_a_new_configuration_line_begins_another_run_with_it(tmp_path):
+    config = [{"ppo_doctor": 1, "config": {"ppo_epochs": epochs, "num_minibatches": 1}} for epochs in (4, 1)]
+    rows = [config[0], *(record(s) for s in range(5)), config[1], *(record(s) for s in range(5, 10))]
+    first, second = runs(tmp_path, rows)
+    assert first.config["ppo_epochs"].value == 4
+    assert second.config["ppo_epochs"].value == 1
+
+
+@pytest.mark.parametrize("key", ["seed", "run_id"])
+def test_a_column_that_names_runs_tells_interleaved_ones_apart(tmp_path, key):
+    rows = [record(s, approx_kl=0.1 * seed, **{key: seed}) for s in range(6) for seed in (1, 2)]
+    first, second = runs(tmp_path, rows)
+    assert set(first.series["approx_kl"].values) == {0.1}
+    assert set(second.series["approx_kl"].values) == {0.2}
+
+
+def test_a_column_of_words_names_runs_too(tmp_path):
+    rows = [record(s, run_name=name) for s in range(5) for name in ("a", "b")]
+    assert len(runs(tmp_path, rows)) == 2
+
+
+def test_one_seed_is_one_run(tmp_path):
+    assert len(runs(tmp_path, [record(s, seed=3) for s in range(10)])) == 1
+
+
+def test_a_single_record_that_falls_back_is_no_run(tmp_path):
+    (run,) = runs(tmp_path, [record(5), record(0), *(record(s) for s in range(6, 16))])
+    assert steps_of(run)[:2] == [0, 5]
+
+
+def test_each_run_is_judged(tmp_path):
+    sick = [record(s, learning_rate=0.0, approx_kl=0.0, entropy=1.0) for s in range(30)]
+    sound = [record(s, learning_rate=0.001) for s in range(30)]
+    verdicts = [diagnose(run, load_pack()) for run in runs(tmp_path, sick + sound)]
+    assert [[c.id for c in d.causes if c.leader] for d in verdicts] == [["lr-zero"], []]
+
+
+def test_the_command_line_reports_each(tmp_path, cli):
+    path = written(tmp_path, [record(s) for s in (*range(10), *range(10))])
+    report = cli("analyze", path, "--format", "json").json
+    assert [d["run"]["steps"] for d in report["diagnoses"]] == [[0, 9], [0, 9]]
