@@ -21,9 +21,9 @@ def test_an_adaptive_coefficient_is_not_read_off():
     assert fact("kl_coef_implied", ref_kl="1x19", kl_penalty_reward="-0.05-0.05x19") is None
 
 
-@pytest.mark.parametrize("kl", ["0x19", "1x2"])
-def test_no_kl_or_few_records_give_no_coefficient(kl):
-    assert fact("kl_coef_implied", ref_kl=kl, kl_penalty_reward=kl.replace("1", "-0.05")) is None
+@pytest.mark.parametrize(("kl", "penalty"), [("0x19", "0x19"), ("1x2", "-0.05x2")])
+def test_no_kl_or_few_records_give_no_coefficient(kl, penalty):
+    assert fact("kl_coef_implied", ref_kl=kl, kl_penalty_reward=penalty) is None
 
 
 def test_a_straight_decay_tells_where_it_ends():
