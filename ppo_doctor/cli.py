@@ -15,15 +15,18 @@ import typer
 
 from ppo_doctor import __version__
 from ppo_doctor.errors import DoctorError, ExitCode, worst
+from ppo_doctor.output import complain as _complain
+from ppo_doctor.output import report as _report
+from ppo_doctor.output import report_error as _print_errors
+from ppo_doctor.output import wanted as _wanted
+from ppo_doctor.output import write as _write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.pipeline import Request
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.rulepack import Pack
-    from ppo_doctor.sources import RunSource
 
 app = typer.Typer(
     name="ppo-doctor",
@@ -36,9 +39,8 @@ rules_app = typer.Typer(help="List and test rules.", no_args_is_help=True, rich_
 app.add_typer(rules_app, name="rules")
 
 Sources = Annotated[list[str], typer.Argument(help="A log, a run folder, a glob, a configuration, or - for stdin.")]
-Formats = Annotated[
-    list[str] | None, typer.Option("--format", "-f", help="text or json; also FORMAT=FILE. Repeatable.")
-]
+FORMATS_HELP = "text, json, html, markdown, sarif, junit, github; also FORMAT=FILE. Repeatable."
+Formats = Annotated[list[str] | None, typer.Option("--format", "-f", help=FORMATS_HELP)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")]
 FailOn = Annotated[str, typer.Option(help="Exit with 1 for a leading cause of: critical, high, medium, low, never.")]
 Framework = Annotated[str | None, typer.Option(help="The framework that wrote the log, when detection errs.")]
@@ -72,14 +74,6 @@ def run() -> int:
         _bug(error)
         return ExitCode.BUG
     return ExitCode.OK
-
-
-def _complain(error: DoctorError) -> None:
-    from ppo_doctor.report.escape import plain
-
-    sys.stderr.write(f"ppo-doctor: {plain(error.message)}\n")
-    if error.hint:
-        sys.stderr.write(f"  {plain(error.hint)}\n")
 
 
 def _bug(error: Exception) -> None:
@@ -145,6 +139,7 @@ def _analyze(
     fail_on: str,
 ) -> ExitCode:
     from ppo_doctor.judgement import exit_code
+    from ppo_doctor.judging import judge_all
     from ppo_doctor.rulepack import load_pack
     from ppo_doctor.sources import gather
 
@@ -153,108 +148,9 @@ def _analyze(
     runs, missing = gather(sources)
     if not runs and len(missing) == 1:
         raise missing[0]
-    judged, codes = _judge_all(runs, missing, request, pack)
-    diagnoses = [diagnosis for _, diagnosis in judged]
-    if len(judged) == 1 and not codes:
-        _report(diagnoses[0], judged[0][0], options, wanted)
-        return exit_code(diagnoses[0], fail_on)
-    _report_many(diagnoses, options, wanted)
-    return worst(codes + [exit_code(diagnosis, fail_on) for diagnosis in diagnoses])
-
-
-def _judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, Diagnosis]]:
-    from dataclasses import replace
-
-    from ppo_doctor.pipeline import diagnose, read_runs
-
-    request = replace(request, configs=(*request.configs, *source.config))
-    return [(run, diagnose(run, pack, request)) for run in read_runs(source.log, request)]
-
-
-def _judge_all(
-    runs: Sequence[RunSource], missing: Sequence[DoctorError], request: Request, pack: Pack
-) -> tuple[list[tuple[Run, Diagnosis]], list[ExitCode]]:
-    """Judge every run; of several logs one that cannot be read is named on stderr and counts with its exit code."""
-    judged: list[tuple[Run, Diagnosis]] = []
-    codes = [error.code for error in missing]
-    for error in missing:
-        _complain(error)
-    for source in runs:
-        try:
-            judged += _judge(source, request, pack)
-        except DoctorError as error:
-            if len(runs) == 1 and not missing:
-                raise
-            _complain(error)
-            codes.append(error.code)
-    if not judged:
-        raise DoctorError("none of the runs could be judged", code=worst(codes))
-    return judged, codes
-
-
-def _report(diagnosis: Diagnosis, run: Run, options: RenderOptions, wanted: Sequence[tuple[str, Path | None]]) -> None:
-    from ppo_doctor.report import render
-
-    for name, path in wanted:
-        _write(render(diagnosis, run, options, name), path)
-
-
-def _report_many(
-    diagnoses: Sequence[Diagnosis], options: RenderOptions, wanted: Sequence[tuple[str, Path | None]]
-) -> None:
-    from ppo_doctor.report import render_many
-
-    for name, path in wanted:
-        _write(render_many(diagnoses, options, name), path)
-
-
-def _print_errors(error: DoctorError, wanted: Sequence[tuple[str, Path | None]]) -> None:
-    from ppo_doctor.report import render_error
-
-    for name, path in wanted:
-        if name == "json":
-            _write(render_error(error.message, error.hint, error.code, name), path)
-
-
-def _write(text: str, path: Path | None) -> None:
-    """Write a report to a file, whole or not at all, or to stdout; a reader of stdout that left changes no verdict."""
-    if path is None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise DoctorError(f"{path}: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
-
-
-def _wanted(formats: Sequence[str] | None, output: Path | None) -> list[tuple[str, Path | None]]:
-    """Return (format, file or None for stdout); `-o` belongs to the format that names no file.
-
-    Raises:
-        DoctorError: an unknown format (exit code 2).
-    """
-    from ppo_doctor.report import FORMATS
-
-    wanted: list[tuple[str, Path | None]] = []
-    for text in formats or ["text"]:
-        name, equals, file = text.partition("=")
-        if name not in FORMATS:
-            raise DoctorError(f"no format '{name}'", hint=f"known: {', '.join(FORMATS)}", code=ExitCode.USAGE)
-        if equals and not file:
-            raise DoctorError(f"--format {text}: no file named", hint=f"--format {name}=FILE", code=ExitCode.USAGE)
-        wanted.append((name, Path(file) if equals else output))
-    places = [path for _, path in wanted]
-    if len(set(places)) < len(places):
-        hint = "name a file for each: --format json=report.json --format text"
-        raise DoctorError("several formats for one place", hint=hint, code=ExitCode.USAGE)
-    return wanted
+    judged, codes = judge_all(runs, missing, request, pack)
+    _report(judged, options, wanted, many=len(judged) > 1 or bool(codes))
+    return worst(codes + [exit_code(diagnosis, fail_on) for _, diagnosis in judged])
 
 
 def _check_fail_on(fail_on: str) -> None:
@@ -305,6 +201,96 @@ def _known_names(pack: Pack, names: Sequence[str]) -> None:
             near = get_close_matches(name, [rule.name for rule in pack.rules], n=1)
             hint = f"did you mean {near[0]}?" if near else "ppo-doctor rules list shows all"
             raise DoctorError(f"no rule '{name}'", hint=hint, code=ExitCode.USAGE)
+
+
+@app.command()
+def gate(
+    sources: Sources,
+    policy: Annotated[Path | None, typer.Option(help="The policy; else the nearest ppo-doctor.toml.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="A JSON report; only new or worse causes fail.")] = None,
+    group: Annotated[bool, typer.Option("--group", help="Judge seeds of one configuration together.")] = False,
+    formats: Formats = None,
+    output: Output = None,
+    fail_on: Annotated[str | None, typer.Option(help="As in analyze; high unless the policy says otherwise.")] = None,
+    framework: Framework = None,
+    config: Configs = None,
+    settings: Settings = None,
+    steps: Steps = None,
+    rules: RuleFolders = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    why: Why = False,
+    all_checks: All = False,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+    debug: Debug = False,
+) -> None:
+    """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
+    from ppo_doctor.ci import run_gate
+    from ppo_doctor.gating import policy_for
+    from ppo_doctor.report import RenderOptions
+
+    wanted = _wanted(formats or _usual_formats(output), output)
+    options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
+    try:
+        if fail_on is not None:
+            _check_fail_on(fail_on)
+        ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or ())
+        request = _request(framework, config, settings, steps, select, ignore, debug)
+        code = run_gate(sources, ours, request, options, wanted, group=group)
+    except DoctorError as error:
+        _print_errors(error, wanted)
+        raise
+    raise typer.Exit(code)
+
+
+@app.command()
+def compare(
+    sources: Annotated[list[str], typer.Argument(help="Two runs or JSON reports; with --group any number of runs.")],
+    group: Annotated[bool, typer.Option("--group", help="Take seeds of one configuration together.")] = False,
+    format: Annotated[str, typer.Option("--format", "-f", help="text or json.")] = "text",
+    output: Output = None,
+    framework: Framework = None,
+    steps: Steps = None,
+    rules: RuleFolders = None,
+    everything: All = False,
+    debug: Debug = False,
+) -> None:
+    """Put two runs side by side: settings that differ, metrics that part, and what may explain it."""
+    from ppo_doctor.ci import run_compare
+    from ppo_doctor.report.comparison import as_json, text
+
+    if format not in ("text", "json"):
+        raise DoctorError(f"no format '{format}' for a comparison", hint="text or json", code=ExitCode.USAGE)
+    request = _request(framework, None, None, steps, None, None, debug)
+    found = run_compare(sources, request, rules or (), group=group)
+    _write(as_json(found) if format == "json" else text(found, everything=everything), output)
+
+
+@app.command("check-config")
+def check_config(
+    files: Annotated[list[Path], typer.Argument(help="Training configurations: YAML, JSON or TOML.")],
+    framework: Framework = None,
+    fail_on: Annotated[str, typer.Option(help="Exit with 1 for a finding of: critical, high, medium, low.")] = "medium",
+    rules: RuleFolders = None,
+) -> None:
+    """Check training configurations before a run, by the rules that need no log; for pre-commit."""
+    from ppo_doctor.config_check import check_config as check
+    from ppo_doctor.config_check import worst_code
+    from ppo_doctor.rulepack import load_pack
+
+    _check_fail_on(fail_on)
+    pack = load_pack(rules or [])
+    checked = [check(path, pack, framework) for path in files]
+    from ppo_doctor.report.escape import prose
+
+    _write("".join(f"{prose(line)}\n" for entry in checked for line in entry.lines()), None)
+    raise typer.Exit(worst_code(checked, fail_on))
+
+
+def _usual_formats(output: Path | None) -> list[str]:
+    """Return a gate's formats when none is named: under GitHub Actions with annotations between the lines."""
+    return ["text", "github"] if os.environ.get("GITHUB_ACTIONS") == "true" and output is None else ["text"]
 
 
 @app.command()

@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 REDACTED = "[redacted]"
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SECRET_KEY = re.compile(
-    r"(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|passphrase|credential"
-    r"|auth|authorization|bearer)s?($|[._-])",
-    re.IGNORECASE,
+_CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
+_HIDDEN_KEY = (
+    r"(?i)(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|passphrase|credential"
+    r"|auth|authorization|bearer)s?($|[._-])"
 )
 #: Keys under which even a number is a secret; not "token", for max_tokens = 512 is none.
-_SECRET_NUMBER = re.compile(r"(^|[._-])(api[._-]?key|secret|password|passwd|passphrase|pin)($|[._-])", re.IGNORECASE)
-_SECRET_VALUE = re.compile(
+_HIDDEN_NUMBER_KEY = r"(?i)(^|[._-])(api[._-]?key|secret|password|passwd|passphrase|pin)($|[._-])"
+_HIDDEN_VALUE = (
     r"(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{12,}"
     r"|xox[abp]-[A-Za-z0-9-]{10,}|(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
     r"|(?i:bearer)\s+[\w.~+/-]{8,}=*|://[^/\s:@]*:[^/\s@]+@)"
@@ -44,17 +43,17 @@ class Found:
 
 def redact(key: str, value: ConfigValue) -> ConfigValue:
     """Return the value, or a placeholder where key or value look like a secret."""
-    words = _CAMEL.sub("_", key)
+    words = re.sub(_CAMEL, "_", key)
     if isinstance(value, str):
-        return REDACTED if _SECRET_KEY.search(words) or _SECRET_VALUE.search(value) else value
-    if isinstance(value, int | float) and not isinstance(value, bool) and _SECRET_NUMBER.search(words):
+        return REDACTED if re.search(_HIDDEN_KEY, words) or re.search(_HIDDEN_VALUE, value) else value
+    if isinstance(value, int | float) and not isinstance(value, bool) and re.search(_HIDDEN_NUMBER_KEY, words):
         return REDACTED
     return value
 
 
 def redact_text(text: str) -> str:
     """Return a line of text with everything that looks like a secret replaced."""
-    return _SECRET_VALUE.sub(REDACTED, text)
+    return re.sub(_HIDDEN_VALUE, REDACTED, text)
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, ConfigValue]:

@@ -77,6 +77,7 @@ _ROWS = (
     ("learning_rate", "", "learning rate applied to the policy"),
     ("grad_norm", "", "gradient norm before clipping"),
     ("update_norm", "", "norm of the parameter change of one update"),
+    ("changed_fraction", "fraction", "share of the policy's parameters that one update changes"),
     ("optimizer_steps", "steps", "optimizer steps executed for one rollout batch"),
     ("optimizer_steps_total", "steps", "optimizer steps executed so far"),
     ("epochs_executed", "epochs", "PPO epochs executed for one rollout batch"),

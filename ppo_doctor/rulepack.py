@@ -32,6 +32,8 @@ TESTS = ("equals", "differs", "below", "at most", "above", "at least")
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
 _CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "window", "share", "least", "least_records")
+#: Fields of a clause that may refer to a parameter.
+_NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_FIELDS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
     *("twins", "measure", "never_proven", "rarer_twin", "references"),
@@ -201,10 +203,11 @@ def _compiled_clause(path: str, raw: Compiled, params: Compiled) -> Compiled:
     for name in ("statistic", "window"):
         if name in raw:
             clause[name] = raw[name]
-    for name in ("bound", "share", "least", "least_records"):
+    for name in _NUMBERS:
         if name in raw:
             clause[name] = _value(path, raw[name], params, clause if name == "bound" else None)
-    return clause
+    named = {name: raw[name].removeprefix("@") for name in _NUMBERS if isinstance(raw.get(name), str)}
+    return clause | ({"params": named} if named else {})
 
 
 def _value(path: str, value: object, params: Compiled, clause: Compiled | None) -> float:

@@ -1,4 +1,4 @@
-"""For authors of rules: a notation for series, and one call that runs a rule on a case.
+"""For authors of rules: a notation for series, and one call that runs a rule on a case. For tests: `assert_healthy`.
 
 Notation, as in Prometheus' rule tests: `0.01x9` is a value and nine repeats (ten points), `0.02+0.03x9` starts at 0.02
 and adds 0.03 nine times, `1-0.1x9` subtracts, `_` is a missing record, `nan` and `inf` are values.
@@ -22,7 +22,10 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule
+    from pathlib import Path
+
+    from ppo_doctor.model import Diagnosis, Finding, Rule
+    from ppo_doctor.policy import Policy
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf)"
 _ITEM = re.compile(
@@ -100,6 +103,8 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
         held = np.array(steps, dtype=np.int64)
         axes[steps] = Axis(path=case.get("name", "case"), steps=held, lines=held + 1)
     absolute = case.get("resolution", {}).get(name, 0.0)
+    known = frameworks.profile(case.get("framework", "canonical")).metrics
+    spec = known.get(name) or frameworks.profile("canonical").metrics[name]
     return Series(
         name=name,
         raw=name,
@@ -107,7 +112,9 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
         values=np.array([math.nan if v is None else v for v in points if v is not None], dtype=np.float64),
         unit=metrics.unit(name),
         resolution=Resolution(absolute=absolute) if absolute else EXACT,
-        estimator=frameworks.profile("canonical").metrics[name].estimator,
+        estimator=spec.estimator,
+        aggregation=spec.aggregation,
+        reference=spec.reference,
     )
 
 
@@ -120,3 +127,34 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
     if problems and finding.reason:
         problems.append(finding.reason)
     return CaseResult(rule=rule.name, case=case["name"], finding=finding, problems=tuple(problems))
+
+
+def assert_healthy(
+    source: str | Path,
+    *,
+    policy: Policy | Path | None = None,
+    fail_on: str | None = None,
+    baseline: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    framework: str | None = None,
+) -> Diagnosis:
+    """Hold a training run to the project's policy, as `ppo-doctor gate` does, and return its diagnosis.
+
+    Raises:
+        AssertionError: the gate fails or cannot tell; the message is the report.
+        DoctorError: nothing to judge, or a policy that means nothing.
+    """
+    __tracebackhide__ = True
+    from ppo_doctor.configuration import flatten
+    from ppo_doctor.gating import gate, policy_for
+    from ppo_doctor.output import rendered
+    from ppo_doctor.pipeline import Request
+    from ppo_doctor.policy import Policy
+    from ppo_doctor.report import RenderOptions
+
+    ours = policy if isinstance(policy, Policy) else policy_for(policy, fail_on=fail_on, baseline=baseline)
+    gated = gate([str(source)], ours, Request(settings=flatten(settings or {}), framework=framework))
+    if gated.code != ExitCode.OK:
+        options = RenderOptions(color=False, rulings=gated.rulings)
+        raise AssertionError(rendered(gated.judged, options, "text", many=len(gated.judged) > 1))
+    return gated.judged[0][1]

@@ -24,7 +24,13 @@ def reward_change(observations: Observations) -> Series | None:
     if series is None:
         return None
     first = series.values[np.isfinite(series.values)][0]
-    return dataclasses.replace(series, name="reward_change", values=np.abs(series.values - first), how="computed")
+    return dataclasses.replace(
+        series,
+        name="reward_change",
+        raw=f"change of {series.raw}",
+        values=np.abs(series.values - first),
+        how="computed",
+    )
 
 
 def advantage_spread(observations: Observations) -> Series | None:
@@ -39,11 +45,23 @@ def advantage_spread(observations: Observations) -> Series | None:
         return dataclasses.replace(
             zero_groups,
             name="advantage_spread",
+            raw=f"1 - {zero_groups.raw}",
             values=1.0 - zero_groups.values,
             unit="fraction of groups",
             how="computed",
         )
-    direct = next((series[name] for name in DIRECT if name in series), None)
+    direct = next((series[name] for name in DIRECT if name in series), None) or _from_extremes(observations)
     if direct is None and observations.run.algorithm in ("grpo", "rloo"):
-        direct = series.get("reward_std")
+        direct = series.get("reward_group_std") or series.get("reward_std")
     return direct and dataclasses.replace(direct, name="advantage_spread", how="computed")
+
+
+def _from_extremes(observations: Observations) -> Series | None:
+    """Return the larger of |smallest| and |largest advantage|, as verl logs them: 0 only if every advantage is 0."""
+    low, high = (observations.run.series.get(name) for name in ("advantages_min", "advantages_max"))
+    if low is None or high is None or low.axis is not high.axis:
+        return None
+    values = np.maximum(np.abs(low.values), np.abs(high.values))
+    coarser = max((low.resolution, high.resolution), key=lambda resolution: resolution.absolute)
+    raw = f"{low.raw}, {high.raw}"
+    return dataclasses.replace(high, name="advantage_spread", raw=raw, values=values, resolution=coarser)

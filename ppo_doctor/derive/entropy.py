@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import median
-from ppo_doctor.derive.onset import reward_series, thinned
+from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def entropy_share(observations: Observations) -> Series | None:
 
 
 def entropy_rise(observations: Observations) -> Fact | None:
-    """Return the median entropy of the last tenth over that of the first half; 0 where it rose by less than 0.5 nats.
+    """Return the largest later entropy over an earlier one, medians of tenths; 0 where it rose by less than 0.5 nats.
 
     Exploration returns by a few tenths in sound runs; a policy that runs off gains nats.
     """
@@ -50,43 +50,12 @@ def entropy_rise(observations: Observations) -> Fact | None:
     values = entropy.values[np.isfinite(entropy.values)]
     if len(values) < 20:
         return None
-    early, late = median(values[: len(values) // 2]), median(values[-max(2, len(values) // 10) :])
-    says = f"{entropy.raw} went from {early:.3g} (first half) to {late:.3g} (last tenth)"
-    value = late / max(early, 0.05) if late - early >= 0.5 else 0.0
+    parts = np.array([median(part) for part in np.array_split(values, 10)])
+    lowest = np.minimum.accumulate(parts)
+    at = int(np.argmax(parts - lowest))
+    says = f"{entropy.raw} went from {lowest[at]:.3g} to {parts[at]:.3g} (medians of tenths)"
+    value = float(parts[at]) / max(float(lowest[at]), 0.05) if parts[at] - lowest[at] >= 0.5 else 0.0
     return Fact(name="entropy_rise", value=value, how="computed", unit="times", source=entropy.source(), says=says)
-
-
-def reward_after_entropy(observations: Observations) -> Fact | None:
-    """Return the reward at the end over the best that the run had, from its start, once entropy fell below a tenth.
-
-    1 means that the policy settled on the best it found. None where entropy never fell, or without rewards.
-    """
-    share, reward = observations.series("entropy_share"), reward_series(observations)
-    if share is None or reward is None:
-        return None
-    low = np.flatnonzero(share.values < 0.1)
-    if not len(low):
-        return None
-    begin = int(share.axis.steps[int(low[0])])
-    steps, values = thinned(reward)
-    after = values[steps >= begin]
-    if len(after) < 4:
-        return None
-    return Fact(
-        name="reward_after_entropy",
-        value=float(_rise(after)),
-        how="computed",
-        unit="standard deviations",
-        source=reward.source(),
-        says=f"{reward.raw} after entropy fell below a tenth at step {begin}",
-    )
-
-
-def _rise(values: object) -> float:
-    held = np.asarray(values, dtype=np.float64)
-    third = max(1, len(held) // 3)
-    spread = 1.4826 * median(np.abs(held - median(held)))
-    return (median(held[-third:]) - median(held[:third])) / max(spread, 1e-9)
 
 
 def solved_level(observations: Observations) -> Fact | None:
@@ -94,8 +63,8 @@ def solved_level(observations: Observations) -> Fact | None:
 
     None for other scales: what is good cannot be told from an unknown scale.
     """
-    reward, top = observations.run.series.get("reward_mean"), observations.run.series.get("reward_max")
-    if reward is None or "frac_reward_zero_std" not in observations.run.series and top is None:
+    reward = observations.run.series.get("reward_mean")
+    if reward is None or "frac_reward_zero_std" not in observations.run.series:
         return None
     _, values = thinned(reward)
     if len(values) < 12 or float(values.min()) < 0 or float(values.max()) > 1:
@@ -103,3 +72,27 @@ def solved_level(observations: Observations) -> Fact | None:
     level = median(values[-(len(values) // 3) :])
     says = f"{reward.raw} {level:.3g} of at most 1 over the last third"
     return Fact(name="solved_level", value=level, how="computed", source=reward.source(), says=says)
+
+
+def answer_length_spread(observations: Observations) -> Series | None:
+    """Return the longest minus the shortest completion per record, in tokens; None where answers are mostly cut off."""
+    run = observations.run
+    low, high = run.series.get("response_length_min"), run.series.get("response_length_max")
+    if low is None or high is None or low.axis is not high.axis:
+        return None
+    cut = run.series.get("truncated_fraction")
+    if cut is not None and len(cut) and float(np.nanmax(cut.values[len(cut) // 2 :])) > 0.5:
+        return None
+    return dataclasses.replace(high, name="answer_length_spread", values=high.values - low.values, how="computed")
+
+
+def gain_without_entropy(observations: Observations) -> Fact | None:
+    """Return the gain of the reward (in standard errors) of a run whose entropy was gone in its first half."""
+    share, gain = observations.series("entropy_share"), observations.fact("reward_gain")
+    if share is None or gain is None:
+        return None
+    early = share.values[: len(share) // 2]
+    early = early[np.isfinite(early)]
+    if not len(early) or median(early) >= 0.1:
+        return None
+    return dataclasses.replace(gain, name="gain_without_entropy")

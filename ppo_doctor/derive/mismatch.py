@@ -13,6 +13,8 @@ from ppo_doctor.model import Axis, Fact, Series
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
 
+#: A sum over completions of unknown length is divided by few tokens: short ones are what lets a small sum matter.
+FEW_TOKENS = 20.0
 #: Metrics of the gap between sampler and trainer at the same weights, and their identity value.
 GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
 
@@ -126,7 +128,7 @@ def reference_kl_at_start(observations: Observations) -> Fact | None:
     tokens = max(1.0, finite_median(length.values)) if length is not None and len(length) else 1.0
     per_token = value / tokens if kl.aggregation == "sum over tokens" else value
     if kl.aggregation == "sum over tokens" and length is None:
-        per_token = value / 100.0
+        per_token = value / FEW_TOKENS
     says = f"first {kl.raw} {value:.3g}, {per_token:.2g} per token"
     return Fact(
         name="reference_kl_at_start", value=per_token, how="observed", unit="nats", source=kl.source(), says=says

@@ -8,6 +8,7 @@ the exponent, with ρ the lag-1 autocorrelation of what is left beside the split
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SIGNIFICANCE = 1e-3
 #: Shortest stretch, in records and as a share of the run.
 SHORTEST, SHORTEST_SHARE = 4, 0.04
-#: Long series are read at this many points: medians of equal blocks.
+#: Longer series are read at half as many points: medians over equal spans of steps.
 POINTS = 400
 #: Splits of splits.
 DEPTH = 5
@@ -33,7 +34,7 @@ DEPTH = 5
 FALLEN = 0.6
 #: … after a stretch this long on which it held at least that share, and for at least this much of the run's end.
 HEALTHY_SHARE, TAIL_SHARE = 0.1, 0.1
-#: A fall has to stand out from the scatter inside its stretches by this many standard deviations.
+#: A run whose rewards can be negative shows its floor only if it rose from it by this many scatters.
 SCATTERS = 3.0
 
 
@@ -91,7 +92,7 @@ def stretches(values: FloatArray) -> tuple[Stretch, ...]:
     """Return the stretches of constant level that a series falls into; finite values only, at least one record."""
     least = max(SHORTEST, int(SHORTEST_SHARE * len(values)))
     bounds = [0, *_splits(values, 0, least, DEPTH), len(values)]
-    return tuple(_stretch(values, a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    return tuple(_stretch(values, a, b) for a, b in itertools.pairwise(bounds))
 
 
 def _splits(values: FloatArray, offset: int, least: int, depth: int) -> list[int]:
@@ -109,14 +110,18 @@ def _stretch(values: FloatArray, first: int, stop: int) -> Stretch:
 
 
 def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
-    """Return the steps and values of a series' finite records, as medians of at most 400 equal blocks."""
+    """Return the steps and values of a series' finite records; of a long one, medians over equal spans of steps.
+
+    A log with a record per episode has most of its records where episodes are short: steps are the fair scale.
+    """
     finite = np.isfinite(series.values)
     values, steps = series.values[finite], series.axis.steps[finite].astype(np.float64)
     if len(values) <= POINTS:
         return steps, values
-    edges = np.linspace(0, len(values), POINTS + 1).astype(np.int64)
-    blocks = [values[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    return steps[edges[:-1]], np.array([median(block) for block in blocks])
+    edges = np.searchsorted(steps, np.linspace(steps[0], steps[-1], POINTS // 2 + 1)[:-1])
+    bounds = [*edges.tolist(), len(values)]
+    spans = [(a, b) for a, b in itertools.pairwise(bounds) if b > a]
+    return steps[[a for a, _ in spans]], np.array([median(values[a:b]) for a, b in spans])
 
 
 def reward_series(observations: Observations) -> Series | None:
@@ -144,28 +149,45 @@ class Collapse:
 
 
 def find_collapse(values: FloatArray) -> Collapse | None:
-    """Return the last fall of a series to (nearly) its floor after a long stretch above it, if it lasts to the end.
+    """Return the fall of a series from its best level to (nearly) its floor, if it lasts to the end.
 
-    The floor is where the run began, or 0 for a reward that is never negative. A dip from which the series recovers is
-    no collapse, and neither is a spike: levels are medians of stretches.
+    The change point is that of the part from the first healthy record on. The floor is where the run began, or 0 for a
+    reward that is never negative and began high. A dip from which the series recovers is no collapse, and neither is a
+    spike: nearly all records after it have to lie below nearly all of the healthy ones before it.
     """
     if len(values) < 3 * SHORTEST:
         return None
-    parts = stretches(values)
-    best = max(parts, key=lambda part: part.level)
-    floor = min(parts[0].level, 0.0 if float(values.min()) >= 0 else float(np.min(values[:SHORTEST])))
-    limit = best.level - FALLEN * (best.level - floor)
-    at = next((p.first for i, p in enumerate(parts) if all(q.level <= limit for q in parts[i:])), len(values))
-    if at <= best.first or best.level <= floor:
+    best = _best(values)
+    floor = _floor(values, median(values[: max(3, len(values) // 20)]), best)
+    if floor is None or best <= floor:
         return None
-    healthy = sum(len(p) for p in parts if p.stop <= at and p.level > limit)
-    if healthy < HEALTHY_SHARE * len(values) or len(values) - at < max(SHORTEST, TAIL_SHARE * len(values)):
+    limit = best - FALLEN * (best - floor)
+    first = int(np.argmax(values > limit))
+    within, chance = split(values[first:])
+    at = first + within
+    if chance > SIGNIFICANCE or len(values) - at < max(SHORTEST, TAIL_SHARE * len(values)):
         return None
-    after = median(values[at:])
-    scatter = max(best.scatter, _stretch(values, at, len(values)).scatter)
-    if best.level - after <= SCATTERS * scatter:
+    before, after, end = values[:at], values[at:], values[-max(3, len(values) // 10) :]
+    healthy = before[before > limit]
+    if len(healthy) < max(SHORTEST, HEALTHY_SHARE * len(values)) or max(median(after), median(end)) > limit:
         return None
-    return Collapse(at=at, before=best.level, after=after, floor=floor)
+    if float(np.quantile(after, 0.75)) >= float(np.quantile(healthy, 0.25)):
+        return None
+    return Collapse(at=at, before=best, after=median(after), floor=floor)
+
+
+def _best(values: FloatArray) -> float:
+    """Return the largest running median."""
+    width = max(5, len(values) // 12)
+    return max(median(values[i : i + width]) for i in range(len(values) - width + 1))
+
+
+def _floor(values: FloatArray, start: float, best: float) -> float | None:
+    """Return the level of a policy that is worth nothing, None where the run does not show one."""
+    if float(values.min()) >= 0:
+        return start if start < 0.5 * best else 0.0
+    rise = best - start
+    return start if rise > SCATTERS * 1.4826 * median(np.abs(np.diff(values))) else None
 
 
 def reward_lost(observations: Observations) -> Fact | None:
@@ -178,7 +200,8 @@ def reward_lost(observations: Observations) -> Fact | None:
     if found is None:
         return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
     at = int(np.searchsorted(series.axis.steps, steps[found.at]))
-    says = f"{series.raw} fell from {found.before:.3g} to {found.after:.3g} and stayed there from step {steps[found.at]:.0f}"
+    fell = f"{series.raw} fell from {found.before:.3g} to {found.after:.3g}"
+    says = f"{fell} and stayed there from step {steps[found.at]:.0f}"
     return Fact(name="reward_lost", value=found.lost, how="computed", source=series.source(at), says=says)
 
 
@@ -224,7 +247,7 @@ def spikes(values: FloatArray, times: float) -> FloatArray:
         return np.empty(0)
     high = values > times * median(values)
     padded = np.concatenate([[False], high, [False]])
-    alone = high & ~(padded[:-2] & padded[2:])
+    alone = high & ~(padded[:-2] | padded[2:])
     return np.flatnonzero(alone).astype(np.float64)
 
 
@@ -256,7 +279,7 @@ def _joined(phases: list[Phase]) -> tuple[Phase, ...]:
     joined: list[Phase] = []
     for phase in phases:
         if joined and joined[-1].name == phase.name:
-            last = joined.pop()
-            phase = Phase(phase.name, last.first, phase.last, f"{last.because}, later {phase.because.split()[-1]}")
-        joined.append(phase)
+            joined[-1] = Phase(phase.name, joined[-1].first, phase.last, joined[-1].because)
+        else:
+            joined.append(phase)
     return tuple(joined)

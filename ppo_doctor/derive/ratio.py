@@ -40,7 +40,7 @@ def ratio_departure(observations: Observations) -> Series | None:
     values = np.where(known.any(axis=0), np.where(known, stack, -np.inf).max(axis=0), np.nan)
     return Series(
         name="ratio_departure",
-        raw=", ".join(s.raw for s, _ in together),
+        raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in together),
         axis=first.axis,
         values=values,
         resolution=Resolution(absolute=max(s.resolution.absolute for s, _ in together)),
@@ -84,7 +84,13 @@ def _change_within_batch(observations: Observations, name: str) -> Series | None
     values = np.abs(series.values[index] - series.values[index - lag])
     doubled = Resolution(absolute=2 * series.resolution.absolute)
     return dataclasses.replace(
-        series, name=f"{name}_change_within_batch", axis=axis, values=values, resolution=doubled, how="computed"
+        series,
+        name=f"{name}_change_within_batch",
+        raw=f"change of {series.raw} from pass to pass",
+        axis=axis,
+        values=values,
+        resolution=doubled,
+        how="computed",
     )
 
 

@@ -33,7 +33,7 @@ def update_kl(observations: Observations) -> Series | None:
     kl = observations.run.series.get("approx_kl")
     if kl is None or not len(kl) or kl.reference not in (None, "old policy"):
         return None
-    factor = MEAN_TO_LAST if kl.aggregation == "all minibatches" else 1.0
+    factor = MEAN_TO_LAST if (kl.aggregation or "").startswith("all minibatches") else 1.0
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
     resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
     return dataclasses.replace(
@@ -80,7 +80,7 @@ def gradient_spikes(observations: Observations) -> Fact | None:
     alone = spikes(values, SPIKE)
     rare = len(alone) <= RARE * len(values)
     largest = float(values[alone.astype(np.int64)].max() / median(values)) if len(alone) and rare else 0.0
-    says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} times the median, the largest {largest:.3g} times"
+    says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} medians, the largest at {largest:.3g}"
     return Fact(
         name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says
     )

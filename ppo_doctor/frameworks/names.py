@@ -53,9 +53,9 @@ _CANONICAL = MappingProxyType({alias: name for name, aliases in _ALIASES.items()
 _EITHER_KL = frozenset({"kl", "klloss", "kldivergence", "kldiv"})
 #: Names that anybody may choose, squashed.
 COMMON_NAMES = frozenset(_CANONICAL) | _EITHER_KL
-_EPISODE = re.compile(r"(episode|episodic|ep)(total)?(reward|return|rew|ret)s?(mean)?$")
-_EVALUATED = re.compile(r"^(eval|evaluation|test|val|validation)(mean)?(episode|ep)?(reward|return|score)s?(mean)?$")
-_SPREAD = re.compile(r"(^|[^a-z])(std|stdev|min|max|var|median)([^a-z]|$)", re.IGNORECASE)
+_EPISODE = r"(episode|episodic|ep)(total)?(reward|return|rew|ret)s?(mean)?$"
+_EVALUATED = r"^(eval|evaluation|test|val|validation)(mean)?(episode|ep)?(reward|return|score)s?(mean)?$"
+_SPREAD = r"(?i)(^|[^a-z])(std|stdev|min|max|var|median)([^a-z]|$)"
 
 #: Groups of keys whose members never speak of the policy being trained.
 _TIMES = frozenset(
@@ -72,7 +72,7 @@ _IN_CRITIC = ("value", "explained_variance", "advantages_", "returns_", "reward_
 #: Terms of a loss that are named by their group only, such as "loss/policy".
 _TERMS = frozenset({"policy", "actor", "pi", "pg", "surrogate", "value", "critic", "vf", "v", "total"})
 _STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max"})
-_LANGUAGE = re.compile(r"token|response|completion|prompt|generat|ref_kl|kl_ref", re.IGNORECASE)
+_LANGUAGE = r"(?i)token|response|completion|prompt|generat|ref_kl|kl_ref"
 
 #: Names of a clock, most trusted first.
 _CLOCKS = (
@@ -89,7 +89,7 @@ def squashed(text: str) -> str:
 
 def speaks_of_language(keys: Iterable[str]) -> bool:
     """Tell whether the names of a log show that a language model is trained."""
-    return any(_LANGUAGE.search(key) for key in keys)
+    return any(re.search(_LANGUAGE, key) for key in keys)
 
 
 def fuzzy(key: str, language: bool = False) -> str | None:
@@ -103,7 +103,7 @@ def fuzzy(key: str, language: bool = False) -> str | None:
     words = {word for group in groups for word in (group.strip().lower(), *re.split(r"[^a-z]+", group.lower()))}
     if words & _TIMES:
         return None
-    if words & _EVALUATION or _EVALUATED.search(squashed(last)):
+    if words & _EVALUATION or re.search(_EVALUATED, squashed(last)):
         return _evaluated(words, last)
     name = squashed(last)
     if groups and squashed(groups[-1]) in ("loss", "losses") and name in _TERMS:
@@ -117,7 +117,7 @@ def fuzzy(key: str, language: bool = False) -> str | None:
 def _evaluated(words: set[str], last: str) -> str | None:
     name = squashed(last)
     plain = name if not words & _EVALUATION else f"eval{name.removeprefix('mean')}"
-    return "eval_return" if _EVALUATED.search(plain) and not _SPREAD.search(last) else None
+    return "eval_return" if re.search(_EVALUATED, plain) and not re.search(_SPREAD, last) else None
 
 
 def _plain(name: str, written: str, language: bool) -> str | None:
@@ -127,7 +127,7 @@ def _plain(name: str, written: str, language: bool) -> str | None:
             return "returns_mean" if language and found == "episode_return" else found
         if candidate in _EITHER_KL:
             return "ref_kl" if language else "approx_kl"
-    episode = _EPISODE.search(name) and not _SPREAD.search(written.replace("_", " "))
+    episode = re.search(_EPISODE, name) and not re.search(_SPREAD, written.replace("_", " "))
     return "episode_return" if episode else None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import LinkState, Operator, Severity, Status
@@ -33,6 +34,8 @@ class Clause:
     #: fewest records of a tail (of all records, where there are fewer)
     least_records: float = 1
     bound_source: str = ""
+    #: field → the rule's parameter that it was taken from, so that a policy can replace the number
+    params: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

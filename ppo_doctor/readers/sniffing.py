@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 
@@ -12,9 +11,9 @@ from ppo_doctor.readers.values import parse
 _LINES = 60
 _ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
 #: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
-_LONG_DOCUMENT = re.compile(r'\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\[', re.DOTALL)
+_LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\['
 #: The name of a column beyond doubt, for a file that is a header and nothing else.
-_PLAIN_NAME = re.compile(r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z")
+_PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
 _DELIMITERS = "\t,;"
 
 
@@ -56,7 +55,7 @@ def _one_line(text: str) -> str | None:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        if _LONG_DOCUMENT.match(text):
+        if re.match(_LONG_DOCUMENT, text):
             return "json"
         return "jsonl" if re.match(r'\{\s*"', text) else None
     lists = [value for value in document.values() if isinstance(value, list)]
@@ -86,6 +85,8 @@ def delimiter_of(lines: list[str]) -> str | None:
 
 
 def _cells(row: str, delimiter: str) -> list[str]:
+    import csv
+
     try:
         return next(csv.reader([row], delimiter=delimiter), [])
     except csv.Error:
@@ -99,7 +100,7 @@ def _is_table(rows: list[list[str]]) -> bool:
     if len(first) < 2 or len(body) < 0.4 * len(rows):
         return False
     if len(rows) == 1:
-        return all(map(_is_number, first)) or all(map(_PLAIN_NAME.match, first))
+        return all(map(_is_number, first)) or all(re.match(_PLAIN_NAME, cell) for cell in first)
     if all(map(_is_name, first)):
         body = body[1:]
     elif not all(map(_is_number, first)):

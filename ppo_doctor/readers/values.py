@@ -18,9 +18,9 @@ _ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>"})
 #: Words that are numbers: booleans, and NaN and infinity as old Windows spells them (float() reads the rest).
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf}
 _WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"), nan)
-_WRAPPED = re.compile(r"(?:(?:np|numpy|torch|jnp)\.)?(?:float|int|uint|bool|tensor|array|Array)\w*\(([^(),]+)[),].*\Z")
-_PERCENT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) ?%\Z")
-_OF_TOTAL = re.compile(r"(\d+) ?/ ?\d+\Z")
+_WRAPPED = r"(?:(?:np|numpy|torch|jnp)\.)?(?:float|int|uint|bool|tensor|array|Array)\w*\(([^(),]+)[),].*\Z"
+_PERCENT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) ?%\Z"
+_OF_TOTAL = r"(\d+) ?/ ?\d+\Z"
 #: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})
 #: Deeper objects are not metrics any more.
@@ -131,14 +131,14 @@ class Values:
         )
 
     def _dressed(self, key: str, text: str, line: int) -> float | str | None:
-        if match := _PERCENT.match(text):
+        if match := re.match(_PERCENT, text):
             self._notes.tell_once("written in percent", key, f"{key} is written in percent; read as a fraction", line)
             return float(match[1]) / 100
-        if match := _OF_TOTAL.match(text):
+        if match := re.match(_OF_TOTAL, text):
             note = f"{key} is written as “{text}”; read as {match[1]}"
             self._notes.tell_once("written with a total", key, note, line)
             return float(match[1])
-        if match := _WRAPPED.match(text):
+        if match := re.match(_WRAPPED, text):
             return parse(match[1]) if not isinstance(parse(match[1]), str) else text
         return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.ruling import Ruling
 
 #: format → "module:function"; the module may also have `render_many` and `render_error`.
 FORMATS: Mapping[str, str] = MappingProxyType(
@@ -21,6 +22,11 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "text": "ppo_doctor.report.terminal:render",
         "json": "ppo_doctor.report.json_report:render",
         "svg": "ppo_doctor.report.svg:render",
+        "html": "ppo_doctor.report.html:render",
+        "markdown": "ppo_doctor.report.markdown:render",
+        "sarif": "ppo_doctor.report.sarif:render",
+        "junit": "ppo_doctor.report.junit:render",
+        "github": "ppo_doctor.report.github:render",
     }
 )
 
@@ -42,6 +48,8 @@ class RenderOptions:
     color: bool | None = None
     width: int | None = None
     ascii: bool | None = None
+    #: run id → what the gate ruled; empty outside a gate
+    rulings: Mapping[str, Ruling] = field(default_factory=dict)
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format: str = "text") -> str:

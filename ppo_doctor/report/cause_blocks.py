@@ -134,6 +134,8 @@ class Blocks:
 
     def _to_settle(self, cause: RankedCause) -> None:
         """Add what to log, once per report: level causes share their open questions."""
+        if cause.confidence == "established" and not cause.level_with and not self.options.all:
+            return  # nothing is left to settle
         label = "Would settle it:"
         for measure in cause.would_change_my_mind:
             if measure in self.asked:

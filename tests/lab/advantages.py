@@ -34,7 +34,9 @@ def group_advantages(rewards: F32, stages: Stages, progress: Progress) -> tuple[
 def normalized(advantages: F32, mask: F32, *, guard: bool = True) -> F32:
     """Whitened over the tokens of the mask; a single token is left as it is, or NaN without the guard."""
     chosen = advantages[mask > 0]
-    if chosen.size < 1 or (chosen.size < 2 and guard):
+    if chosen.size == 1 and not guard:
+        return advantages * np.float32("nan")
+    if chosen.size < 2:
         return advantages
     whitened: F32 = (advantages - chosen.mean()) / (chosen.std(ddof=1) + np.float32(WHITEN_EPS))
     return whitened

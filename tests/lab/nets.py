@@ -106,7 +106,7 @@ class Adam:
 class SGD(Adam):
     """Plain gradient descent with the same clipping: the step is as small as the gradient."""
 
-    def _step_one(self, index: int, param: F32, grad: F32, learning_rate: float) -> None:
+    def _step_one(self, _index: int, param: F32, grad: F32, learning_rate: float) -> None:
         param -= np.float32(learning_rate) * grad
 
 

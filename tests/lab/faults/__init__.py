@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from . import data_reuse, decision_table, identity, mismatch, no_update, numerics, over_constrained, signal, sound, stability, value
+from . import (
+    data_reuse,
+    decision_table,
+    identity,
+    mismatch,
+    no_update,
+    numerics,
+    over_constrained,
+    signal,
+    sound,
+    stability,
+    value,
+)
 from .registry import FAULTS, Fault, fault
 
 __all__ = [

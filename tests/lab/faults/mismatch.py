@@ -181,7 +181,7 @@ def _other(actor: MLP, severity: int) -> MLP:
 
 @fault(
     "negative-kl",
-    description="samples do not come from the policy: the sampler flattens it, and the KL to the reference is taken on them",
+    description="samples come from a flattened policy, and the KL to the reference is taken on them",
     severities="sampling temperature 6, 10, 20 without importance weights",
 )
 def negative_kl(setup: Setup, severity: int) -> Setup:
@@ -197,6 +197,7 @@ def negative_kl(setup: Setup, severity: int) -> Setup:
 
 @fault(
     "benign-ref-sync",
+    cause="healthy",
     description="the reference model is replaced by the policy every few updates, by configuration",
     severities="every 20, 12, 8 updates",
     verdict="healthy",

@@ -25,17 +25,19 @@ def _needs(setup: Setup, *, task: str | None = None, algorithm: str | None = Non
 @fault(
     "reward-too-sparse",
     description="only a feat that the untrained policy almost never achieves is rewarded, and nothing short of it",
-    severities="balance for 150, 250, 400 steps; a whole string of at least 4, 5, 6 tokens",
+    severities="balance for 200, 300, 400 steps; a whole string of at least 4, 5, 6 tokens",
     level_with=_NOTHING_EARNED,
 )
 def reward_too_sparse(setup: Setup, severity: int) -> Setup:
-    steps, tokens = {1: 150, 2: 250, 3: 400}[severity], {1: 4, 2: 5, 3: 6}[severity]
+    steps, tokens = {1: 200, 2: 300, 3: 400}[severity], {1: 4, 2: 5, 3: 6}[severity]
 
-    def balanced(rewards: F32, ages: Any, _progress: Progress) -> F32:
-        return (ages == steps).astype(rewards.dtype)
+    def balanced(_rewards: F32, ages: Any, _progress: Progress) -> F32:
+        reached: F32 = np.asarray(ages == steps, np.float32)
+        return reached
 
     def whole(scores: F32, _mask: F32, prompts: Any, _progress: Progress) -> F32:
-        return ((scores > 0.999) & (_TARGET_LENGTHS[prompts] >= tokens)).astype(scores.dtype)
+        earned = (scores > 0.999) & (_TARGET_LENGTHS[prompts] >= tokens)
+        return np.asarray(earned, np.float32)
 
     return setup.with_stages(step_reward=balanced, answer_score=whole)
 
@@ -77,14 +79,16 @@ def whiten_amplifies_noise(setup: Setup, severity: int) -> Setup:
 @fault(
     "reward-saturated",
     description="a task so easy that almost every answer earns the maximal reward from early on",
-    severities="any answer but the empty one, or one word, or two, counts (all sound)",
+    severities="an answer of more than 1, 2, 3 tokens that ends counts (all sound)",
     verdict="healthy",
 )
 def reward_saturated(setup: Setup, severity: int) -> Setup:
-    _needs(setup, task="language")
+    _needs(setup, algorithm="grpo")
 
-    def easy(scores: F32, mask: F32, _prompts: Any, _progress: Progress) -> F32:
-        return (mask.sum(axis=1) > severity).astype(scores.dtype)
+    def easy(_scores: F32, mask: F32, _prompts: Any, _progress: Progress) -> F32:
+        lengths = mask.sum(axis=1)
+        good: F32 = ((lengths > severity) & (lengths < setup.config.max_tokens)).astype(np.float32)
+        return good
 
     return setup.with_stages(answer_score=easy)
 
@@ -101,7 +105,7 @@ def group_std_zero_partial(setup: Setup, severity: int) -> Setup:
 
     def scored(scores: F32, _mask: F32, prompts: Any, _progress: Progress) -> F32:
         order = prompts * 5 % 16  # spreads them over target lengths
-        return np.where(order < hopeless, 0, np.where(order < hopeless + trivial, 1, scores)).astype(scores.dtype)
+        return np.asarray(np.where(order < hopeless, 0, np.where(order < hopeless + trivial, 1, scores)), np.float32)
 
     return setup.with_stages(answer_score=scored)
 
@@ -110,6 +114,11 @@ def group_std_zero_partial(setup: Setup, severity: int) -> Setup:
     "advantage-sign-flipped",
     description="the sign of the advantages is lost: the policy is pushed away from reward",
     severities="learning rate × 1, 1.5, 2",
+    level_with={
+        "trl-grpo": ("length-collapse",),
+        "trl-ppo": ("reward-too-sparse",),
+        "trl-ppo-legacy": ("length-collapse",),
+    },
 )
 def advantage_sign_flipped(setup: Setup, severity: int) -> Setup:
     def flipped(values: F32, _progress: Progress) -> F32:
@@ -122,29 +131,35 @@ def advantage_sign_flipped(setup: Setup, severity: int) -> Setup:
 @fault(
     "gamma-lambda-mismatch",
     description="the discount hides what an action leads to from the action",
-    severities="gamma 0.6, 0.3, 0",
+    severities="gamma 0.3, 0.1, 0",
     verdict="warning",
     level_with={"canonical-lean": ("healthy",)},
 )
 def gamma_lambda_mismatch(setup: Setup, severity: int) -> Setup:
     _needs(setup, task="control")
-    return setup.with_config(gamma={1: 0.6, 2: 0.3, 3: 0.0}[severity])
+    return setup.with_config(gamma={1: 0.3, 2: 0.1, 3: 0.0}[severity])
 
 
 @fault(
     "truncation-dominates",
     description="the completion limit is shorter than most answers have to be",
-    severities="limit of 3, 2, 1 tokens",
+    severities="limit of 2 tokens, of 1, and of 1 with nothing for a cut answer",
 )
 def truncation_dominates(setup: Setup, severity: int) -> Setup:
     _needs(setup, task="language")
-    return setup.with_config(token_budget={1: 3, 2: 2, 3: 1}[severity])
+    cut = setup.with_config(token_budget={1: 2, 2: 1, 3: 1}[severity])
+
+    def whole(scores: F32, _mask: F32, _prompts: Any, _progress: Progress) -> F32:
+        complete: F32 = np.where(scores > 0.999, scores, np.float32(0))
+        return complete
+
+    return cut.with_stages(answer_score=whole) if severity == 3 else cut
 
 
 @fault(
     "length-collapse",
     description="a penalty per token outweighs what an answer earns: completions shrink to nothing",
-    severities="0.1, 0.2, 0.4 per token",
+    severities="0.25, 0.35, 0.5 per token",
 )
 def length_collapse(setup: Setup, severity: int) -> Setup:
     _needs(setup, task="language")

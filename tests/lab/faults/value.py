@@ -28,11 +28,11 @@ def critic_not_learning(setup: Setup, severity: int) -> Setup:
 @fault(
     "critic-worse-than-mean",
     description="dropout is left on in the value head while sampling: predictions are mostly noise",
-    severities="noise of 1, 2, 4 (language: 0.4, 0.8, 1.6) in units of the reward",
+    severities="noise of 2, 4, 8 (language: 0.8, 1.6, 3.2) in the units of returns",
 )
 def critic_worse_than_mean(setup: Setup, severity: int) -> Setup:
     rng = np.random.default_rng(severity)
-    size = {1: 1.0, 2: 2.0, 3: 4.0}[severity] * (2.0 if setup.config.task == "control" else 0.4)
+    size = {1: 1.0, 2: 2.0, 3: 4.0}[severity] * (2.0 if setup.config.task == "control" else 0.8)
 
     def noisy(values: F32, _progress: Progress) -> F32:
         return values + rng.normal(0, size, values.shape).astype(np.float32)
@@ -102,6 +102,7 @@ def minibatch_of_one(setup: Setup, severity: int) -> Setup:
 
 @fault(
     "benign-converged",
+    cause="healthy",
     description="short episodes that the policy soon masters: returns stay at their cap, and nothing is left to learn",
     severities="episodes of 60, 40, 30 steps (all sound)",
     verdict="healthy",

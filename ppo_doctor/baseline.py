@@ -1,0 +1,124 @@
+"""A baseline: the JSON report of an earlier run, against which only new or worse causes fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model import Severity
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import RankedCause
+
+CONFIDENCES = ("established", "likely", "suspected")
+SCHEMA_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """How a cause led in the baseline."""
+
+    severity: Severity
+    confidence: str
+
+    def worse(self, cause: RankedCause) -> str:
+        """Return in what the cause has become worse, empty when in nothing.
+
+        A longer log proves more, so a likely cause that is now established is no worse; a suspicion that has become
+        likely is, because a suspicion never failed the gate.
+        """
+        if cause.severity.rank < self.severity.rank:
+            return f"{self.severity.value} then, {cause.severity.value} now"
+        if self.confidence == "suspected" and cause.confidence != "suspected":
+            return f"suspected then, {cause.confidence} now"
+        return ""
+
+
+Known: TypeAlias = Mapping[str, Before]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The leading faults of earlier runs, by run."""
+
+    path: Path
+    runs: Mapping[str, Known] = field(default_factory=dict)
+
+    def of(self, run: str) -> Known | None:
+        """Return a run's causes: by its path, else by the only run, else by a path that ends alike."""
+        if run in self.runs:
+            return self.runs[run]
+        if len(self.runs) == 1:
+            return next(iter(self.runs.values()))
+        alike = [known for name, known in self.runs.items() if _tail(name) == _tail(run)]
+        return alike[0] if len(alike) == 1 else None
+
+
+def _tail(run: str) -> tuple[str, ...]:
+    """Return folder and file, which stay the same when a job works elsewhere."""
+    return PurePosixPath(run.replace("\\", "/")).parts[-2:]
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a JSON report as a baseline.
+
+    Raises:
+        DoctorError: it cannot be read, or is no report of ours (exit code 2).
+    """
+    return Baseline(path=path, runs={d["run"]["id"]: _known(d) for d in read_report(path)})
+
+
+def read_report(path: Path) -> list[Mapping[str, Any]]:
+    """Return the diagnoses of a JSON report.
+
+    Raises:
+        DoctorError: it cannot be read, or is no report of ours (exit code 2).
+    """
+    import json
+
+    hint = "write one with: ppo-doctor analyze RUN --format json -o main.json"
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not JSON"
+        raise DoctorError(f"{path}: cannot read: {reason}", hint=hint, code=ExitCode.USAGE) from error
+    if not is_report(raw):
+        raise DoctorError(f"{path}: no report of ppo-doctor", hint=hint, code=ExitCode.USAGE)
+    if raw["schema_version"] != SCHEMA_VERSION:
+        known = f"schema {raw['schema_version']}, and this version reads {SCHEMA_VERSION}"
+        raise DoctorError(f"{path}: {known}", hint=hint, code=ExitCode.USAGE)
+    diagnoses = raw.get("diagnoses", [raw])
+    if not isinstance(diagnoses, list) or not all(_complete(d) for d in diagnoses):
+        message = (
+            (raw.get("error") or {}).get("message", "no diagnosis in it") if "error" in raw else "no diagnosis in it"
+        )
+        raise DoctorError(f"{path}: {message}", hint=hint, code=ExitCode.USAGE)
+    return diagnoses
+
+
+def is_report(raw: object) -> bool:
+    """Tell whether a JSON document is a report of ours."""
+    return isinstance(raw, Mapping) and "schema_version" in raw and bool({"run", "diagnoses", "error"} & set(raw))
+
+
+def _complete(diagnosis: object) -> bool:
+    if not isinstance(diagnosis, Mapping):
+        return False
+    run, causes = diagnosis.get("run"), diagnosis.get("causes")
+    named = isinstance(run, Mapping) and isinstance(run.get("id"), str)
+    return named and isinstance(causes, list) and all(_is_cause(cause) for cause in causes)
+
+
+def _is_cause(raw: object) -> bool:
+    return isinstance(raw, Mapping) and isinstance(raw.get("id"), str) and raw.get("severity") in list(Severity)
+
+
+def _known(diagnosis: Mapping[str, Any]) -> Known:
+    return {
+        cause["id"]: Before(severity=Severity(cause["severity"]), confidence=str(cause.get("confidence")))
+        for cause in diagnosis["causes"]
+        if cause.get("leader") and not cause.get("benign")
+    }

@@ -1,0 +1,195 @@
+"""Two runs, or two groups of seeds, side by side: settings that differ, metrics that part, what may explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.groups import is_own
+
+if TYPE_CHECKING:
+    from ppo_doctor.divergence import Divergence
+    from ppo_doctor.model import ConfigValue, Diagnosis, Run
+
+#: Canonical setting → metrics on which it acts first; "" where it acts on all of training.
+ACTS_ON: Mapping[str, tuple[str, ...]] = {
+    "learning_rate": ("learning_rate", "update_norm", "approx_kl", "clip_fraction", "ratio_std", "ref_kl"),
+    "critic_learning_rate": ("critic_learning_rate", "value_loss", "explained_variance", "critic_grad_norm"),
+    "ppo_epochs": ("optimizer_steps", "epochs_executed", "approx_kl", "clip_fraction", "ratio_std"),
+    "num_minibatches": ("optimizer_steps", "approx_kl", "clip_fraction", "ratio_std"),
+    "minibatch_size": ("optimizer_steps", "approx_kl", "clip_fraction", "ratio_std", "grad_norm"),
+    "updates_per_batch": ("optimizer_steps", "approx_kl", "clip_fraction", "ratio_std"),
+    "clip_range": ("clip_range", "clip_fraction", "policy_loss", "approx_kl"),
+    "clip_range_high": ("clip_fraction_high", "clip_fraction", "entropy"),
+    "clip_range_vf": ("value_clip_fraction", "value_loss", "explained_variance"),
+    "ent_coef": ("entropy_coef", "entropy", "entropy_loss"),
+    "kl_coef": ("kl_coef", "ref_kl", "kl_penalty_reward", "reward_total"),
+    "kl_loss_coef": ("kl_coef", "ref_kl"),
+    "target_kl": ("epochs_executed", "optimizer_steps", "approx_kl"),
+    "vf_coef": ("value_loss", "explained_variance", "loss", "grad_norm"),
+    "gamma": ("returns_mean", "returns_std", "values_mean", "value_loss", "explained_variance"),
+    "gae_lambda": ("advantages_raw_std", "returns_std", "value_loss", "explained_variance"),
+    "normalize_advantages": ("advantages_std", "advantages_mean", "policy_loss", "approx_kl"),
+    "normalize_rewards": ("reward_std", "returns_std", "value_loss"),
+    "scale_rewards": ("advantages_std", "policy_loss", "grad_norm"),
+    "whiten_rewards": ("advantages_std", "returns_std"),
+    "max_grad_norm": ("update_norm", "grad_norm", "approx_kl"),
+    "num_generations": ("frac_reward_zero_std", "reward_std", "reward_group_std", "advantages_std"),
+    "temperature": ("entropy", "response_length", "rollout_kl", "reward_std"),
+    "max_response_length": ("truncated_fraction", "response_length"),
+    "rollout_steps": ("optimizer_steps", "explained_variance", "approx_kl"),
+    "num_envs": ("optimizer_steps", "explained_variance", "fps"),
+    "precision": ("rollout_kl", "ratio_std", "approx_kl", "loss_scale"),
+}
+#: Metric that is a setting in force → that setting.
+LOGGED: Mapping[str, str] = {
+    "learning_rate": "learning_rate",
+    "critic_learning_rate": "critic_learning_rate",
+    "clip_range": "clip_range",
+    "entropy_coef": "ent_coef",
+    "kl_coef": "kl_coef",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison: a run, seeds of one configuration, or a report without its log."""
+
+    name: str
+    verdicts: tuple[str, ...]
+    config: Mapping[str, ConfigValue]
+    #: key as written → canonical setting
+    canonical: Mapping[str, str] = field(default_factory=dict)
+    #: leading cause → in how many of the runs
+    causes: Mapping[str, int] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A setting that differs; None stands for absent."""
+
+    key: str
+    canonical: str | None
+    a: ConfigValue
+    b: ConfigValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A difference that may explain a divergence, and why it may."""
+
+    difference: Difference
+    metrics: tuple[str, ...]
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that two sides differ in."""
+
+    a: Side
+    b: Side
+    differences: tuple[Difference, ...]
+    #: in the order in which metrics part; None where there was no series on both sides
+    divergences: tuple[Divergence, ...] | None
+    explanations: tuple[Explanation, ...]
+
+
+def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
+    """Return a side made of one run, or of seeds of one configuration."""
+    first = judged[0][0]
+    leading = [c.id for _, d in judged for c in d.causes if c.leader and not c.benign]
+    more = f" and {len(judged) - 1} more" if len(judged) > 1 else ""
+    return Side(
+        name=first.id + more,
+        verdicts=tuple(diagnosis.verdict for _, diagnosis in judged),
+        config=first.config_raw,
+        canonical={setting.key: name for name, setting in first.config.items() if setting.how != "default"},
+        causes={name: leading.count(name) for name in leading},
+        runs=tuple(run for run, _ in judged),
+    )
+
+
+def side_of_report(diagnoses: Sequence[Mapping[str, Any]]) -> Side:
+    """Return a side made of a JSON report: settings and causes, no series."""
+    leading = [c["id"] for d in diagnoses for c in d["causes"] if c.get("leader") and not c.get("benign")]
+    run = diagnoses[0]["run"]
+    return Side(
+        name=run["id"],
+        verdicts=tuple(str(d.get("verdict")) for d in diagnoses),
+        config=dict(run.get("config") or {}),
+        causes={name: leading.count(name) for name in leading},
+    )
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare two sides."""
+    ours = differences(a, b)
+    parted: tuple[Divergence, ...] | None = None
+    if a.runs and b.runs:
+        from ppo_doctor.divergence import divergences
+
+        parted = divergences(a.runs, b.runs)
+    ours = (*ours, *_logged(ours, parted or ()))
+    return Comparison(a=a, b=b, differences=ours, divergences=parted, explanations=explanations(ours, parted or ()))
+
+
+def _logged(found: Sequence[Difference], parted: Sequence[Divergence]) -> list[Difference]:
+    """Return settings that only the logs show to differ: a learning rate is logged more often than configured."""
+    told = {difference.canonical for difference in found}
+    return [
+        Difference(key=divergence.metric, canonical=name, a=divergence.a, b=divergence.b)
+        for divergence in parted
+        if (name := LOGGED.get(divergence.metric)) is not None and name not in told
+    ]
+
+
+def differences(a: Side, b: Side) -> tuple[Difference, ...]:
+    """Return the settings that differ, those that we know first; seeds, names and paths of a run are none."""
+    keys = [key for key in dict.fromkeys((*a.config, *b.config)) if not is_own(key)]
+    names = {**a.canonical, **b.canonical}
+    found = [
+        Difference(key=key, canonical=_canonical(key, names), a=a.config.get(key), b=b.config.get(key))
+        for key in keys
+        if _unlike(a.config.get(key), b.config.get(key))
+    ]
+    return tuple(sorted(found, key=lambda difference: (difference.canonical is None, difference.key)))
+
+
+def _canonical(key: str, names: Mapping[str, str]) -> str | None:
+    """Return the canonical name of a setting; a report of ours holds none, so a key that is one counts too."""
+    tail = key.rpartition(".")[2]
+    return names.get(key) or (tail if tail in ACTS_ON else None)
+
+
+def _unlike(a: ConfigValue, b: ConfigValue) -> bool:
+    """Tell whether two values differ as settings: 1 is 1.0, and no true."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is not b
+    return a != b
+
+
+def explanations(found: Iterable[Difference], parted: Sequence[Divergence]) -> tuple[Explanation, ...]:
+    """Return which differences act on the metrics that parted, the one that acts on the earliest first.
+
+    An only difference explains whatever parted, as far as anything can: two runs of one configuration differ too.
+    """
+    ours = list(found)
+    order = {divergence.metric: place for place, divergence in enumerate(parted)}
+    ranked: list[tuple[int, int, Explanation]] = []
+    for difference in ours:
+        reached = tuple(m for m in order if m in ACTS_ON.get(difference.canonical or "", ()) and m != difference.key)
+        if reached:
+            says = f"it acts on {', '.join(reached[:4])}, and {reached[0]} parts {_when(parted[order[reached[0]]])}"
+            made = Explanation(difference=difference, metrics=reached, says=says)
+            ranked.append((order[reached[0]], -len(reached), made))
+    if not ranked and len(ours) == 1 and parted:
+        made = Explanation(difference=ours[0], metrics=(), says="it is the only setting that differs")
+        ranked.append((0, 0, made))
+    return tuple(entry for _, _, entry in sorted(ranked, key=lambda row: row[:2]))
+
+
+def _when(divergence: Divergence) -> str:
+    return f"from step {divergence.step}"

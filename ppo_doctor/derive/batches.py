@@ -1,0 +1,169 @@
+"""How many samples does a statistic rest on: of a rollout, of a minibatch, of an answer?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, Series
+
+#: Records that a median, or a comparison of two ends of a run, needs.
+LEAST = 6
+
+
+def rollout_steps_seen(observations: Observations) -> Fact | None:
+    """Return the environment steps of one rollout: counted where steps and rollouts are, else as configured."""
+    return _counted(observations) or _configured(observations)
+
+
+def _counted(observations: Observations) -> Fact | None:
+    steps, rollouts = observations.run.series.get("env_steps"), observations.run.series.get("iteration")
+    if steps is None or rollouts is None or steps.axis is not rollouts.axis or len(steps) < LEAST:
+        return None
+    done, taken = np.diff(rollouts.values), np.diff(steps.values)
+    usable = np.isfinite(done) & np.isfinite(taken) & (done > 0) & (taken > 0)
+    if usable.sum() < LEAST - 1:
+        return None
+    value = median(taken[usable] / done[usable])
+    says = f"{steps.raw} per {rollouts.raw}"
+    return _fact("rollout_steps_seen", value, "environment steps", "observed", steps, says)
+
+
+def _configured(observations: Observations) -> Fact | None:
+    """Only for tasks with episodes: a batch of sequences holds many tokens."""
+    if "episode_return" not in observations.run.series or not observations.configured("rollout_steps"):
+        return _rollout_size(observations)
+    steps, envs = observations.number("rollout_steps"), observations.number("num_envs")
+    if not steps or not envs:
+        return None
+    source = observations.run.config["rollout_steps"].source
+    says = f"{steps:g} steps × {envs:g} environments"
+    return Fact(
+        name="rollout_steps_seen",
+        value=steps * envs,
+        how="configured",
+        unit="environment steps",
+        source=source,
+        says=says,
+    )
+
+
+def _rollout_size(observations: Observations) -> Fact | None:
+    size = observations.number("rollout_size")
+    if "episode_return" not in observations.run.series or not size or not observations.configured("rollout_size"):
+        return None
+    setting = observations.run.config["rollout_size"]
+    return Fact(
+        name="rollout_steps_seen",
+        value=size,
+        how="configured",
+        unit="environment steps",
+        source=setting.source,
+        says=f"{setting.key} = {size:g}",
+    )
+
+
+def minibatch_samples(observations: Observations) -> Fact | None:
+    """Return the samples of one minibatch where advantages are whitened per minibatch, from the configuration."""
+    size = observations.number("minibatch_size")
+    whitened = observations.setting("normalize_advantages")
+    if size is None or not observations.configured("minibatch_size") or "episode_return" not in observations.run.series:
+        return _split_rollout(observations)
+    if whitened is not None and whitened.value is False:
+        return None
+    setting = observations.run.config["minibatch_size"]
+    return Fact(
+        name="minibatch_samples",
+        value=size,
+        how="configured",
+        unit="samples",
+        source=setting.source,
+        says=f"{setting.key} = {size:g}",
+    )
+
+
+def _split_rollout(observations: Observations) -> Fact | None:
+    """CleanRL names the number of minibatches."""
+    parts, whitened = observations.number("num_minibatches"), observations.setting("normalize_advantages")
+    rollout = observations.fact("rollout_steps_seen")
+    if not parts or rollout is None or not isinstance(rollout.value, float):
+        return None
+    if not observations.configured("num_minibatches") or (whitened is not None and whitened.value is False):
+        return None
+    setting = observations.run.config["num_minibatches"]
+    says = f"{rollout.value:g} steps in {parts:g} minibatches"
+    return Fact(
+        name="minibatch_samples",
+        value=rollout.value / parts,
+        how="configured",
+        unit="samples",
+        source=setting.source,
+        says=says,
+    )
+
+
+def discount_horizon(observations: Observations) -> Fact | None:
+    """Return 1/(1 - gamma), the steps over which a reward fades to a third; only for episodes of many more steps.
+
+    None where the discount is a default, and where episodes are not at least five times as long.
+    """
+    gamma, length = observations.number("gamma"), observations.run.series.get("episode_length")
+    if gamma is None or not observations.configured("gamma") or gamma >= 1:
+        return None
+    horizon = 1 / (1 - gamma)
+    finite: FloatArray = length.values[np.isfinite(length.values)] if length is not None else np.empty(0)
+    if len(finite) < LEAST or median(finite) < 5 * horizon:
+        return None
+    setting = observations.run.config["gamma"]
+    says = f"{setting.key} = {gamma:g}, episodes of {median(finite):.3g} steps"
+    return Fact(
+        name="discount_horizon", value=horizon, how="configured", unit="steps", source=setting.source, says=says
+    )
+
+
+def truncation_rise(observations: Observations) -> Fact | None:
+    """Return by how much the share of truncated completions rose from the first to the last fifth of the run."""
+    ends = _ends(observations.run.series.get("truncated_fraction"))
+    if ends is None:
+        return None
+    series, first, last = ends
+    says = f"{series.raw} went from {first:.3g} to {last:.3g}"
+    return _fact("truncation_rise", last - first, "fraction", "observed", series, says)
+
+
+def length_left(observations: Observations) -> Fact | None:
+    """Return the mean length of completions in the last fifth of the run over that in the first."""
+    ends = _ends(observations.run.series.get("response_length"))
+    if ends is None or ends[1] <= 0:
+        return None
+    series, first, last = ends
+    says = f"{series.raw} went from {first:.3g} to {last:.3g}"
+    return _fact("length_left", last / first, "of the first fifth", "observed", series, says)
+
+
+def length_at_end(observations: Observations) -> Fact | None:
+    """Return the mean length of completions in the last fifth of the run, in tokens."""
+    ends = _ends(observations.run.series.get("response_length"))
+    if ends is None:
+        return None
+    return _fact("length_at_end", ends[2], "tokens", "observed", ends[0], "median of the last fifth")
+
+
+def _ends(series: Series | None) -> tuple[Series, float, float] | None:
+    """Return a series with the mean of its first records and the median of its last fifth."""
+    finite = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    if series is None or len(finite) < 2 * LEAST:
+        return None
+    fifth = max(3, len(finite) // 5)
+    start = max(3, min(fifth, LEAST))  # a collapse may be over within the first fifth
+    return series, float(np.mean(finite[:start])), median(finite[-fifth:])
+
+
+def _fact(name: str, value: float, unit: str, how: str, series: Series, says: str) -> Fact:
+    return Fact(name=name, value=value, how="observed", unit=unit, source=series.source(), says=says)

@@ -1,0 +1,172 @@
+"""How small are the steps: sizes of movement, and what they are measured against."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.model import Fact, Series, SourceRef
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+
+#: Records per quarter below which a drift of entropy cannot be told from noise.
+LEAST = 4
+#: KL below which float32 rounding of (r - 1) - log r is all there is (measured in this project's lab: 1e-8).
+FLOAT_FLOOR = 1e-7
+#: Lowest learning rates in common use: control (rsl_rl's lower bound), language models (full fine-tuning with RL).
+LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
+#: Gains this small are the rounding of a loss at ratio 1.
+NO_GAIN = 1e-3
+_EPISODES = ("episode_return", "episode_length", "eval_return", "action_std")
+_TEXT = ("response_length", "truncated_fraction", "ref_kl", "frac_reward_zero_std")
+
+
+def kl_size(observations: Observations) -> Series | None:
+    """Return |KL| of the old policy to the new one per record, in nats; else half the variance of the ratio.
+
+    Second order of KL around ratio 1: KL = Var(r)/2 (Schulman 2020, Approximating KL Divergence).
+    """
+    kl = observations.run.series.get("approx_kl")
+    if kl is not None and len(kl):
+        return dataclasses.replace(kl, name="kl_size", values=np.abs(kl.values), how="computed")
+    spread = observations.run.series.get("ratio_std")
+    if spread is None or not len(spread):
+        return None
+    coarse = dataclasses.replace(spread.resolution, absolute=0.5 * spread.resolution.absolute**2)
+    half = 0.5 * np.square(spread.values)
+    return dataclasses.replace(spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed")
+
+
+def late_entropy_drift(observations: Observations) -> Fact | None:
+    """Return how far entropy moved between the third and the last quarter of the run, in units of what is noticeable.
+
+    Noticeable are three standard errors (Welch 1947), and half a per cent of the entropy. A policy that has stopped
+    moving keeps its entropy up to sampling noise, whatever it did before.
+    """
+    entropy = observations.run.series.get("entropy")
+    if entropy is None:
+        return None
+    values = entropy.values[np.isfinite(entropy.values)]
+    quarter = len(values) // 4
+    if quarter < LEAST:
+        return None
+    third, last = values[-2 * quarter : -quarter], values[-quarter:]
+    gap = abs(float(np.mean(last) - np.mean(third)))
+    noise = math.sqrt((float(np.var(third, ddof=1)) + float(np.var(last, ddof=1))) / quarter)
+    noticeable = max(3 * noise, 0.005 * max(abs(float(np.mean(third))), 0.1), entropy.resolution.absolute)
+    says = f"{entropy.raw} went from {np.mean(third):.4g} to {np.mean(last):.4g} in the second half"
+    unit = "noticeable changes"
+    return Fact(
+        name="late_entropy_drift", value=gap / noticeable, how="computed", unit=unit, source=entropy.source(), says=says
+    )
+
+
+def motion_per_rate(observations: Observations) -> Series | None:
+    """Return the norm of the parameter change of an update over the learning rate, per record.
+
+    Adam moves each of N coordinates by up to the learning rate per step, so that a sound update shows 0.05 to 1 times
+    the square root of N and more (Kingma and Ba 2015, section 2.1); plain descent shows the norm of the gradient.
+    """
+    moved, rate = observations.run.series.get("update_norm"), observations.run.series.get("learning_rate")
+    if moved is None or rate is None or moved.axis is not rate.axis:
+        return None
+    alive = rate.values > 0
+    values = np.where(alive, moved.values / np.where(alive, rate.values, 1.0), np.nan)
+    return dataclasses.replace(moved, name="motion_per_rate", values=values, unit="", how="computed")
+
+
+def rate_over_usual(observations: Observations) -> Fact | None:
+    """Return the learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language models."""
+    rate = observations.get("series.applied_learning_rate") or observations.get("fact.applied_learning_rate")
+    if rate is None:
+        return None
+    if isinstance(rate, Series):
+        value, exact = finite_median(rate.values), rate.resolution.absolute
+        if not np.isfinite(value) or value <= 2 * exact:
+            return None  # zero, or zero in print
+    else:
+        value = float(rate.value) if isinstance(rate.value, int | float) else math.nan
+    usual = LOWEST_USUAL[_domain(observations)]
+    if not value > 0:
+        return None
+    says = f"median learning rate {value:.2g}, lowest usual {usual:g}"
+    return Fact(name="rate_over_usual", value=value / usual, how="computed", source=_source(rate), says=says)
+
+
+def _source(quantity: Series | Fact) -> SourceRef | None:
+    return quantity.source() if isinstance(quantity, Series) else quantity.source
+
+
+def _domain(observations: Observations) -> str:
+    held = observations.run.series
+    plays = any(name in held for name in _EPISODES)
+    return "control" if plays and not any(name in held for name in _TEXT) else "language"
+
+
+def probe_over_logged(observations: Observations) -> Fact | None:
+    """Return the KL of a probe after the update over the logged KL, in units of what K steps away from old give.
+
+    If each step adds the same change, the KL after j steps grows as j squared: the mean over minibatches 0 to K - 1 is
+    (K - 1)(2K - 1)/6 where the end is K squared. Diffusive steps give less than 1, an old policy that follows more.
+    """
+    probe, logged = observations.run.series.get("probe_kl"), observations.run.series.get("approx_kl")
+    updates = observations.fact("updates_known")
+    if probe is None or logged is None or updates is None or probe.axis is not logged.axis:
+        return None
+    steps = float(str(updates.value))
+    alive = (np.abs(logged.values) > FLOAT_FLOOR) & (probe.values > FLOAT_FLOOR)
+    if steps < 2 or alive.sum() < 5 or logged.aggregation not in (None, "", "all minibatches"):
+        return None
+    coherent = 6 * steps**2 / ((steps - 1) * (2 * steps - 1))
+    found = median(probe.values[alive] / np.abs(logged.values[alive]))
+    says = f"probe KL is {found:.3g} times the logged KL, {coherent:.3g} is usual for {steps:g} steps"
+    return Fact(name="probe_over_logged", value=found / coherent, how="computed", source=probe.source(), says=says)
+
+
+def gain_evidence(observations: Observations) -> Fact | None:
+    """Return the mean surrogate gain in standard errors, where loss and KL cover the same window and are whitened.
+
+    A step that follows its advantages makes the surrogate positive on its own samples; a spread of ratios that is
+    independent of the advantages leaves a mean of zero. Group losses averaged over tokens carry an offset: None.
+    """
+    loss, kl = observations.run.series.get("policy_loss"), observations.series("kl_size")
+    if loss is None or kl is None or loss.axis is not kl.axis or observations.run.algorithm != "ppo":
+        return None
+    if kl.estimator not in (None, "k2", "k3", "exact"):
+        return None
+    if not _whitened(observations) or loss.aggregation != kl.aggregation:
+        return None
+    alive = (kl.values > FLOAT_FLOOR) & np.isfinite(loss.values)
+    if alive.sum() < 20 or kl.resolution.absolute > FLOAT_FLOOR:
+        return None
+    gains = -loss.values[alive] / np.sqrt(2 * kl.values[alive])
+    if median(np.abs(gains)) < NO_GAIN:
+        return None  # the loss of the first pass, at ratio 1: whitened advantages have no mean
+    z = float(np.mean(gains) / max(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 1e-12))
+    says = f"mean surrogate gain {np.mean(gains):.3g} over {len(gains)} records"
+    return Fact(name="gain_evidence", value=z, how="computed", unit="standard errors", source=loss.source(), says=says)
+
+
+def _whitened(observations: Observations) -> bool:
+    setting = observations.run.config.get("normalize_advantages")
+    return "advantages_whitened" in observations.run.facts or bool(setting and setting.value is True)
+
+
+def advantage_link(observations: Observations) -> Fact | None:
+    """Return the mean correlation of log-ratio and advantage on trained samples, in standard errors over records."""
+    logged = observations.run.series.get("logratio_advantage_corr")
+    if logged is None:
+        return None
+    values = logged.values[np.isfinite(logged.values)]
+    if len(values) < 20:
+        return None
+    z = float(np.mean(values) / max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-12))
+    says = f"mean correlation {np.mean(values):.3g} over {len(values)} records"
+    return Fact(
+        name="advantage_link", value=z, how="computed", unit="standard errors", source=logged.source(), says=says
+    )

@@ -1,0 +1,160 @@
+"""Does the optimizer turn gradients into steps: clipping, epsilon, loss scaling, number format, controllers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import finite_median
+from ppo_doctor.model import Axis, Fact, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import BoolArray, FloatArray
+
+#: A policy has at least this many parameters, so that no coordinate's rms gradient exceeds a tenth of the norm.
+FEWEST_PARAMETERS = 100
+#: Native names of Adam's epsilon (transformers, torch optimizers in a configuration, this project's canonical form).
+EPSILON_KEYS = ("adam_eps", "adam_epsilon", "optimizer_eps", "optim_eps")
+EPSILON_TAILS = ("optimizer_kwargs.eps", "optim.eps", "optimizer.eps")
+DTYPE_KEYS = ("torch_dtype", "model_dtype", "param_dtype", "dtype")
+HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
+#: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py).
+BOUNDS = (1e-5, 1e-2)
+#: Trainers built on transformers switch clipping off at max_grad_norm = 0 (transformers/trainer.py).
+ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
+
+
+def clip_headroom(observations: Observations) -> Fact | None:
+    """Return the configured clipping norm over the median gradient norm; below 1 every step is clipped."""
+    limit, norm = observations.number("max_grad_norm"), observations.run.series.get("grad_norm")
+    if limit is None or norm is None or not observations.configured("max_grad_norm") or limit < 0:
+        return None
+    if "grad_norm_after_clipping" in observations.run.facts:
+        return None
+    if limit == 0 and observations.run.framework.startswith(ZERO_IS_OFF):
+        return None
+    usual = finite_median(norm.values)
+    if not usual > 0:
+        return None
+    setting = observations.run.config["max_grad_norm"]
+    says = f"{setting.key} = {limit:g} against a median {norm.raw} of {usual:.3g}"
+    return Fact(name="clip_headroom", value=limit / usual, how=setting.how, source=setting.source, says=says)
+
+
+def gradient_over_epsilon(observations: Observations) -> Fact | None:
+    """Return an upper bound of a coordinate's rms gradient over Adam's epsilon; below 1 the step shrinks by it.
+
+    Adam's step is lr·m/(sqrt(v) + eps): with sqrt(v) far below eps it is plain descent at lr/eps. With N parameters the
+    rms gradient of a coordinate is the norm over sqrt(N), and N is at least 100.
+    """
+    eps = _epsilon(observations)
+    norm = observations.run.series.get("grad_norm")
+    usual = finite_median(norm.values) if norm is not None else math.nan
+    limit = observations.number("max_grad_norm")
+    if observations.configured("max_grad_norm") and limit:
+        usual = min(usual, limit) if np.isfinite(usual) else limit
+    if eps is None or not usual > 0:
+        return None
+    value = usual / math.sqrt(FEWEST_PARAMETERS) / eps
+    says = f"gradient norm {usual:.3g} after clipping, epsilon {eps:g}"
+    return Fact(name="gradient_over_epsilon", value=value, how="computed", says=says)
+
+
+def _epsilon(observations: Observations) -> float | None:
+    for key, value in observations.run.config_raw.items():
+        if (key in EPSILON_KEYS or key.endswith(EPSILON_TAILS)) and isinstance(value, int | float):
+            return float(value) if value > 0 else None
+    return None
+
+
+def skipped_share(observations: Observations) -> Series | None:
+    """Return the share of a record's optimizer steps that the loss scaler threw away."""
+    skipped = observations.run.series.get("skipped_steps")
+    if skipped is None or not len(skipped):
+        return None
+    planned = observations.run.facts.get("updates_configured")
+    executed = observations.run.series.get("optimizer_steps")
+    if planned is not None and planned.how != "default":
+        whole: FloatArray = np.full(len(skipped), float(str(planned.value)))
+    elif executed is not None and executed.axis is skipped.axis:
+        whole = executed.values + skipped.values
+    else:
+        return None
+    values = np.minimum(1.0, skipped.values / np.maximum(whole, 1.0))
+    return dataclasses.replace(skipped, name="skipped_share", values=values, unit="fraction", how="computed")
+
+
+def loss_scale_fall(observations: Observations) -> Fact | None:
+    """Return how often the loss scale has halved from its first to its last record; searching at the start is usual."""
+    scale = observations.run.series.get("loss_scale")
+    if scale is None:
+        return None
+    values = scale.values[np.isfinite(scale.values) & (scale.values > 0)]
+    if len(values) < 5:
+        return None
+    # The first tenth is the search for a scale that fits.
+    settled = float(values[len(values) // 10])
+    halvings = math.log2(settled / float(values[-1])) if values[-1] > 1 else math.log2(2.0**16 / float(values[-1]))
+    says = f"{scale.raw} went from {settled:g} to {values[-1]:g}"
+    return Fact(name="loss_scale_fall", value=halvings, how="computed", unit="halvings", says=says)
+
+
+def half_precision(observations: Observations) -> Fact | None:
+    """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
+    setting = observations.run.config.get("precision")
+    raw = observations.run.config_raw
+    named = (
+        setting.value if setting is not None else next((raw[k] for k in raw if k.split(".")[-1] in DTYPE_KEYS), None)
+    )
+    if not isinstance(named, str):
+        return None
+    word = named.lower().removeprefix("torch.")
+    return Fact(name="half_precision", value=float(word in HALF), how="configured", says=f"weights in {named}")
+
+
+def controller_idle(observations: Observations) -> Series | None:
+    """Return 1 where an adaptive learning rate stays although the KL asks for another, else 0.
+
+    rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
+    logged, a rate at exactly one of the bounds counts.
+    """
+    rate = observations.run.series.get("learning_rate")
+    adaptive = "adaptive_learning_rate" in observations.run.facts or observations.configured("desired_kl")
+    if rate is None or not adaptive or len(rate) < 3 or _fixed(observations):
+        return None
+    if float(np.nanmax(rate.values)) == float(np.nanmin(rate.values)) and rate.values[0] not in BOUNDS:
+        return None  # never moved and not at a bound: a fixed schedule
+    stays = np.isclose(rate.values[1:], rate.values[:-1], rtol=1e-6, atol=0.0)
+    wanted = _wants_change(observations, rate)[1:]
+    axis = Axis(path=rate.axis.path, steps=rate.axis.steps[1:], lines=rate.axis.lines[1:])
+    values = (stays & wanted).astype(np.float64)
+    return dataclasses.replace(rate, name="controller_idle", axis=axis, values=values, unit="", how="computed")
+
+
+def _fixed(observations: Observations) -> bool:
+    schedule = observations.run.config.get("lr_schedule")
+    return schedule is not None and str(schedule.value).lower() not in ("adaptive", "kl", "kladaptive")
+
+
+def _wants_change(observations: Observations, rate: Series) -> BoolArray:
+    kl, desired = observations.series("kl_size"), observations.number("desired_kl")
+    if kl is not None and desired and kl.axis is rate.axis:
+        return (kl.values > 2 * desired) | ((kl.values < desired / 2) & (kl.values > 0))
+    low, high = (np.isclose(rate.values, bound, rtol=1e-6, atol=0.0) for bound in BOUNDS)
+    return low | high
+
+
+def overflowing_gradient(observations: Observations) -> Series | None:
+    """Return 1 where the gradient norm is infinite and every loss of the record is finite, else 0."""
+    norm = observations.run.series.get("grad_norm")
+    losses = [observations.run.series.get(name) for name in ("policy_loss", "loss", "value_loss")]
+    beside = [series for series in losses if series is not None and norm is not None and series.axis is norm.axis]
+    if norm is None or not len(norm) or not beside:
+        return None
+    sound = np.all([np.isfinite(series.values) for series in beside], axis=0)
+    values = (np.isposinf(norm.values) & sound).astype(np.float64)
+    return dataclasses.replace(norm, name="overflowing_gradient", values=values, unit="", how="computed")

@@ -1,0 +1,187 @@
+"""Where does the reward stand between nothing and the most that was ever earned, and where is it heading?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.model import Fact, Resolution
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, Series
+
+#: Records per third, or block, below which a trend cannot be told from noise.
+LEAST = 6
+#: Parts that a run is cut into to see the shape of its reward.
+BLOCKS = 6
+#: Order of preference: what an episode earns, then what a sample earns, then evaluation.
+REWARDS = ("episode_return", "reward_mean", "eval_return")
+
+
+def logged_reward(observations: Observations) -> Series | None:
+    """Return the series that tells best what the policy earns, None if none has enough finite values."""
+    logged = (observations.run.series.get(name) for name in REWARDS)
+    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
+
+
+def reward_level(observations: Observations) -> Series | None:
+    """Return the reward between its floor (0) and its ceiling (1), per record.
+
+    Bounds are seldom logged. The floor is the lowest value seen, 0 at most; the ceiling the highest, 0 at least, and 1
+    where all mean rewards lie in [0, 1], as those of a verifier do.
+    """
+    reward = logged_reward(observations)
+    if reward is None:
+        return None
+    floor, ceiling = _bounds(observations, reward)
+    width = ceiling - floor
+    values = (reward.values - floor) / width if width > 0 else reward.values * 0.0
+    resolution = Resolution(absolute=reward.resolution.absolute / width) if width > 0 else reward.resolution
+    return dataclasses.replace(
+        reward, name="reward_level", values=values, resolution=resolution, unit="of floor to ceiling", how="computed"
+    )
+
+
+def reward_ceiling_level(observations: Observations) -> Series | None:
+    """Return the reward's level where its ceiling means something, else 0: the best of a flat run is no ceiling.
+
+    It does for scores within [0, 1], and for a reward that rose from below 0.6 of the best that was seen.
+    """
+    reward, level = logged_reward(observations), observations.series("reward_level")
+    if reward is None or level is None:
+        return None
+    floor, ceiling = _bounds(observations, reward)
+    blocks = _blocks(level.values)
+    known = reward.name == "reward_mean" and (floor, ceiling) == (0.0, 1.0)
+    rose = blocks is not None and blocks[0] < 0.6
+    values = level.values if known or rose else level.values * 0.0
+    return dataclasses.replace(level, name="reward_ceiling_level", values=values)
+
+
+def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
+    seen = [reward.values[np.isfinite(reward.values)]]
+    if reward.name == "reward_mean":
+        extremes = (observations.run.series.get(name) for name in ("reward_min", "reward_max"))
+        seen += [s.values[np.isfinite(s.values)] for s in extremes if s is not None]
+    everything = np.concatenate(seen)
+    floor, ceiling = min(0.0, float(everything.min())), max(0.0, float(everything.max()))
+    unit = reward.name == "reward_mean" and floor == 0 and ceiling <= 1
+    return floor, 1.0 if unit else ceiling
+
+
+def reward_peak(observations: Observations) -> Fact | None:
+    """Return the highest level that the reward held on average over a sixth of the run."""
+    level = observations.series("reward_level")
+    blocks = _blocks(level.values) if level is not None else None
+    if level is None or blocks is None:
+        return None
+    says = f"best of {BLOCKS} parts of the run: {max(blocks):.2g} of the way from floor to ceiling"
+    return Fact(
+        name="reward_peak", value=max(blocks), how="computed", unit=level.unit, source=level.source(), says=says
+    )
+
+
+def reward_step(observations: Observations) -> Series | None:
+    """Return |reward - reward one record earlier|; 0 over a stretch means that it cannot vary there."""
+    reward = logged_reward(observations)
+    if reward is None or not _own_records(reward):
+        return None
+    values = np.append(np.inf, np.abs(np.diff(reward.values)))
+    values[0] = np.nan
+    coarse = Resolution(absolute=2 * reward.resolution.absolute)
+    return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed")
+
+
+def _own_records(reward: Series) -> bool:
+    """Tell whether a record is a batch: a return per finished episode repeats at its cap in any sound run."""
+    return len(reward) < 2 or bool(np.all(np.diff(reward.axis.steps) > 0))
+
+
+def reward_trend(observations: Observations) -> Fact | None:
+    """Return how far the reward moved from the first to the last third of the run, in standard errors, with its sign.
+
+    Moving averages repeat themselves, so each third counts as n·(1 - r)/(1 + r) records, r its correlation with itself
+    one record later (Bartlett 1946).
+    """
+    reward = logged_reward(observations)
+    values = reward.values[np.isfinite(reward.values)] if reward is not None else np.empty(0)
+    third = len(values) // 3
+    if reward is None or third < LEAST:
+        return None
+    first, last = values[:third], values[-third:]
+    gap = float(np.mean(last) - np.mean(first))
+    floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
+    error = math.sqrt(_variance_of_mean(first) + _variance_of_mean(last) + floor**2)
+    z = gap / error if error else 0.0
+    says = f"{reward.raw} went from {np.mean(first):.4g} to {np.mean(last):.4g}"
+    return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
+
+
+def _variance_of_mean(values: FloatArray) -> float:
+    spread = float(np.var(values, ddof=1))
+    if spread == 0:
+        return 0.0
+    centred = values - values.mean()
+    repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
+    effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
+    return spread / max(effective, 2.0)
+
+
+def reward_fall(observations: Observations) -> Fact | None:
+    """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
+
+    The run is cut into six parts: the first has to be the best, no later one may regain half of the loss, and the loss
+    has to be twice the scatter of single records in the later half.
+    """
+    reward = logged_reward(observations)
+    blocks = _blocks(reward.values) if reward is not None else None
+    if reward is None or blocks is None:
+        return None
+    first, rest = blocks[0], blocks[1:]
+    finite = reward.values[np.isfinite(reward.values)]
+    regained = max(rest) > first - 0.5 * (first - min(rest))
+    noise = first - blocks[-1] < 2 * float(np.std(finite[len(finite) // 2 :]))
+    size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
+    fall = (first - blocks[-1]) / size if size > 0 and not regained and not noise else 0.0
+    says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
+    return Fact(name="reward_fall", value=max(fall, 0.0), how="computed", source=reward.source(), says=says)
+
+
+def sharpening_loss(observations: Observations) -> Fact | None:
+    """Return the share of its first entropy that the policy loses while the reward falls from the start, else 0."""
+    entropy, fall = observations.run.series.get("entropy"), observations.fact("reward_fall")
+    blocks = _blocks(entropy.values) if entropy is not None else None
+    if entropy is None or blocks is None or fall is None or blocks[0] <= 0:
+        return None
+    falls = isinstance(fall.value, float) and fall.value > 0
+    lost = max(0.0, 1 - blocks[-1] / blocks[0]) if falls else 0.0
+    says = f"{entropy.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}; {fall.says}"
+    return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
+
+
+def _blocks(values: FloatArray) -> list[float] | None:
+    finite = values[np.isfinite(values)]
+    if len(finite) < BLOCKS * 3:
+        return None
+    return [float(np.mean(part)) for part in np.array_split(finite, BLOCKS)]
+
+
+def flat_share(observations: Observations) -> Fact | None:
+    """Return the share of groups without any difference in reward: the lower median of the two halves of the run.
+
+    A sound run starts with groups that differ and ends with flat ones; prompts that do not fit are flat throughout.
+    """
+    flat = observations.run.series.get("frac_reward_zero_std")
+    finite = flat.values[np.isfinite(flat.values)] if flat is not None else np.empty(0)
+    if flat is None or len(finite) < 2 * LEAST:
+        return None
+    first, last = (median(half) for half in np.array_split(finite, 2))
+    says = f"medians of the halves of the run: {first:.3g} and {last:.3g}"
+    return Fact(
+        name="flat_share", value=min(first, last), how="observed", unit="of groups", source=flat.source(), says=says
+    )

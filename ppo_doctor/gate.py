@@ -1,0 +1,148 @@
+"""The gate: a diagnosis held against a policy and a baseline, for one run or for the seeds of one configuration.
+
+Findings never fail a gate; leading causes, budgets and questions that stay open do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+from ppo_doctor.budgets import hold
+from ppo_doctor.errors import ExitCode
+from ppo_doctor.judgement import NEVER
+from ppo_doctor.model import QUESTIONS, Severity
+from ppo_doctor.ruling import Held, Ruling, contested, faults
+
+if TYPE_CHECKING:
+    from ppo_doctor.baseline import Baseline, Known
+    from ppo_doctor.model import Diagnosis, RankedCause, Run
+    from ppo_doctor.policy import Allowed, Policy
+    from ppo_doctor.ruling import Outcome
+
+#: A likely cause fails a group when it leads in at least this share of its seeds; a proven one fails it in any seed.
+GROUP_SHARE = 0.5
+ASKED: Mapping[str, str] = {
+    "movement": "whether the policy moves",
+    "signal": "whether there is a learning signal",
+    "numerics": "whether the numbers are finite",
+}
+
+
+def rule_on(
+    judged: Sequence[tuple[Run, Diagnosis]], policy: Policy, baseline: Baseline | None = None, today: date | None = None
+) -> Ruling:
+    """Return what the policy says of a run, or of several seeds of one configuration taken together."""
+    diagnoses = [diagnosis for _, diagnosis in judged]
+    known = baseline.of(diagnoses[0].run.id) if baseline else None
+    today = today or date.today()
+    held = [
+        *_causes(diagnoses, policy, known or {}, today),
+        *_questions(diagnoses, policy),
+        *(hold(budget, [run for run, _ in judged]) for budget in policy.budgets),
+    ]
+    notes = [f"the baseline does not hold {diagnoses[0].run.id}"] if baseline and known is None else []
+    return Ruling(
+        code=_code(held, policy),
+        held=tuple(held),
+        fixed=_fixed(diagnoses, known or {}),
+        suppressed=tuple(dict.fromkeys(name for diagnosis in diagnoses for name in diagnosis.suppressed)),
+        notes=(*notes, *_unused(diagnoses, policy)),
+    )
+
+
+def _code(held: Sequence[Held], policy: Policy) -> ExitCode:
+    outcomes = {entry.outcome for entry in held}
+    if "failed" in outcomes:
+        return ExitCode.SICK
+    # A gate that never fails says so of open questions too; only a question or budget asked for by name counts.
+    named = policy.require is not None or any(e.kind == "budget" and e.outcome == "open" for e in held)
+    if "open" in outcomes and (policy.fail_on != NEVER or named):
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.OK
+
+
+def _causes(diagnoses: Sequence[Diagnosis], policy: Policy, known: Known, today: date) -> list[Held]:
+    """Hold every fault at or above the bound, worst first; of several seeds each cause once."""
+    if policy.fail_on == NEVER:
+        return []
+    bound = Severity(policy.fail_on)
+    seen = [cause for diagnosis in diagnoses for cause in faults(diagnosis) if cause.severity.at_least(bound)]
+    best: dict[str, RankedCause] = {}
+    for cause in sorted(seen, key=lambda cause: (cause.severity.rank, cause.confidence != "established", cause.rank)):
+        best.setdefault(cause.id, cause)
+    count = Counter(cause.id for cause in seen)
+    return [_cause(cause, count[cause.id], len(diagnoses), policy, known, today) for cause in best.values()]
+
+
+def _cause(cause: RankedCause, leads: int, seeds: int, policy: Policy, known: Known, today: date) -> Held:
+    outcome, because = _outcome(cause, leads / seeds, policy, known, today)
+    often = f" in {leads} of {seeds} runs" if seeds > 1 else ""
+    says = f"{cause.id}: {cause.title} ({cause.confidence}, {cause.severity.value}{often}){because}"
+    return Held(kind="cause", name=cause.id, outcome=outcome, says=says)
+
+
+def _outcome(cause: RankedCause, share: float, policy: Policy, known: Known, today: date) -> tuple[Outcome, str]:
+    allowed = _allowance(cause.id, policy)
+    if allowed is not None and not allowed.expired(today):
+        return "allowed", f"; allowed until {allowed.expires}: {allowed.reason}"
+    if allowed is not None:  # in the baseline or not: an allowance that ran out asks for a decision
+        return "failed", f"; it was allowed until {allowed.expires} ({allowed.reason}), which has passed"
+    if share < GROUP_SHARE and cause.confidence != "established":
+        return "seldom", "; too few runs to blame the configuration"
+    if cause.id not in known:
+        return "failed", "; not in the baseline" if known else ""
+    worse = known[cause.id].worse(cause)
+    return ("failed", f"; worse than in the baseline: {worse}") if worse else ("known", "; as in the baseline")
+
+
+def _allowance(cause: str, policy: Policy) -> Allowed | None:
+    """Return the allowance that runs longest."""
+    return max((a for a in policy.allow if a.cause == cause), key=lambda a: a.expires, default=None)
+
+
+def _questions(diagnoses: Sequence[Diagnosis], policy: Policy) -> list[Held]:
+    """Hold the questions of coverage: those the policy requires, else those that leave a verdict inconclusive."""
+    held = [_contested(diagnosis, policy) for diagnosis in diagnoses]
+    asked = QUESTIONS if policy.require is None else policy.require
+    for question in asked:
+        silent = [d for d in diagnoses if not getattr(d.coverage, question) and _counts(d, policy)]
+        if silent:
+            held.append(_open(question, silent[0], len(silent), len(diagnoses)))
+    return [entry for entry in held if entry is not None]
+
+
+def _counts(diagnosis: Diagnosis, policy: Policy) -> bool:
+    """Without a list of its own a gate goes by the verdict, in which a positive finding beats thin coverage."""
+    return policy.require is not None or diagnosis.verdict == "inconclusive"
+
+
+def _open(question: str, diagnosis: Diagnosis, silent: int, seeds: int) -> Held:
+    reasons = tuple(dict.fromkeys(diagnosis.coverage.unanswered.get(question, ())))[:3]
+    because = f": {'; '.join(reasons)}" if reasons else ""
+    often = f" in {silent} of {seeds} runs" if seeds > 1 else ""
+    says = f"the log does not show {ASKED[question]}{often}{because}"
+    return Held(kind="question", name=question, outcome="open", says=says)
+
+
+def _contested(diagnosis: Diagnosis, policy: Policy) -> Held | None:
+    """Hold a complaint in which a fault is level with something harmless, unless the fault is allowed anyway."""
+    open_complaints = contested(diagnosis)
+    rivals = [c for c in diagnosis.causes if c.leader and c.complaint in open_complaints and not c.benign]
+    allowed = {a.cause for a in policy.allow}
+    if not open_complaints or (rivals and all(cause.id in allowed for cause in rivals)):
+        return None
+    return Held(kind="question", name="cause", outcome="open", says=diagnosis.verdict_because)
+
+
+def _fixed(diagnoses: Sequence[Diagnosis], known: Known) -> tuple[str, ...]:
+    leading = {cause.id for diagnosis in diagnoses for cause in diagnosis.causes if cause.leader}
+    return tuple(name for name in known if name not in leading)
+
+
+def _unused(diagnoses: Sequence[Diagnosis], policy: Policy) -> list[str]:
+    """Tell allowances that this run does not need, so that they are taken out before they hide something."""
+    leading = {cause.id for diagnosis in diagnoses for cause in diagnosis.causes if cause.leader}
+    return [f"{a.cause} is allowed and does not lead here" for a in policy.allow if a.cause not in leading]

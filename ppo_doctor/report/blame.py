@@ -1,0 +1,49 @@
+"""Which causes a finding speaks for, and where in the log a cause shows: what reports for machines point at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppo_doctor.ruling import failing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.ruling import Ruling
+
+
+def ruling_of(diagnosis: Diagnosis, options: RenderOptions) -> Ruling | None:
+    """Return what the gate ruled about this run, None outside a gate."""
+    return options.rulings.get(diagnosis.run.id)
+
+
+def supporters(diagnosis: Diagnosis, cause: RankedCause) -> list[Finding]:
+    """Return the fired findings that speak for a cause, the weightiest first."""
+    fired = {finding.rule: finding for finding in diagnosis.findings if finding.status == "fired"}
+    ledger = sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
+    return [fired[entry.finding] for entry in ledger if entry.db > 0 and entry.finding in fired]
+
+
+def blamed(diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, list[RankedCause]]:
+    """Return, for each fired rule that speaks for a failing cause, those causes."""
+    found: dict[str, list[RankedCause]] = {}
+    for cause in failing(diagnosis, ruling):
+        for finding in supporters(diagnosis, cause):
+            found.setdefault(finding.rule, []).append(cause)
+    return found
+
+
+def located(findings: list[Finding]) -> Evidence | None:
+    """Return the first evidence that stands at a place in a log."""
+    return next(_placed(findings), None)
+
+
+def _placed(findings: list[Finding]) -> Iterator[Evidence]:
+    return (evidence for finding in findings for evidence in finding.evidence if evidence.source)
+
+
+def leaders(diagnosis: Diagnosis, *, benign: bool = False) -> list[RankedCause]:
+    """Return the leading causes, faults only unless harmless explanations are asked for."""
+    return [cause for cause in diagnosis.causes if cause.leader and cause.benign <= benign]

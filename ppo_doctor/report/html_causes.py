@@ -1,0 +1,166 @@
+"""Ranked causes on a page: what each means, the numbers, what to do, what would settle it, and its full account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
+from ppo_doctor.report.words import (
+    bound,
+    decibels,
+    entry_says,
+    flowing,
+    listed,
+    remedies,
+    remedy_says,
+    sentence,
+    stopped,
+    titles,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppo_doctor.model import Diagnosis, LedgerEntry, Measurement, RankedCause
+    from ppo_doctor.report import RenderOptions
+
+#: Evidence shown before the account is unfolded.
+MOST_EVIDENCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ward:
+    """What every cause's card needs to know of the page around it."""
+
+    diagnosis: Diagnosis
+    options: RenderOptions
+    titles: Mapping[str, str]
+    #: finding → number of the plot that shows it
+    plots: Mapping[str, int]
+    prefix: str
+    level: int
+
+
+def causes(diagnosis: Diagnosis, options: RenderOptions, plots: Mapping[str, int], prefix: str, level: int) -> Markup:
+    """Return a card for every cause, faults before harmless explanations; `level` is that of their headings."""
+    ward = Ward(diagnosis=diagnosis, options=options, titles=titles(diagnosis), plots=plots, prefix=prefix, level=level)
+    ordered = sorted(diagnosis.causes, key=lambda cause: cause.benign)
+    return join(_card(ward, cause) for cause in ordered)
+
+
+def _card(ward: Ward, cause: RankedCause) -> Markup:
+    name = f"{ward.prefix}cause-{cause.rank}"
+    rank = el("span", text(str(cause.rank)), cls="rank")
+    heading = el(f"h{ward.level}", rank, text(flowing(cause.title)), id=name)
+    kind = "benign" if cause.benign else "leader" if cause.leader else "rival"
+    details = el("div", _evidence(ward, cause), _to_do(ward, cause), cls="columns")
+    if not cause.leader:  # what leads comes first; a rival's case is one click away
+        details = el("details", el("summary", text("Evidence and what to do")), details)
+    parts = (
+        heading,
+        _standing(ward, cause),
+        el("p", text(sentence(cause.says))) if cause.says else NOTHING,
+        _level_with(ward, cause),
+        details,
+        _account(ward, cause),
+    )
+    return el("article", *parts, cls=f"cause filtered {kind}", aria_labelledby=name)
+
+
+def _standing(ward: Ward, cause: RankedCause) -> Markup:
+    words = [] if cause.benign else [el("li", text(cause.severity.value), cls=f"sev {cause.severity.value}")]
+    words += [el("li", text(cause.confidence)), el("li", code(cause.id))]
+    if cause.benign:
+        words.insert(0, el("li", text("harmless")))
+    if cause.onset_step is not None:
+        words.append(el("li", text(bound(f"since step {cause.onset_step}"))))
+    behind = _behind(ward.diagnosis, cause)
+    return el("ul", *words, *([el("li", text(behind))] if behind else []), cls="tags", aria_label="Standing")
+
+
+def _behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return how far a rival is behind the leader of its complaint."""
+    ahead = [c for c in diagnosis.causes if c.leader and c.complaint == cause.complaint]
+    if cause.leader or not ahead:
+        return ""
+    best = max(ahead, key=lambda leader: leader.score_db)
+    return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
+
+
+def _level_with(ward: Ward, cause: RankedCause) -> Markup:
+    if not cause.level_with:
+        return NOTHING
+    ranks = {c.id: c.rank for c in ward.diagnosis.causes}
+    names = [bound(f"{ranks[i]} ({flowing(i)})") if i in ranks else flowing(i) for i in cause.level_with]
+    return el("p", text(f"Cannot be told apart from {listed(names)} by this log."), cls="level")
+
+
+def _evidence(ward: Ward, cause: RankedCause) -> Markup:
+    counted = [entry for entry in cause.ledger if entry.counted]
+    favour = sorted((e for e in counted if e.db > 0), key=lambda entry: -entry.db)
+    against = sorted((e for e in counted if e.db < 0), key=lambda entry: entry.db)
+    pieces = (_entries(ward, "Evidence", favour), _entries(ward, "Against it", against))
+    return el("div", *pieces, cls="evidence") if favour or against else NOTHING
+
+
+def _entries(ward: Ward, title: str, entries: Sequence[LedgerEntry]) -> Markup:
+    if not entries:
+        return NOTHING
+    rows = [_entry(ward, entry) for entry in entries[:MOST_EVIDENCE]]
+    if len(entries) > MOST_EVIDENCE:
+        rows.append(el("li", text(f"{len(entries) - MOST_EVIDENCE} more in the account"), cls="quiet"))
+    return join((el(f"h{ward.level + 1}", text(title)), el("ul", *rows)))
+
+
+def _entry(ward: Ward, entry: LedgerEntry) -> Markup:
+    return el("li", text(entry_says(entry, ward.titles)), _to_plot(ward, entry))
+
+
+def _to_plot(ward: Ward, entry: LedgerEntry) -> Markup:
+    place = ward.plots.get(entry.finding) if entry.status == "fired" else None
+    if place is None:
+        return NOTHING
+    return join((text(" "), el("a", text(bound(f"Plot {place}")), href=f"#{ward.prefix}plot-{place}", cls="to-plot")))
+
+
+def _to_do(ward: Ward, cause: RankedCause) -> Markup:
+    run = ward.diagnosis.run
+    chosen = remedies(cause.remedies, run.framework, everything=ward.options.all)
+    steps = el("ol", *(el("li", text(remedy_says(remedy, run))) for remedy in chosen))
+    heading = el(f"h{ward.level + 1}", text("What to do" if cause.benign else "Try, in this order"))
+    pieces = (heading, steps) if chosen else ()
+    return el("div", *pieces, _to_settle(ward, cause.would_change_my_mind), cls="to-do")
+
+
+def _to_settle(ward: Ward, measures: Sequence[Measurement]) -> Markup:
+    if not measures:
+        return NOTHING
+    rows = (el("li", text(f"Log {flowing(m.log)} — {stopped(flowing(m.because))}")) for m in measures)
+    return join((el(f"h{ward.level + 1}", text("What would settle it")), el("ul", *rows)))
+
+
+def _account(ward: Ward, cause: RankedCause) -> Markup:
+    """Return the ledger, folded: prior, every weight, what did not count, and the sum."""
+    title = f"Account of {flowing(cause.id)}, in dB against a healthy run"
+    head = el("thead", el("tr", *(el("th", text(word), scope="col") for word in ("dB", "Finding", "What it says"))))
+    prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
+    ordered = sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
+    total = _amount(decibels(cause.score_db), text("sum"), NOTHING, cls="sum")
+    body = el("tbody", prior, *(_weighed(ward, entry) for entry in ordered), total)
+    table = el("table", el("caption", text(title), cls="unseen"), head, body, cls="ledger")
+    summary = el("summary", text(f"How it was weighed: {decibels(cause.score_db)} dB against a healthy run"))
+    return el("details", summary, table, open=ward.options.why)
+
+
+def _weighed(ward: Ward, entry: LedgerEntry) -> Markup:
+    name = join((code(entry.finding), text(f" {entry.status}")))
+    words = text(entry_says(entry, ward.titles))
+    if entry.counted:
+        return _amount(decibels(entry.db), name, words)
+    note = f"Same link ({flowing(entry.link)}), so its {bound(f'{decibels(entry.db)} dB')} does not count."
+    return _amount("0", name, join((words, el("br"), text(note))), cls="uncounted")
+
+
+def _amount(amount: str, name: Markup, words: Markup, cls: str = "") -> Markup:
+    return el("tr", el("td", text(amount), cls="db"), el("th", name, scope="row"), el("td", words), cls=cls)

@@ -1,0 +1,200 @@
+"""Which metrics a page draws, in which order, and what each plot points out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ppo_doctor.evidence import number
+from ppo_doctor.evidence import sentence as evidence_says
+from ppo_doctor.model import Severity
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
+from ppo_doctor.report.plots import Mark, Marks, plot
+from ppo_doctor.report.words import capital, count, flowing, stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppo_doctor.model import Diagnosis, Evidence, Finding, Run, Series
+
+#: More would make a page that nobody reads to its end.
+MOST_PLOTS = 12
+KEY = (
+    "Shaded, with a bar below: records past a bound. Long dashes: the bound. Dotted upright: the onset. "
+    "Hatched: not finite. Every plot has the same steps."
+)
+#: Sentences under a plot before "and N more".
+MOST_SENTENCES = 3
+SIGNS: Mapping[str, str] = {"==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥"}
+_COMPARED = {
+    "==": "__eq__",
+    "!=": "__ne__",
+    "<": "__lt__",
+    "<=": "__le__",
+    ">": "__gt__",
+    ">=": "__ge__",
+}
+
+#: What stands between names in a formula such as "1 - frac_reward_zero_std".
+_JOINTS = re.compile(r",| [-+*/] ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exhibit:
+    """One plot to be: a metric with the findings that speak of it, the weightiest first."""
+
+    number: int
+    series: str
+    findings: tuple[Finding, ...]
+    #: finding → number of the plot under which its numbers stand
+    told: Mapping[str, int]
+
+
+def exhibits(diagnosis: Diagnosis, run: Run | None) -> list[Exhibit]:
+    """Return a plot for every metric of a fired finding: the leading causes' first, then by severity."""
+    if run is None or run.steps is None:
+        return []
+    found: dict[str, list[Finding]] = {}
+    for finding in _ordered(diagnosis):
+        for name in dict.fromkeys(n for evidence in finding.evidence for n in drawn(evidence, run)):
+            found.setdefault(name, []).append(finding)
+    chosen = list(found.items())[:MOST_PLOTS]
+    told = {f.rule: i for i, (_, ours) in reversed(list(enumerate(chosen, start=1))) for f in ours[:MOST_SENTENCES]}
+    numbered = enumerate(chosen, start=1)
+    return [Exhibit(number=i, series=name, findings=tuple(ours), told=told) for i, (name, ours) in numbered]
+
+
+def _ordered(diagnosis: Diagnosis) -> list[Finding]:
+    """Return fired findings; of two for one cause the heavier first, and those for no cause last."""
+    place: dict[str, tuple[int, int]] = {}
+    for cause in diagnosis.causes:
+        for entry in cause.ledger:
+            if entry.db > 0:
+                place.setdefault(entry.finding, (cause.rank, -entry.db))
+    fired = [finding for finding in diagnosis.findings if finding.status == "fired"]
+    return sorted(fired, key=lambda f: (*place.get(f.rule, (10_000, 0)), f.severity.rank))
+
+
+def drawn(evidence: Evidence, run: Run) -> list[str]:
+    """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
+    if evidence.metric in run.series:
+        return [evidence.metric]
+    written = {part.strip() for part in _JOINTS.split(evidence.raw)}
+    return [name for name, series in run.series.items() if series.raw in written or name in written]
+
+
+def section(found: Sequence[Exhibit], run: Run | None, prefix: str) -> Markup:
+    """Return the plots of a page, or why there are none."""
+    if run is None:
+        return el("p", text("Plots are left out: this page was made without the log's records."), cls="quiet")
+    if not found:
+        return el("p", text("No check fired on a metric of this log, so there is nothing to draw."), cls="quiet")
+    key = el("p", text(KEY), cls="quiet key")
+    return join((key, el("div", *(_figure(exhibit, run, prefix) for exhibit in found), cls="plots")))
+
+
+def _figure(exhibit: Exhibit, run: Run, prefix: str) -> Markup:
+    series = run.series[exhibit.series]
+    marks = _marks(exhibit, series, run)
+    other = f"{exhibit.series}{f', {series.unit}' if series.unit else ''}"
+    ordinal = el("span", text(f"Plot {exhibit.number}"), cls="canon")
+    name = join(
+        (
+            ordinal,
+            text(" "),
+            code(series.raw),
+            text(" "),
+            el("span", text(other), cls="canon") if other != series.raw else NOTHING,
+        )
+    )
+    heading = el("h3", name, id=f"{prefix}plot-{exhibit.number}")
+    picture = plot(series, run.steps or (0, 0), marks, _alternative(series, marks))
+    told = el("figcaption", el("p", text(_statistics(series)), cls="stats"), _sentences(exhibit, series, run))
+    return el("figure", heading, picture, told, cls="exhibit", data_name=series.raw)
+
+
+def _marks(exhibit: Exhibit, series: Series, run: Run) -> Marks:
+    ours = [e for finding in exhibit.findings for e in finding.evidence if exhibit.series in drawn(e, run)]
+    bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in ours if speaks_of(e, series)]
+    windows = next((w for f in exhibit.findings if (w := _windows(f, exhibit.series, run))), ())
+    onset = next((f.onset_step for f in exhibit.findings if f.onset_step is not None), None)
+    return Marks(onset=onset, windows=tuple(_merged(windows)), bounds=tuple(dict.fromkeys(bounds)))
+
+
+def _windows(finding: Finding, name: str, run: Run) -> tuple[tuple[int, int], ...]:
+    """Return where a finding's evidence offends; lesser findings would only blur the weightiest one's windows."""
+    return tuple(e.steps for e in finding.evidence if e.steps and e.satisfied and name in drawn(e, run))
+
+
+def _merged(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the union of stretches of steps; a shade over a shade would look like something worse."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(windows):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def speaks_of(evidence: Evidence, series: Series) -> bool:
+    """Tell whether a bound stands on this metric's own axis.
+
+    Evidence on a derived quantity names the metric that it was derived from; its bound is drawn only when the logged
+    numbers themselves are on its far side as often as the evidence says.
+    """
+    if evidence.metric == series.name:
+        return True
+    if evidence.of <= 1 or evidence.steps is None:
+        return False
+    first, last = evidence.steps
+    inside = (series.axis.steps >= first) & (series.axis.steps <= last)
+    crossed = getattr(series.values[inside], _COMPARED[evidence.op])(evidence.bound)
+    return int(crossed.sum()) == evidence.satisfied > 0
+
+
+def _statistics(series: Series) -> str:
+    import numpy as np
+
+    finite = series.values[np.isfinite(series.values)]
+    odd = len(series) - len(finite)
+    parts = [count(len(series), "record")]
+    if len(finite):
+        parts += [f"first {number(finite[0])}", f"last {number(finite[-1])}"]
+        parts += [f"least {number(finite.min())}", f"median {number(np.median(finite))}"]
+        parts += [f"greatest {number(finite.max())}"]
+    if odd:
+        parts.append(f"{odd} not finite")
+    return " · ".join(parts)
+
+
+def _alternative(series: Series, marks: Marks) -> str:
+    """Return what a plot shows, for those who do not see it."""
+    parts = [f"Line plot of {series.raw} over the steps of the run: {_statistics(series).replace(' · ', ', ')}"]
+    if marks.onset is not None:
+        parts.append(f"onset marked at step {marks.onset}")
+    parts += [f"offending window from step {first} to {last}" for first, last in marks.windows]
+    parts += [f"bound {mark.op} {number(mark.value)}" for mark in marks.bounds]
+    return "; ".join(parts) + "."
+
+
+def _sentences(exhibit: Exhibit, series: Series, run: Run) -> Markup:
+    rows = [_sentence(finding, exhibit, series, run) for finding in exhibit.findings[:MOST_SENTENCES]]
+    if len(exhibit.findings) > MOST_SENTENCES:
+        more = count(len(exhibit.findings) - MOST_SENTENCES, "more check")
+        rows.append(el("li", text(f"and {more}, listed below"), cls="quiet"))
+    return el("ul", *rows, cls="said")
+
+
+def _sentence(finding: Finding, exhibit: Exhibit, series: Series, run: Run) -> Markup:
+    ours = [e for e in finding.evidence if exhibit.series in drawn(e, run)]
+    grave = "" if finding.severity is Severity.INFO else f"{finding.severity.value}: "
+    title = el("strong", text(capital(f"{grave}{flowing(finding.title)}")))
+    place = exhibit.told.get(finding.rule, exhibit.number)
+    if place != exhibit.number:
+        return el("li", title, text(f" (see plot {place})"))
+    numbers = stopped("; ".join(flowing(evidence_says(e)) for e in ours))
+    derived = [flowing(e.metric) for e in ours if not speaks_of(e, series)]
+    apart = f" The bound is on {', '.join(dict.fromkeys(derived))}, not on the line." if derived else ""
+    return el("li", title, el("span", text(f"{numbers}{apart}")))

@@ -1,0 +1,134 @@
+"""The top of a page: verdict, cause, why and what to do first; the signal chain; the table of several runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model import CHAIN, QUESTIONS
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
+from ppo_doctor.report.words import (
+    MARKS,
+    entry_says,
+    flowing,
+    remedies,
+    remedy_says,
+    run_facts,
+    sentence,
+    titles,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppo_doctor.model import ChainLink, Diagnosis, LinkState, RankedCause, Verdict
+
+VERDICT_MARKS: Mapping[Verdict, str] = {"healthy": "✓", "warning": "!", "unhealthy": "✗", "inconclusive": "?"}
+STATE_WORDS: Mapping[LinkState, str] = {"alive": "alive", "dead": "dead", "unknown": "not logged"}
+
+#: A verdict that names several causes is set smaller.
+LONG_LEAD = 110
+
+
+def badge(verdict: Verdict) -> Markup:
+    """Return a verdict's word with its sign."""
+    mark = el("span", text(VERDICT_MARKS[verdict]), cls="mark", aria_hidden="true")
+    return el("span", mark, text(f" {verdict}"), cls=f"badge {verdict}")
+
+
+def leaders(diagnosis: Diagnosis) -> list[RankedCause]:
+    """Return the causes that lead a complaint, faults before harmless explanations."""
+    return sorted((c for c in diagnosis.causes if c.leader), key=lambda cause: cause.benign)
+
+
+def hero(diagnosis: Diagnosis, prefix: str, level: int) -> Markup:
+    """Return what the first screen has to answer; `level` is that of its heading."""
+    because = sentence(diagnosis.verdict_because)
+    lead = el("p", text(because), cls="lead long" if len(because) > LONG_LEAD else "lead")
+    title = el(f"h{level}", badge(diagnosis.verdict), id=f"{prefix}verdict")
+    name = el("p", text(diagnosis.run.id, 300), cls="run-id")
+    facts = el("ul", *(el("li", text(fact)) for fact in run_facts(diagnosis.run)), cls="facts", aria_label="The run")
+    ahead = leaders(diagnosis)
+    said = el("div", name, title, lead, _why(diagnosis, ahead[:1]), facts, cls="said-first")
+    return el("div", said, _do_first(diagnosis, ahead[:1], level + 1), cls=f"hero {diagnosis.verdict}")
+
+
+def _why(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> Markup:
+    """Return what the leading cause means for the run and the weightiest number that speaks for it."""
+    if not ahead:
+        return NOTHING
+    cause = ahead[0]
+    heaviest = max((e for e in cause.ledger if e.counted and e.db > 0), key=lambda e: e.db, default=None)
+    pieces = [el("p", text(sentence(cause.says)))] if cause.says else []
+    if heaviest is not None:
+        evidence = text(sentence(entry_says(heaviest, titles(diagnosis))))
+        pieces.append(el("p", el("strong", text("How we know: ")), evidence))
+    return el("div", *pieces, cls="why")
+
+
+def _do_first(diagnosis: Diagnosis, ahead: Sequence[RankedCause], level: int) -> Markup:
+    heading, steps = _advice(diagnosis, ahead)
+    if not steps:
+        return NOTHING
+    listed = el("ol", *(el("li", text(step)) for step in steps))
+    return el("div", el(f"h{level}", text(heading)), listed, cls="first-aid")
+
+
+def _advice(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> tuple[str, list[str]]:
+    """Return a heading and what to do: remedies of the leading cause, or what to log when a question stays open."""
+    if ahead:
+        chosen = remedies(ahead[0].remedies, diagnosis.run.framework, everything=False)
+        heading = "What to do" if ahead[0].benign else "Do this first"
+        return heading, [remedy_says(remedy, diagnosis.run) for remedy in chosen]
+    if diagnosis.verdict == "inconclusive":
+        missing = diagnosis.coverage.missing_metrics[:6]
+        return "To get an answer", [f"Log {flowing(name)}." for name in missing]
+    return "", []
+
+
+def chain(diagnosis: Diagnosis) -> Markup:
+    """Return the signal chain as a picture, the side links beneath, and what shows each state."""
+    main = [link for link in diagnosis.chain if link.link in CHAIN]
+    beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
+    picture = el("ol", *(_node(link) for link in main), cls="chain", aria_label="Signal chain, from reward to ratio")
+    side = el("ul", *(_node(link) for link in beside), cls="chain side", aria_label="Beside the chain")
+    key = "✓ alive · ✗ dead · ? not logged, which is not the same as alive"
+    pieces = (picture, side if beside else NOTHING, el("p", text(key), cls="quiet"), _shown(diagnosis.chain))
+    return join(pieces)
+
+
+def _node(link: ChainLink) -> Markup:
+    mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
+    name = el("span", text(link.link), cls="name")
+    return el("li", mark, name, el("span", text(STATE_WORDS[link.state]), cls="state"), cls=f"link {link.state}")
+
+
+def _shown(links: Sequence[ChainLink]) -> Markup:
+    told = [link for link in links if link.evidence]
+    if not told:
+        return NOTHING
+    rows = (row(link.link, STATE_WORDS[link.state], flowing(link.evidence or "")) for link in told)
+    title = "What shows the state of each link"
+    return el("details", el("summary", text(title)), table(("Link", "State", "What shows it"), rows, title))
+
+
+def summary(diagnoses: Sequence[Diagnosis], prefixes: Sequence[str]) -> Markup:
+    """Return one line per run: verdict, leading cause, run."""
+    rows = (_run_row(diagnosis, prefix) for diagnosis, prefix in zip(diagnoses, prefixes, strict=True))
+    return table(("Run", "Verdict", "Leading cause"), rows, "Every run with its verdict and leading cause")
+
+
+def _run_row(diagnosis: Diagnosis, prefix: str) -> Markup:
+    link = el("a", text(diagnosis.run.id, 300), href=f"#{prefix}verdict")
+    cells = (el("td", badge(diagnosis.verdict)), el("td", _leading(diagnosis)))
+    return el("tr", el("th", link, scope="row"), *cells, cls="filtered")
+
+
+def _leading(diagnosis: Diagnosis) -> Markup:
+    ahead = leaders(diagnosis)
+    if ahead:
+        level = f", {ahead[0].confidence}" + (f" (+{len(ahead) - 1} more)" if len(ahead) > 1 else "")
+        return join((code(ahead[0].id), text(level)))
+    if diagnosis.verdict == "healthy":
+        return text("nothing found")
+    unasked = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
+    return text(f"open: {', '.join(unasked)}" if diagnosis.verdict == "inconclusive" else "no known cause")

@@ -1,0 +1,167 @@
+"""JUnit XML: one test suite per run, one test case per rule, and one for the verdict or each ruling of a gate.
+
+A rule that fired fails its test case only when it speaks for a cause that fails the run: findings never fail a gate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ppo_doctor.evidence import says
+from ppo_doctor.report.blame import blamed, ruling_of
+from ppo_doctor.report.markup import slashes, xml
+from ppo_doctor.report.words import remedies, remedy_says
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.ruling import Held, Ruling
+
+Result = Literal["passed", "failure", "error", "skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCase:
+    """One `<testcase>`: what was tested, how it ended, and the words for it."""
+
+    __test__ = False  # not a test of ours, whatever pytest thinks of its name
+
+    group: str
+    name: str
+    result: Result = "passed"
+    message: str = ""
+    lines: tuple[str, ...] = ()
+    file: str = ""
+    line: int | None = None
+
+
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+    """Return one diagnosis as JUnit XML."""
+    return render_many([diagnosis], options)
+
+
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
+    """Return the diagnoses of several runs as JUnit XML, one suite per run."""
+    suites = [(diagnosis, _cases(diagnosis, ruling_of(diagnosis, options))) for diagnosis in diagnoses]
+    everything = [case for _, cases in suites for case in cases]
+    body = "".join(_suite(diagnosis, cases) for diagnosis, cases in suites)
+    return _document(f'<testsuites name="ppo-doctor" {_counts(everything)}>\n{body}</testsuites>\n')
+
+
+def render_error(message: str, hint: str, code: int) -> str:
+    """Return an error as a suite whose only test case could not run."""
+    case = TestCase(group="run", name="judged", result="error", message=message, lines=(hint, f"exit code {code}"))
+    suite = f'  <testsuite name="ppo-doctor" {_counts([case])}>\n{_case(case)}  </testsuite>\n'
+    return _document(f'<testsuites name="ppo-doctor" {_counts([case])}>\n{suite}</testsuites>\n')
+
+
+def _document(body: str) -> str:
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
+
+
+def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
+    blame = blamed(diagnosis, ruling)
+    rules = [_rule(finding, blame, diagnosis) for finding in diagnosis.findings]
+    left_out = [
+        TestCase(group="rules", name=name, result="skipped", message="left out by select or ignore")
+        for name in diagnosis.suppressed
+    ]
+    gate = [_verdict(diagnosis)] if ruling is None else [_passed(ruling), *(_held(held) for held in ruling.held)]
+    return [*gate, *rules, *left_out]
+
+
+def _rule(finding: Finding, blame: Mapping[str, Sequence[RankedCause]], diagnosis: Diagnosis) -> TestCase:
+    source = next((evidence.source for evidence in finding.evidence if evidence.source), None)
+    result, message, lines = _outcome(finding, blame.get(finding.rule, ()), diagnosis)
+    return TestCase(
+        group=f"rules.{finding.link}",
+        name=f"{finding.code} {finding.rule}",
+        result=result,
+        message=message,
+        lines=lines,
+        file=slashes(source.path) if source else "",
+        line=source.line if source else None,
+    )
+
+
+def _outcome(
+    finding: Finding, causes: Sequence[RankedCause], diagnosis: Diagnosis
+) -> tuple[Result, str, tuple[str, ...]]:
+    if finding.status == "errored":
+        return "error", finding.reason or "", ()
+    if finding.status == "skipped":
+        return "skipped", finding.reason or "", ()
+    told = f"{finding.title}: {says(finding)}"
+    if finding.status == "fired" and causes:
+        return "failure", finding.title, (says(finding), *(_advice(cause, diagnosis) for cause in causes))
+    if finding.status == "fired":
+        return "passed", "", (f"{told} (fired; speaks for no cause that fails this run)",)
+    return "passed", "", (told,)
+
+
+def _advice(cause: RankedCause, diagnosis: Diagnosis) -> str:
+    ours = remedies(cause.remedies, diagnosis.run.framework, everything=False)
+    first = f" Try first: {remedy_says(ours[0], diagnosis.run)}" if ours else ""
+    return f"{cause.id} ({cause.confidence}, {cause.severity.value}): {cause.title}.{first}"
+
+
+def _verdict(diagnosis: Diagnosis) -> TestCase:
+    """Return the verdict as a test case; a run that could not be judged is skipped, which is not passed."""
+    results: Mapping[str, Result] = {"unhealthy": "failure", "inconclusive": "skipped"}
+    return TestCase(
+        group="verdict",
+        name=f"{diagnosis.run.id} is sound",
+        result=results.get(diagnosis.verdict, "passed"),
+        message=f"{diagnosis.verdict}: {diagnosis.verdict_because}",
+    )
+
+
+def _passed(ruling: Ruling) -> TestCase:
+    """Return the gate itself: an open question is an error, because the job it belongs to fails too."""
+    results: Mapping[str, Result] = {"passed": "passed", "failed": "failure", "inconclusive": "error"}
+    told = tuple(held.says for held in ruling.of("failed", "open"))
+    message = f"gate {ruling.word}" + (f": {told[0]}" if told else "")
+    return TestCase(group="gate", name="the run passes the gate", result=results[ruling.word], message=message)
+
+
+def _held(held: Held) -> TestCase:
+    results: Mapping[str, Result] = {"failed": "failure", "open": "error", "passed": "passed"}
+    result = results.get(held.outcome, "skipped")
+    return TestCase(group=f"gate.{held.kind}", name=held.name, result=result, message=held.says)
+
+
+def _counts(cases: Sequence[TestCase]) -> str:
+    tally = Counter(case.result for case in cases)
+    parts = {"tests": len(cases), "failures": tally["failure"], "errors": tally["error"], "skipped": tally["skipped"]}
+    return " ".join(f'{name}="{size}"' for name, size in parts.items()) + ' time="0"'
+
+
+def _suite(diagnosis: Diagnosis, cases: Sequence[TestCase]) -> str:
+    facts = {"verdict": diagnosis.verdict, "because": diagnosis.verdict_because, "framework": diagnosis.run.framework}
+    rows = "".join(f'      <property name="{name}" value="{xml(value)}"/>\n' for name, value in facts.items())
+    body = "".join(_case(case) for case in cases)
+    head = f'  <testsuite name="{xml(diagnosis.run.id)}" {_counts(cases)}>\n'
+    return f"{head}    <properties>\n{rows}    </properties>\n{body}  </testsuite>\n"
+
+
+def _case(case: TestCase) -> str:
+    place = f' file="{xml(case.file)}"' if case.file else ""
+    place += f' line="{case.line}"' if case.line else ""
+    head = f'    <testcase classname="{xml(f"ppo-doctor.{case.group}")}" name="{xml(case.name)}"{place} time="0"'
+    body = _result(case)
+    return f"{head}>\n{body}    </testcase>\n" if body else f"{head}/>\n"
+
+
+def _result(case: TestCase) -> str:
+    text = "\n".join(xml(line) for line in case.lines if line)
+    if case.result == "passed":
+        told = text or xml(case.message)
+        return f"      <system-out>{told}</system-out>\n" if told else ""
+    message = f'message="{xml(case.message)}"'
+    if case.result == "skipped":
+        return f"      <skipped {message}/>\n"
+    return f'      <{case.result} {message} type="{xml(case.group)}">{text or xml(case.message)}</{case.result}>\n'

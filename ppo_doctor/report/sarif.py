@@ -1,0 +1,188 @@
+"""SARIF 2.1.0: every rule and leading cause, what it said of the run, and where in the log.
+
+A cause that leads is a result of its own beside the findings. Fingerprints hold rule, file and metric and neither line
+nor number, so that a re-run of the same training keeps its alerts. GitHub makes an alert of every result, passed ones
+included (microsoft/PSRule issue 955): `quiet` keeps failures only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppo_doctor.evidence import says
+from ppo_doctor.model import Severity
+from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
+from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.json_report import Json, dump
+from ppo_doctor.report.sarif_places import fingerprints, location, locations
+from ppo_doctor.report.words import capital, remedies, remedy_says, stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.ruling import Ruling
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+LEVELS: Mapping[Severity, str] = {
+    Severity.CRITICAL: "error",
+    Severity.HIGH: "error",
+    Severity.MEDIUM: "warning",
+    Severity.LOW: "note",
+    Severity.INFO: "note",
+}
+KINDS = {"fired": "fail", "clear": "pass", "skipped": "notApplicable"}
+
+
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+    """Return one diagnosis as SARIF."""
+    return render_many([diagnosis], options)
+
+
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
+    """Return the diagnoses of several runs as one SARIF log, one run each."""
+    runs: list[Json] = [_run(d, ruling_of(d, options), failures_only=options.quiet) for d in diagnoses]
+    return _log(runs)
+
+
+def render_error(message: str, hint: str, code: int) -> str:
+    """Return an error as a SARIF log whose invocation did not succeed."""
+    from ppo_doctor import __version__
+
+    notice: Json = {"level": "error", "message": {"text": prose(f"{message}. {hint}" if hint else message)}}
+    invocation: Json = {
+        "executionSuccessful": False,
+        "exitCode": code,
+        "toolExecutionNotifications": [notice],
+    }
+    return _log([{"tool": _tool(__version__, []), "invocations": [invocation], "results": []}])
+
+
+def _log(runs: list[Json]) -> str:
+    return dump({"$schema": SCHEMA, "version": "2.1.0", "runs": runs})
+
+
+def _tool(version: str, rules: list[Json]) -> Json:
+    return {"driver": {"name": "ppo-doctor", "version": plain(version), "rules": rules}}
+
+
+def _run(diagnosis: Diagnosis, ruling: Ruling | None, *, failures_only: bool) -> Json:
+    judged = [finding for finding in diagnosis.findings if finding.status != "errored"]
+    ours = leaders(diagnosis)
+    rules = [_rule(finding) for finding in diagnosis.findings] + [_cause_rule(cause) for cause in ours]
+    place = {finding.rule: index for index, finding in enumerate(diagnosis.findings)}
+    results = [_finding(finding, place[finding.rule], diagnosis) for finding in judged]
+    first = len(diagnosis.findings)
+    results += [_cause(cause, first + index, diagnosis, ruling) for index, cause in enumerate(ours)]
+    kept: list[Json] = [result for result in results if not failures_only or result["kind"] == "fail"]
+    return {
+        "tool": _tool(diagnosis.tool_version, rules),
+        "invocations": [_invocation(diagnosis, ruling)],
+        "artifacts": [{"location": location(source.path)} for source in diagnosis.run.sources],
+        "results": kept,
+        "columnKind": "unicodeCodePoints",
+        "properties": {"verdict": diagnosis.verdict, "because": prose(diagnosis.verdict_because)},
+    }
+
+
+def _rule(finding: Finding) -> Json:
+    return {
+        "id": plain(finding.code),
+        "name": plain(finding.rule),
+        "shortDescription": {"text": plain(finding.rule).replace("-", " ")},
+        "help": {"text": f"ppo-doctor explain {plain(finding.rule)}"},
+        "defaultConfiguration": {"level": LEVELS[finding.severity]},
+        "properties": {"link": finding.link, "severity": finding.severity.value},
+    }
+
+
+def _cause_rule(cause: RankedCause) -> Json:
+    return {
+        "id": plain(cause.id),
+        "name": plain(cause.id),
+        "shortDescription": {"text": prose(cause.title)},
+        "fullDescription": {"text": prose(cause.says or cause.title)},
+        "help": {"text": f"ppo-doctor explain {plain(cause.id)}"},
+        "defaultConfiguration": {"level": LEVELS[cause.severity]},
+        "properties": {"family": plain(cause.family), "severity": cause.severity.value},
+    }
+
+
+def _finding(finding: Finding, index: int, diagnosis: Diagnosis) -> dict[str, Json]:
+    evidence = located([finding])
+    # What is merely worth knowing is no failure: `single-update-per-batch` describes a sound run.
+    informs = finding.status == "fired" and finding.severity is Severity.INFO
+    kind = "informational" if informs else KINDS[finding.status]
+    told = finding.reason if finding.status == "skipped" else f"{finding.title}: {says(finding)}"
+    return {
+        "ruleId": plain(finding.code),
+        "ruleIndex": index,
+        "kind": kind,
+        "level": LEVELS[finding.severity] if kind == "fail" else "none",
+        "message": {"text": prose(told or finding.title)},
+        "locations": locations(finding.evidence, diagnosis),
+        "partialFingerprints": fingerprints(finding.code, evidence, diagnosis),
+        "properties": {"onsetStep": finding.onset_step},
+    }
+
+
+def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, Json]:
+    supporting = supporters(diagnosis, cause)
+    evidence = located(supporting)
+    result: dict[str, Json] = {
+        "ruleId": plain(cause.id),
+        "ruleIndex": index,
+        "kind": "fail" if cause.confidence != "suspected" else "review",
+        "level": LEVELS[cause.severity] if cause.confidence != "suspected" else "none",
+        "message": {"text": _message(cause, diagnosis)},
+        "locations": locations((evidence,) if evidence else (), diagnosis),
+        "relatedLocations": _related(supporting, diagnosis),
+        "partialFingerprints": fingerprints(cause.id, None, diagnosis),
+        "properties": {"confidence": cause.confidence, "scoreDb": cause.score_db, "onsetStep": cause.onset_step},
+    }
+    return result | _standing(cause, ruling)
+
+
+def _related(supporting: Sequence[Finding], diagnosis: Diagnosis) -> list[Json]:
+    """Return where each supporting finding shows; an id makes each entry one of its own."""
+    found: list[Json] = []
+    for finding in supporting:
+        for place in locations(finding.evidence[:1], diagnosis):
+            if isinstance(place, dict):
+                found.append(place | {"id": len(found) + 1, "message": {"text": prose(finding.title)}})
+    return found
+
+
+def _message(cause: RankedCause, diagnosis: Diagnosis) -> str:
+    parts = [stopped(prose(cause.title)), stopped(capital(prose(cause.says)))]
+    ours = remedies(cause.remedies, diagnosis.run.framework, everything=False)
+    if ours:
+        parts.append(f"Try first: {remedy_says(ours[0], diagnosis.run)}")
+    return prose(" ".join(part for part in parts if part))
+
+
+def _standing(cause: RankedCause, ruling: Ruling | None) -> dict[str, Json]:
+    """Return what the gate knows of a cause: allowed by its policy, or known from its baseline."""
+    held = next((h for h in (ruling.held if ruling else ()) if h.kind == "cause" and h.name == cause.id), None)
+    if held is None:
+        return {}
+    if held.outcome == "allowed":
+        return {"suppressions": [{"kind": "external", "status": "accepted", "justification": prose(held.says)}]}
+    return {"baselineState": "unchanged"} if held.outcome == "known" else {}
+
+
+def _invocation(diagnosis: Diagnosis, ruling: Ruling | None) -> Json:
+    crashed: list[Json] = [_crash(finding) for finding in diagnosis.findings if finding.status == "errored"]
+    notes: list[Json] = [{"level": "note", "message": {"text": prose(note)}} for note in diagnosis.run.notes]
+    code: dict[str, Json] = {} if ruling is None else {"exitCode": int(ruling.code)}
+    told: dict[str, Json] = {"executionSuccessful": not crashed, "toolExecutionNotifications": [*crashed, *notes]}
+    return told | code
+
+
+def _crash(finding: Finding) -> Json:
+    return {
+        "level": "error",
+        "message": {"text": prose(f"{finding.rule}: {finding.reason}")},
+        "associatedRule": {"id": plain(finding.code)},
+    }

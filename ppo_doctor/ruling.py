@@ -1,0 +1,68 @@
+"""What a gate ruled about a run: each cause, budget and question that it held against the policy, and the exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ppo_doctor.errors import ExitCode
+from ppo_doctor.judgement import fails
+from ppo_doctor.model import Severity
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Diagnosis, RankedCause
+
+Kind = Literal["cause", "budget", "question"]
+Outcome = Literal["failed", "passed", "allowed", "known", "seldom", "open"]
+
+WORDS = {ExitCode.OK: "passed", ExitCode.SICK: "failed", ExitCode.INCONCLUSIVE: "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One thing that was held against the policy, how that ended, and why."""
+
+    kind: Kind
+    name: str
+    outcome: Outcome
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """The gate's answer for one run, or for the seeds of one configuration."""
+
+    code: ExitCode
+    held: tuple[Held, ...] = ()
+    #: causes of the baseline that no longer lead
+    fixed: tuple[str, ...] = ()
+    suppressed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """Return "passed", "failed" or "inconclusive"."""
+        return WORDS.get(self.code, "failed")
+
+    def of(self, *outcomes: Outcome, kind: Kind | None = None) -> tuple[Held, ...]:
+        """Return what ended so, in the order in which it was held."""
+        return tuple(held for held in self.held if held.outcome in outcomes and kind in (None, held.kind))
+
+
+def contested(diagnosis: Diagnosis) -> frozenset[str]:
+    """Return the complaints in which a harmless explanation is level with a fault."""
+    return frozenset(complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive")
+
+
+def faults(diagnosis: Diagnosis) -> tuple[RankedCause, ...]:
+    """Return the leading causes that a run can be blamed for: not benign, not merely suspected, not contested."""
+    open_complaints = contested(diagnosis)
+    return tuple(c for c in diagnosis.causes if fails(c, Severity.INFO) and c.complaint not in open_complaints)
+
+
+def failing(diagnosis: Diagnosis, ruling: Ruling | None) -> tuple[RankedCause, ...]:
+    """Return the causes that fail a run: those that the gate failed, else every fault that leads."""
+    if ruling is None:
+        return faults(diagnosis)
+    failed = {held.name for held in ruling.of("failed", kind="cause")}
+    return tuple(cause for cause in diagnosis.causes if cause.id in failed)

@@ -1,0 +1,75 @@
+"""Where two series part: found within a few records, and never found between seeds of one thing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppo_doctor.compare import Difference, Side, differences, explanations
+from ppo_doctor.divergence import Divergence, first_apart
+
+
+def noise(seed, size=200, seeds=1):
+    return np.random.default_rng(seed).normal(1.0, 0.1, (seeds, size))
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_seeds_of_one_thing_do_not_part(seed, seeds):
+    assert first_apart(noise(seed, seeds=seeds), noise(seed + 1000, seeds=seeds)) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("start", [0, 60, 150])
+def test_a_shift_is_found_where_it_begins(seed, start):
+    shifted = noise(seed + 1000)
+    shifted[:, start:] += 1.5
+    assert abs(first_apart(noise(seed), shifted) - start) <= 5
+
+
+def test_a_short_excursion_is_no_parting():
+    shifted = noise(1)
+    shifted[:, 60:90] += 5
+    assert first_apart(noise(2), shifted) is None
+
+
+def test_equal_constants_do_not_part_and_unequal_ones_do():
+    ones = np.ones((1, 20))
+    assert first_apart(ones, ones.copy()) is None
+    assert first_apart(ones, ones * 1.5) == 0
+    assert first_apart(ones, ones * 1.001) is None
+
+
+def test_numbers_that_break_part():
+    broken = np.ones((1, 20))
+    broken[:, 8:] = np.nan
+    assert first_apart(np.ones((1, 20)), broken) == 8
+
+
+def side(**config):
+    return Side(name="x", verdicts=("healthy",), config=config)
+
+
+def test_what_belongs_to_one_run_is_no_difference():
+    a, b = side(seed=1, output_dir="a", run_name="x", gamma=0.9), side(seed=2, output_dir="b", run_name="y", gamma=0.99)
+    assert [difference.key for difference in differences(a, b)] == ["gamma"]
+
+
+def test_values_that_mean_the_same_are_no_difference():
+    assert differences(side(k=1), side(k=1.0)) == ()
+    assert [d.key for d in differences(side(k=1), side(k=True))] == ["k"]
+    assert [(d.a, d.b) for d in differences(side(k=1), side())] == [(1, None)]
+
+
+def test_the_setting_that_acts_on_the_earliest_comes_first():
+    parted = [Divergence(metric=name, step=step, a=0, b=1) for step, name in enumerate(["entropy", "approx_kl"])]
+    found = [Difference(key=key, canonical=key, a=0, b=1) for key in ("learning_rate", "ent_coef", "vf_coef")]
+    assert [e.difference.key for e in explanations(found, parted)] == ["ent_coef", "learning_rate"]
+
+
+def test_an_only_difference_is_named_and_several_unknown_ones_are_not():
+    parted = [Divergence(metric="entropy", step=3, a=0, b=1)]
+    odd = [Difference(key=key, canonical=None, a=0, b=1) for key in ("colour", "shape")]
+    assert [e.difference.key for e in explanations(odd[:1], parted)] == ["colour"]
+    assert explanations(odd, parted) == ()
+    assert explanations(odd[:1], []) == ()

@@ -1,0 +1,190 @@
+"""What a gate rules: causes, allowances, questions, budgets, baselines and groups, on hand-made diagnoses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+import pytest
+
+from ppo_doctor.baseline import Baseline, Before
+from ppo_doctor.budgets import parse_budget
+from ppo_doctor.errors import ExitCode
+from ppo_doctor.gate import rule_on
+from ppo_doctor.model import Axis, OpenComplaint, Run, Series, Severity
+from ppo_doctor.policy import Allowed, Policy
+from tests.report.cases import CASES, FLAT_GROUPS, LOG, inconclusive, unhealthy
+
+TODAY = date(2026, 7, 1)
+SOLE = replace(unhealthy(), causes=(replace(FLAT_GROUPS, level_with=()),))
+
+
+def run_with(**metrics):
+    size = max((len(values) for values in metrics.values()), default=0)
+    axis = Axis(path=LOG, steps=np.arange(size), lines=np.arange(size) + 1)
+    series = {
+        name: Series(name=name, raw=name, axis=axis, values=np.array(values, dtype=float))
+        for name, values in metrics.items()
+    }
+    return Run(id=LOG, framework="canonical", algorithm="ppo", sources=(), series=series)
+
+
+def ruled(*diagnoses, run=None, baseline=None, **policy):
+    judged = [(run or run_with(), diagnosis) for diagnosis in diagnoses]
+    return rule_on(judged, Policy(**policy), baseline, TODAY)
+
+
+def outcomes(ruling):
+    return {held.name: held.outcome for held in ruling.held}
+
+
+def allowance(day, cause="adv-exactly-zero"):
+    return (Allowed(cause=cause, reason="the ablation wants it", expires=day),)
+
+
+def before(severity=Severity.CRITICAL, confidence="likely", cause="adv-exactly-zero"):
+    return Baseline(path=None, runs={LOG: {cause: Before(severity=severity, confidence=confidence)}})
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("healthy", 0), ("benign", 0), ("unhealthy", 1), ("warning", 0), ("inconclusive", 4), ("errored", 0)],
+)
+def test_the_exit_code_without_a_policy(name, code):
+    assert ruled(CASES[name]).code == code
+
+
+def test_the_bound():
+    medium = replace(SOLE, causes=(replace(SOLE.causes[0], severity=Severity.MEDIUM),))
+    assert ruled(medium).code == ExitCode.OK
+    assert ruled(medium, fail_on="medium").code == ExitCode.SICK
+    assert ruled(SOLE, fail_on="never").code == ExitCode.OK
+    assert ruled(inconclusive(), fail_on="never").code == ExitCode.OK
+
+
+@pytest.mark.parametrize("change", [{"leader": False}, {"benign": True}, {"confidence": "suspected"}])
+def test_what_never_fails(change):
+    assert ruled(replace(SOLE, causes=(replace(SOLE.causes[0], **change),))).code == ExitCode.OK
+
+
+def test_an_allowed_cause_passes_until_its_day_and_on_it():
+    assert outcomes(ruled(SOLE, allow=allowance(TODAY))) == {"adv-exactly-zero": "allowed"}
+    late = ruled(SOLE, allow=allowance(date(2026, 6, 30)))
+    assert late.code == ExitCode.SICK
+    assert "allowed until 2026-06-30 (the ablation wants it), which has passed" in late.held[0].says
+
+
+def test_an_expired_allowance_fails_whatever_the_baseline_says():
+    assert ruled(SOLE, allow=allowance(date(2026, 6, 30)), baseline=before()).code == ExitCode.SICK
+
+
+def test_one_of_two_level_causes_allowed_is_not_enough():
+    assert ruled(unhealthy(), allow=allowance(TODAY)).code == ExitCode.SICK
+
+
+def test_an_allowance_without_use_is_told():
+    assert "adv-exactly-zero is allowed and does not lead here" in ruled(CASES["healthy"], allow=allowance(TODAY)).notes
+
+
+def test_required_questions():
+    thin = replace(CASES["healthy"], coverage=replace(CASES["healthy"].coverage, movement=False))
+    assert ruled(thin, require=("signal",)).code == ExitCode.OK
+    assert outcomes(ruled(thin, require=("signal", "movement"))) == {"movement": "open"}
+    assert ruled(thin, require=("movement",)).code == ExitCode.INCONCLUSIVE
+
+
+def test_a_requirement_replaces_the_floor():
+    only_movement = replace(inconclusive(), coverage=replace(inconclusive().coverage, movement=True))
+    assert ruled(only_movement).code == ExitCode.INCONCLUSIVE
+    assert ruled(only_movement, require=("movement",)).code == ExitCode.OK
+
+
+def contested_by(cause):
+    complaint = OpenComplaint(id=cause.complaint, title="x", openers=(), leader=cause.id, verdict="inconclusive")
+    return replace(SOLE, complaints=(complaint,), verdict="inconclusive", causes=(cause,))
+
+
+def test_a_contested_cause_is_inconclusive_and_fails_nothing():
+    assert ruled(contested_by(SOLE.causes[0])).code == ExitCode.INCONCLUSIVE
+    assert ruled(contested_by(SOLE.causes[0]), require=("movement",)).code == ExitCode.INCONCLUSIVE
+    assert ruled(contested_by(SOLE.causes[0]), allow=allowance(TODAY)).code == ExitCode.OK
+
+
+def test_a_failure_beats_an_open_question():
+    thin = replace(SOLE, coverage=replace(SOLE.coverage, movement=False))
+    assert ruled(thin, require=("movement",)).code == ExitCode.SICK
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "outcome"),
+    [
+        ("approx_kl.p95 < 0.05", [0.01] * 20, "passed"),
+        ("approx_kl.p95 < 0.05", [0.01] * 10 + [0.2] * 10, "failed"),
+        ("approx_kl.max <= 0.2", [0.1, 0.2], "passed"),
+        ("approx_kl.max < 0.2", [0.1, 0.2], "failed"),
+        ("approx_kl.min >= -1e-3", [0.0], "passed"),
+        ("approx_kl.first > 0", [0.1, -5], "passed"),
+        ("approx_kl.last > 0", [0.1, -5], "failed"),
+        ("approx_kl.last > 0", [0.1, np.nan], "failed"),
+        ("approx_kl.mean > 0", [0.1, np.nan], "passed"),
+        ("approx_kl.median > 0", [np.nan, np.inf], "failed"),
+        ("approx_kl.p100 < 1", [0.5], "passed"),
+        ("entropy.last > 0", [0.5], "open"),
+    ],
+)
+def test_budgets(text, values, outcome):
+    ruling = ruled(CASES["healthy"], run=run_with(approx_kl=values), budgets=(parse_budget(text, "here"),))
+    assert outcomes(ruling) == {text: outcome}
+    assert ruling.code == {"passed": 0, "failed": 1, "open": 4}[outcome]
+
+
+def test_a_budget_is_held_in_a_gate_that_never_fails_for_causes():
+    budgets = (parse_budget("approx_kl.last < 0", "here"),)
+    assert ruled(SOLE, run=run_with(approx_kl=[1.0]), budgets=budgets, fail_on="never").code == ExitCode.SICK
+
+
+def test_a_known_cause_passes_and_a_new_one_fails():
+    assert outcomes(ruled(SOLE, baseline=before())) == {"adv-exactly-zero": "known"}
+    assert outcomes(ruled(SOLE, baseline=before(cause="lr-zero"))) == {"adv-exactly-zero": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("severity", "confidence", "code"),
+    [
+        (Severity.CRITICAL, "likely", 0),
+        (Severity.CRITICAL, "established", 0),
+        (Severity.HIGH, "likely", 1),
+        (Severity.CRITICAL, "suspected", 1),
+    ],
+)
+def test_worse_than_in_the_baseline(severity, confidence, code):
+    assert ruled(SOLE, baseline=before(severity, confidence)).code == code
+
+
+def test_fixed_causes_are_told():
+    assert ruled(CASES["healthy"], baseline=before()).fixed == ("adv-exactly-zero",)
+
+
+def test_a_run_that_several_baselines_lack_is_new():
+    several = Baseline(path=None, runs={"x/a.csv": {}, "x/b.csv": {}})
+    ruling = ruled(SOLE, baseline=several)
+    assert ruling.code == ExitCode.SICK
+    assert "does not hold" in ruling.notes[0]
+
+
+def test_a_likely_cause_needs_half_of_the_seeds():
+    healthy = CASES["healthy"]
+    assert outcomes(ruled(SOLE, healthy, healthy)) == {"adv-exactly-zero": "seldom"}
+    assert ruled(SOLE, healthy, healthy).code == ExitCode.OK
+    assert ruled(SOLE, healthy).code == ExitCode.SICK
+    assert "in 1 of 2 runs" in ruled(SOLE, healthy).held[0].says
+
+
+def test_a_proven_cause_needs_one_seed():
+    proven = replace(SOLE, causes=(replace(SOLE.causes[0], confidence="established"),))
+    assert ruled(proven, CASES["healthy"], CASES["healthy"]).code == ExitCode.SICK
+
+
+def test_suppressed_rules_are_listed():
+    assert ruled(replace(CASES["healthy"], suppressed=("kl-runaway",))).suppressed == ("kl-runaway",)

@@ -1,0 +1,82 @@
+"""Workflow commands: one line each, escaped, at the right place, and never more than GitHub shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from ppo_doctor.errors import ExitCode
+from ppo_doctor.report import RenderOptions, render, render_error, render_many
+from ppo_doctor.report.github import MOST, guarded, summary
+from ppo_doctor.ruling import Held, Ruling
+from tests.report.cases import CASES, LOG, unhealthy
+from tests.report.golden import check_golden
+
+COMMAND = re.compile(r"::(error|warning|notice) (?:file=[^,:]+,(?:line=\d+,)?)?title=[^:]*::[^\r\n]*\Z")
+
+
+def annotations(diagnosis, **options):
+    return render(diagnosis, None, RenderOptions(**options), "github").splitlines()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "hostile"])
+def test_golden(name):
+    check_golden(f"{name}.github.txt", render(CASES[name], None, RenderOptions(), "github"))
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_every_line_is_one_command(name):
+    assert all(COMMAND.match(line) for line in annotations(CASES[name]))
+
+
+def test_a_healthy_run_says_nothing():
+    assert annotations(CASES["healthy"]) == []
+    assert annotations(CASES["benign"]) == []
+
+
+def test_the_place_is_the_log_line():
+    assert annotations(unhealthy())[0].startswith(f"::error file={LOG},line=12,title=ppo-doctor%3A adv-exactly-zero")
+
+
+@pytest.mark.parametrize("text", ["a\n::error::b", "100%", "a\r\nb", "x,y:z", "::stop-commands::t"])
+def test_a_title_cannot_leave_its_line(text):
+    cause = replace(unhealthy().causes[0], id=text, title=text, says=text)
+    (line,) = annotations(replace(unhealthy(), causes=(cause,)))
+    assert COMMAND.match(line)
+    assert "%250A" not in line
+
+
+def test_a_gate_that_passes_warns_only():
+    ruling = Ruling(code=ExitCode.OK)
+    assert {line.split()[0] for line in annotations(unhealthy(), rulings={LOG: ruling})} == {"::warning"}
+
+
+def test_a_broken_budget_is_an_error():
+    held = Held(kind="budget", name="approx_kl.p95 < 0.05", outcome="failed", says="approx_kl.p95 is 0.2")
+    (line,) = annotations(CASES["healthy"], rulings={LOG: Ruling(code=ExitCode.SICK, held=(held,))})
+    assert line.startswith("::error file=")
+    assert line.endswith("::approx_kl.p95 is 0.2")
+
+
+def test_more_than_github_shows_are_counted():
+    many = [replace(unhealthy(), run=replace(unhealthy().run, id=str(n))) for n in range(3)]
+    causes = [replace(unhealthy().causes[0], id=f"cause-{n}") for n in range(MOST + 3)]
+    lines = render_many([replace(many[0], causes=tuple(causes))], RenderOptions(), "github").splitlines()
+    assert len(lines) == MOST + 1
+    assert lines[-1].startswith("3 more")
+
+
+def test_an_error_is_an_annotation():
+    assert render_error("no file", "look", 3, "github") == "::error title=ppo-doctor (exit code 3)::no file. look\n"
+
+
+def test_text_of_a_log_cannot_act_inside_a_guard():
+    text = guarded("   ::error::forged\n", "0123abc")
+    assert text.splitlines() == ["::stop-commands::0123abc", "   ::error::forged", "::0123abc::"]
+
+
+def test_the_summary_is_markdown():
+    assert summary([CASES["healthy"]], RenderOptions()).startswith("<!-- ppo-doctor -->")
+    assert "2 runs" in summary([CASES["healthy"], CASES["unhealthy"]], RenderOptions())

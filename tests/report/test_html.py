@@ -1,0 +1,334 @@
+"""The HTML report: structure, safety, and the promises that a reader relies on; no browser needed."""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppo_doctor.model import Axis, Diagnosis, Run, Series
+from ppo_doctor.report import RenderOptions, render, render_many
+from ppo_doctor.report.html_markup import el, text
+from ppo_doctor.report.html_plots import drawn, exhibits, speaks_of
+
+from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, diagnosis, hostile, unhealthy
+
+VOID = {"meta", "link", "input", "br"}
+INJECTION = "\"'><script>alert(1)</script><img src=x onerror=alert(1)></style></title>&amp;javascript:alert(1)<!--"
+
+
+class Page(HTMLParser):
+    """A page read strictly: elements must close in order."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.raw: dict[str, str] = {}
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), f"{tag} repeats an attribute"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("style", "script"):
+            self.raw[self.open[-1]] = data
+        else:
+            self.words.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"comment {data!r}")
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def classed(self, name: str) -> list[dict[str, str | None]]:
+        return [a for _, a in self.elements if name in (a.get("class") or "").split()]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def html(found: Diagnosis, run: Run | None = None, **options: Any) -> str:
+    return render(found, run, RenderOptions(**options), "html")
+
+
+def a_run(records: int = 412, **values: Any) -> Run:
+    steps = np.arange(1, records + 1)
+    axis = Axis(path="run.jsonl", steps=steps, lines=steps)
+    given = {
+        "frac_reward_zero_std": np.where(steps < 12, 0.2, 1.0),
+        "loss": np.where(steps < 12, 0.3, 0.0),
+        "reward_std": np.where(steps < 12, 0.5, 0.0),
+        "kl": np.full(records, 0.01),
+    } | values
+    held = {name: Series(name=name, raw=name, axis=axis, values=array) for name, array in given.items()}
+    return Run(id="x", framework="trl-grpo", algorithm="grpo", sources=(), series=held)
+
+
+def strings(value: Any) -> Any:
+    """Return a copy of a diagnosis with an injection behind every string that comes from outside."""
+    return value + INJECTION
+
+
+def injected() -> Diagnosis:
+    evidence = replace(ZERO.evidence[0], raw=strings("raw"), metric=strings("metric"), unit=strings("unit"))
+    fired = replace(ZERO, evidence=(evidence,), title=strings("title"), rule=strings("rule"), code=strings("code"))
+    cause = replace(
+        FLAT_GROUPS,
+        id=strings("id"),
+        title=strings("title"),
+        says=strings("says"),
+        ledger=(replace(FLAT_GROUPS.ledger[0], finding=fired.rule, says=strings("says"), link=strings("link")),),
+    )
+    run = replace(
+        unhealthy().run,
+        id=strings("id"),
+        framework=strings("framework"),
+        config={strings("key"): strings("value")},
+        notes=(strings("note"),),
+    )
+    return replace(
+        unhealthy(),
+        run=run,
+        findings=(fired,),
+        causes=(cause,),
+        verdict_because=strings("because"),
+        tool_version=strings("0"),
+    )
+
+
+def pages() -> Iterator[str]:
+    yield from (html(found) for found in CASES.values())
+    yield html(unhealthy(), a_run())
+    yield html(injected(), a_run(**{strings("raw"): np.ones(412)}))
+    yield render_many(list(CASES.values()), RenderOptions(), "html")
+
+
+@pytest.fixture(params=range(len(CASES) + 3), scope="module")
+def source(request: pytest.FixtureRequest) -> str:
+    return list(pages())[request.param]
+
+
+def test_is_a_whole_document(source: str) -> None:
+    page = Page(source)
+    assert source.startswith("<!doctype html>\n<html lang=")
+    for tag in ("html", "head", "title", "body", "main", "footer", "h1"):
+        assert len(page.all(tag)) == 1, tag
+    source.encode("utf-8")
+
+
+def test_ids_are_unique_and_every_link_within_the_page_leads_somewhere(source: str) -> None:
+    page = Page(source)
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    named = [a[key] or "" for _, a in page.elements for key in ("aria-labelledby", "for") if key in a]
+    linked = [(a["href"] or "").removeprefix("#") for a in page.all("a")]
+    assert set(named) | set(linked) <= set(ids)
+
+
+def test_headings_skip_no_level(source: str) -> None:
+    levels = [int(tag[1]) for tag, _ in Page(source).elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_policy_admits_exactly_what_is_inlined(source: str) -> None:
+    page = Page(source)
+    metas = page.all("meta")
+    policy = next(a["content"] or "" for a in metas if a.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for tag in ("style", "script"):
+        assert len(page.all(tag)) == 1
+        digest = b64encode(sha256(page.raw[tag].encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+    # The policy must stand before anything that it governs.
+    tags = [tag for tag, _ in page.elements]
+    assert tags.index("style") > [a.get("http-equiv") for a in metas].index("Content-Security-Policy")
+
+
+def test_nothing_is_inline_and_nothing_is_fetched(source: str) -> None:
+    page = Page(source)
+    for tag, attributes in page.elements:
+        assert "style" not in attributes
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "srcset", "action", "formaction", "xlink:href", "data", "poster"):
+            assert name not in attributes, (tag, name)
+        assert (attributes.get("href") or "#").startswith(("#", "data:image/svg+xml,"))
+    for code in page.raw.values():
+        assert not re.search(r"@import|fetch\(|XMLHttpRequest|import\(|eval\(|innerHTML|url\((?!#)", code)
+        assert set(re.findall(r"https?://[^\s\"')]+", code)) <= {"http://www.w3.org/2000/svg"}
+    allowed = {"html", "head", "meta", "title", "link", "style", "script", "body", "header", "nav", "main", "footer"}
+    allowed |= {"section", "article", "div", "span", "p", "a", "ul", "ol", "li", "dl", "dt", "dd", "br", "code"}
+    allowed |= {"strong", "details", "summary", "table", "caption", "thead", "tbody", "tr", "th", "td", "figure"}
+    allowed |= {"figcaption", "svg", "g", "path", "line", "rect", "text", "defs", "pattern", "label", "input"}
+    allowed |= {"output", "button", "h1", "h2", "h3", "h4", "h5"}
+    assert {tag for tag, _ in page.elements} <= allowed
+
+
+def test_tables_say_what_their_headings_head(source: str) -> None:
+    page = Page(source)
+    assert all(a.get("scope") in ("row", "col") for a in page.all("th"))
+    assert len(page.all("caption")) == len(page.all("table"))
+
+
+def test_injected_markup_stays_text() -> None:
+    source = html(injected(), a_run(**{strings("raw"): np.ones(412)}))
+    page = Page(source)
+    assert INJECTION in page.text.replace("\u00a0", " ")
+    assert len(page.all("script")) == 1
+    assert page.all("img") == []
+    assert page.classed("exhibit")
+
+
+def test_no_control_or_invisible_character_reaches_the_page() -> None:
+    source = html(hostile())
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202e\u2066\ufeff\U000e0041\ud800-\udfff]", source)
+    assert r"\u202etxt" in source
+    assert "http://e.vil" not in "".join(str(a) for _, a in Page(source).elements if "href" in a)
+
+
+@pytest.mark.parametrize("verdict", ["healthy", "warning", "unhealthy", "inconclusive"])
+def test_the_verdict_is_the_heading(verdict: str) -> None:
+    source = html(CASES[verdict])
+    assert re.search(rf'<h1 id="verdict"><span class="badge {verdict}">.*?{verdict}</span></h1>', source)
+
+
+def test_the_top_answers_verdict_cause_why_and_what_to_do_first() -> None:
+    source = html(unhealthy(), a_run())
+    top = source[source.index("<main") : source.index('id="chain"')]
+    order = ["unhealthy", FLAT_GROUPS.title, "Nothing tells good samples", "How we know", "Do this first"]
+    places = [top.index(words) for words in order]
+    assert places[:4] == sorted(places[:4])
+    assert "Raise the number of generations per prompt (num_generations, now 8)." in top.replace("\u00a0", " ")
+
+
+def test_every_cause_has_its_account_that_adds_up() -> None:
+    source = html(unhealthy())
+    for cause in (FLAT_GROUPS, CONSTANT, RIVAL):
+        assert cause.title in source
+    account = source[source.index("How it was weighed: +21 dB") :]
+    amounts = re.findall(r'<td class="db">(.\d+|0)</td>', account[: account.index("</table>")])
+    *parts, total = (int(amount.replace("−", "-")) for amount in amounts)
+    assert total == sum(parts) == 21
+    assert "+9\u00a0dB does not count" in account
+
+
+def test_accounts_are_folded_unless_asked_for() -> None:
+    assert not [a for a in Page(html(unhealthy())).all("details") if "open" in a]
+    assert [a for a in Page(html(unhealthy(), why=True)).all("details") if "open" in a]
+    assert [a for a in Page(html(unhealthy(), all=True)).classed("all-checks") if "open" in a]
+
+
+def test_the_chain_tells_states_in_words_and_signs() -> None:
+    page = Page(html(unhealthy()))
+    assert len(page.classed("link")) == 8 + 1
+    assert "dead" in page.text
+    assert "not logged" in page.text
+
+
+def test_a_check_that_did_not_run_never_looks_passed() -> None:
+    source = html(CASES["errored"])
+    assert "Did not run: ZeroDivisionError" in source
+    assert "The ratio is one throughout" not in source
+    assert "A skipped check is not a passed one" in source
+
+
+def test_every_check_is_listed_and_can_be_searched() -> None:
+    found = unhealthy()
+    source = html(found)
+    assert len(Page(source).classed("filtered")) == len(found.findings) + len(found.causes)
+    for finding in found.findings:
+        assert f"<code>{finding.rule}</code>" in source
+
+
+def test_without_a_run_plots_are_left_out_and_the_page_says_so() -> None:
+    page = Page(html(unhealthy()))
+    assert page.classed("exhibit") == []
+    assert "Plots are left out" in page.text
+
+
+def test_every_implicated_metric_is_drawn_with_its_marks() -> None:
+    source = html(unhealthy(), a_run())
+    page = Page(source)
+    assert [a["data-name"] for a in page.classed("exhibit")] == ["frac_reward_zero_std", "loss", "reward_std"]
+    assert source.count("onset: step 12") == 3
+    assert "bound: ≥ 0.95" in source
+    assert len(page.classed("window")) == 3
+    alternatives = [a["aria-label"] or "" for a in page.classed("data")]
+    assert all("onset marked at step 12" in words and "offending window" in words for words in alternatives)
+    assert source.count('href="#plot-1">Plot\u00a01<') >= 2
+
+
+def test_plots_of_a_healthy_run_are_not_missed() -> None:
+    assert "nothing to draw" in html(CASES["healthy"], a_run())
+
+
+def test_a_bound_of_a_derived_quantity_is_drawn_only_where_the_log_bears_it_out() -> None:
+    held = a_run().series["loss"]
+    assert speaks_of(counted("loss", "==", 0.0, 401, 401, 12, metric="change"), held)
+    assert not speaks_of(counted("loss", "==", 0.0, 180, 180, 12, metric="change"), held)
+    assert speaks_of(counted("loss", ">", 9.0, 1, 1, 12), held)
+
+
+def test_names_in_a_formula_find_their_series() -> None:
+    run = a_run()
+    assert drawn(counted("1 - frac_reward_zero_std", "<=", 0.0, 1, 1, 1, metric="spread"), run) == [
+        "frac_reward_zero_std"
+    ]
+    assert drawn(counted("kl, loss", "<=", 0.0, 1, 1, 1, metric="many"), run) == ["loss", "kl"]
+    assert exhibits(diagnosis(()), run) == []
+
+
+def test_metrics_that_broke_are_hatched() -> None:
+    broken = np.where(np.arange(412) > 200, math.nan, 1.0)
+    source = html(unhealthy(), a_run(loss=broken))
+    assert "211 not finite" in source
+    assert 'fill="url(#hatch)"' in source
+    assert 'id="hatch"' in source
+
+
+def test_output_is_the_same_every_time() -> None:
+    assert html(unhealthy(), a_run()) == html(unhealthy(), a_run())
+
+
+def test_a_page_of_a_normal_run_is_small() -> None:
+    assert len(html(unhealthy(), a_run(100_000)).encode()) < 150_000
+
+
+def test_several_runs_have_a_table_with_a_link_to_each() -> None:
+    found = [replace(CASES[name], run=replace(CASES[name].run, id=f"runs/{name}")) for name in ("healthy", "unhealthy")]
+    source = render_many(found, RenderOptions(), "html")
+    assert re.search('<th scope="row"><a href="#run-2-verdict">runs/unhealthy</a></th>', source)
+    assert "2\u00a0runs judged" in source
+    assert "adv-exactly-zero</code>, likely (+0 more)" not in source
+    assert render_many([], RenderOptions(), "html").startswith("<!doctype html>")
+
+
+def test_markup_escapes_children_and_attributes() -> None:
+    made = el("a", text("<b>&"), cls='x"y', href="#'", hidden=True, title=None)
+    assert made == '<a class="x&quot;y" href="#&#x27;" hidden>&lt;b&gt;&amp;</a>'

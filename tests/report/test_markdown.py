@@ -1,0 +1,108 @@
+"""The Markdown report: whole reports letter by letter, and nothing of a log that acts as markup."""
+
+from __future__ import annotations
+
+import pytest
+from markdown_it import MarkdownIt
+
+from ppo_doctor.errors import ExitCode
+from ppo_doctor.report import RenderOptions, render, render_many
+from ppo_doctor.report.markup import md, md_code, md_line
+from ppo_doctor.ruling import Held, Ruling
+from tests.report.cases import CASES, LOG, unhealthy
+from tests.report.golden import check_golden
+
+GFM = MarkdownIt("commonmark").enable("table")
+
+
+def tokens(text):
+    return [inner for token in GFM.parse(text) for inner in (token, *(token.children or ()))]
+
+
+def shown(text):
+    return "".join(t.content for t in tokens(text) if t.type in ("text", "code_inline"))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "hostile"])
+def test_golden(name):
+    check_golden(f"{name}.md", render(CASES[name], None, RenderOptions(), "markdown"))
+
+
+def test_golden_with_accounts():
+    check_golden("unhealthy-why.md", render(unhealthy(), None, RenderOptions(why=True, all=True), "markdown"))
+
+
+def test_golden_of_several_runs():
+    ours = [CASES["unhealthy"], CASES["healthy"]]
+    check_golden("several.md", render_many(ours, RenderOptions(), "markdown"))
+
+
+@pytest.mark.parametrize("options", [RenderOptions(), RenderOptions(why=True, all=True), RenderOptions(quiet=True)])
+def test_text_from_a_log_is_never_markup(options):
+    text = render(CASES["hostile"], None, options, "markdown")
+    assert not {token.type for token in tokens(text)} & {"link_open", "image", "fence", "code_block"}
+    html = [token.content for token in tokens(text) if token.type.startswith("html")]
+    ours = ("<!-- ppo-doctor -->", "<details><summary>", "</details>", "<sub>", "</sub>")
+    assert all(block.startswith(ours) for block in html)
+    assert not any(character in text for character in "\x1b\x07\x9b\u202e\u200b\udcff")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[a](http://e.vil)",
+        "<script>alert(1)</script>",
+        "![x](y)",
+        "a | b",
+        "**bold** _em_ ~~gone~~",
+        "`code`",
+        "&lt;b&gt;",
+        "$x$",
+        "http://e.vil and www.e.vil",
+        "@somebody, see #12 and GH-7",
+        "\\*not escaped\\*",
+    ],
+)
+def test_a_sentence_shows_as_it_was_written(text):
+    assert {t.type for t in tokens(md(text))} <= {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
+    assert "".join(t.content for t in tokens(md(text)) if t.type == "text").replace("\u200b", "") == text
+
+
+@pytest.mark.parametrize("text", ["@somebody", "#12", "http://e.vil", "www.e.vil", "GH-7"])
+def test_nothing_links_or_notifies(text):
+    assert "&#8203;" in md(text)
+
+
+@pytest.mark.parametrize("text", ["# heading", "- item", "+ item", "1. item", "12) item", "> quote", "=== x", "---"])
+def test_a_sentence_at_the_start_of_a_line_opens_nothing(text):
+    assert [t.type for t in GFM.parse(md_line(text))] == ["paragraph_open", "inline", "paragraph_close"]
+    assert shown(md_line(text)) == text
+
+
+@pytest.mark.parametrize("text", ["plain", "a`b", "``", "`edge`", "", "x\ny"])
+def test_a_name_is_one_code_span(text):
+    spans = [t.content for t in tokens(md_code(text)) if t.type == "code_inline"]
+    assert spans in ([text.replace("\n", "\\n")], [" "], [f" {text} "])
+
+
+def test_a_row_of_a_table_keeps_its_cells():
+    table = f"| a | b |\n|---|---|\n| {md('x | y')} | {md_code('p|q')} |"
+    assert [t.type for t in tokens(table)].count("td_open") == 2
+
+
+def test_a_gate_tells_what_it_held():
+    ruling = Ruling(
+        code=ExitCode.SICK,
+        held=(Held(kind="cause", name="adv-exactly-zero", outcome="failed", says="adv-exactly-zero <b>leads</b>"),),
+        fixed=("lr-zero",),
+    )
+    text = render(unhealthy(), None, RenderOptions(rulings={LOG: ruling}), "markdown")
+    assert "gate failed" in text
+    assert "- **failed:** adv-exactly-zero &lt;b&gt;leads" in text
+    assert "- **fixed:** lr-zero" in text
+
+
+def test_a_comment_stays_within_what_github_takes():
+    text = render_many([CASES["hostile"]] * 40, RenderOptions(all=True), "markdown")
+    assert len(text) < 65_536
+    assert "more parts are left out" in text

@@ -1,0 +1,147 @@
+"""The signal and value family: derived quantities with their traps, and the doctor's word on injected faults."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.testing import case_run
+
+from .lab import run
+from .lab.judge import judge
+from .lab.presets import dialect_task
+
+PACK = load_pack()
+NOTHING = {"reward-too-sparse", "reward-pipeline-broken", "whiten-amplifies-noise", "adv-exactly-zero"}
+#: fault, dialect → causes of which one has to lead
+NAMED = [
+    ("reward-too-sparse", "sb3", NOTHING),
+    ("reward-too-sparse", "trl-grpo", NOTHING),
+    ("reward-pipeline-broken", "trl-grpo", NOTHING),
+    ("whiten-amplifies-noise", "cleanrl", NOTHING),
+    ("group-std-zero-partial", "trl-grpo", {"group-std-zero-partial"}),
+    ("reward-saturated", "trl-grpo", {"reward-saturated"}),
+    ("advantage-sign-flipped", "sb3", {"advantage-sign-flipped"}),
+    ("gamma-lambda-mismatch", "canonical", {"gamma-lambda-mismatch"}),
+    ("truncation-dominates", "trl-grpo", {"truncation-dominates"}),
+    ("critic-not-learning", "sb3", {"critic-not-learning"}),
+    ("critic-worse-than-mean", "cleanrl", {"critic-worse-than-mean"}),
+    ("value-loss-explosion", "sb3", {"value-loss-explosion"}),
+    ("value-loss-explosion", "trl-ppo", {"value-loss-explosion"}),
+    ("reward-scale-off", "cleanrl", {"reward-scale-off", "critic-not-learning"}),
+    ("rollout-too-small", "sb3", {"rollout-too-small"}),
+    ("minibatch-of-one", "sb3", {"minibatch-of-one"}),
+]
+
+
+def observe(**case):
+    return Observations(case_run(case))
+
+
+def diagnosis(fault, dialect):
+    record = run(fault, task=dialect_task(dialect), dialect=dialect, seed=5, severity=2, updates=60)
+    return judge(record, dialect, PACK)
+
+
+@pytest.mark.parametrize(("fault", "dialect", "causes"), NAMED, ids=[f"{f}-{d}" for f, d, _ in NAMED])
+def test_the_fault_leads(fault, dialect, causes):
+    found = diagnosis(fault, dialect)
+    assert found.causes
+    first = found.causes[0]
+    assert {first.id, *first.level_with} & causes
+
+
+def test_a_collapse_of_length_leads_beside_the_dead_advantages_that_it_ends_in():
+    leaders = {cause.id for cause in diagnosis("length-collapse", "trl-grpo").causes if cause.leader}
+    assert "length-collapse" in leaders
+
+
+@pytest.mark.parametrize("dialect", ["canonical", "sb3"])
+def test_a_converged_run_raises_no_alarm(dialect):
+    assert diagnosis("benign-converged", dialect).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [("0x19", 0), ("1x19", 1), ("-1x19", 0), ("0.5x19", 0.5), ("0x9 300x9", 1), ("-100x9 -50x9", 0.5)],
+)
+def test_reward_level_knows_its_bounds(rewards, expected):
+    level = observe(series={"reward_mean": rewards}).series("reward_level")
+    assert level.values[-1] == pytest.approx(expected)
+
+
+def test_reward_level_carries_the_resolution():
+    level = observe(series={"reward_mean": "0x9 200x9"}, resolution={"reward_mean": 1.0}).series("reward_level")
+    assert level.resolution.absolute == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("rewards", ["0 1 0", "nanx19", "nanx30 1"])
+def test_few_rewards_say_nothing(rewards):
+    seen = observe(series={"reward_mean": rewards})
+    assert all(seen.get(f"fact.{name}") is None for name in ("reward_trend", "reward_fall", "reward_peak"))
+
+
+def test_a_moving_average_is_no_trend():
+    rng = np.random.default_rng(3)
+    smooth = np.convolve(rng.normal(size=400), np.ones(60) / 60, mode="valid")
+    text = " ".join(f"{value:.6f}" for value in smooth)
+    assert abs(observe(series={"reward_mean": text}).fact("reward_trend").value) < 4
+
+
+def test_a_rise_among_noise_is_a_trend():
+    rng = np.random.default_rng(3)
+    text = " ".join(f"{value:.6f}" for value in rng.normal(size=300) + np.linspace(0, 3, 300))
+    assert observe(series={"reward_mean": text}).fact("reward_trend").value > 4
+
+
+def test_noise_round_zero_does_not_fall():
+    text = " ".join(f"{value:.6f}" for value in np.random.default_rng(1).normal(size=120))
+    assert observe(series={"reward_mean": text}).fact("reward_fall").value == 0
+
+
+def test_constant_returns_do_not_make_the_critic_bad():
+    series = {"explained_variance": "0.5x19 -1000x19", "value_loss": "1x19 0.000001x19"}
+    alive = observe(series=series).series("explained_variance_alive")
+    assert np.isnan(alive.values[-1])
+    assert alive.values[0] == 0.5
+
+
+def test_unequal_axes_are_not_combined():
+    series = {"explained_variance": "_ -3x19", "value_loss": "1x20"}
+    assert observe(series=series).series("explained_variance_alive") is None
+
+
+def test_value_loss_from_nothing_is_no_explosion():
+    growth = observe(series={"value_loss": "0.0000001x19 0.5x19"}).series("value_loss_growth")
+    assert np.nanmax(growth.values) < 1000
+
+
+def test_infinity_beside_nan_is_not_the_critics():
+    seen = observe(series={"value_loss": "1 inf inf", "policy_loss": "0.1 0.1 nan"})
+    assert seen.series("value_loss_overflow").values.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("gamma", "length", "horizon"), [(0.5, "20x19", 2), (1.0, "20x19", None), (0.9, "20x19", None)]
+)
+def test_the_horizon_is_judged_against_episodes_only(gamma, length, horizon):
+    fact = observe(config={"gamma": gamma}, series={"episode_length": length}).fact("discount_horizon")
+    assert (fact and fact.value) == horizon
+
+
+def test_rollout_steps_need_counters_that_move():
+    assert observe(series={"env_steps": "10x19", "iteration": "1x19"}).fact("rollout_steps_seen") is None
+
+
+def test_advantages_between_zero_and_zero_are_zero():
+    seen = observe(series={"advantages_min": "0x4 -1x4", "advantages_max": "0x4 2x4"}, algorithm="ppo")
+    assert seen.series("advantage_spread").values.tolist() == [0] * 5 + [2] * 5
+
+
+def test_a_solved_end_is_not_flat_throughout():
+    fact = observe(series={"frac_reward_zero_std": "0.2x19 1x19"}).fact("flat_share")
+    assert math.isclose(fact.value, 0.2)
