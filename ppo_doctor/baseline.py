@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -55,6 +55,14 @@ class Baseline:
             return next(iter(self.runs.values()))
         alike = [known for name, known in self.runs.items() if _tail(name) == _tail(run)]
         return alike[0] if len(alike) == 1 else None
+
+    def of_all(self, runs: Iterable[str]) -> Known | None:
+        """Return what led in any of several seeds, each cause as it was at its worst; None when no seed is held."""
+        found = [known for run in runs if (known := self.of(run)) is not None]
+        entries = [entry for known in found for entry in known.items()]
+        # The worst comes last and stays.
+        entries.sort(key=lambda entry: (-entry[1].severity.rank, entry[1].confidence != "suspected"))
+        return dict(entries) if found else None
 
 
 def _tail(run: str) -> tuple[str, ...]:

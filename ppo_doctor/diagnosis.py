@@ -84,6 +84,8 @@ def _title(explanation: Explanation, pack: Pack) -> str:
 def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     """Number the causes of all complaints; a cause that several complaints name keeps its best place."""
     leaders = [cause for e in explanations for cause in e.causes if cause.leader]
+    if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
+        leaders = [cause for cause in leaders if cause.score_db > 0]
     others = [cause for e in explanations for cause in e.causes if not cause.leader]
     ordered = sorted(leaders, key=lambda cause: cause.benign) + others
     unique: dict[str, RankedCause] = {}

@@ -36,7 +36,7 @@ def rule_on(
 ) -> Ruling:
     """Return what the policy says of a run, or of several seeds of one configuration taken together."""
     diagnoses = [diagnosis for _, diagnosis in judged]
-    known = baseline.of(diagnoses[0].run.id) if baseline else None
+    known = baseline.of_all(diagnosis.run.id for diagnosis in diagnoses) if baseline else None
     today = today or date.today()
     held = [
         *_causes(diagnoses, policy, known or {}, today),

@@ -163,7 +163,7 @@ def _settle(
 
 
 def _unknown(openers: Sequence[Finding], pack: Pack) -> int:
-    proofs = {rule.name for rule in pack.rules if rule.proof and rule.severity is not Severity.INFO}
+    proofs = {rule.name for rule in pack.rules if rule.proves and rule.severity is not Severity.INFO}
     gains: dict[str, int] = {}
     for opener in openers:  # as for causes: findings on one link repeat each other
         gain = UNKNOWN_PER_PROOF_DB if opener.rule in proofs else UNKNOWN_PER_OPENER_DB
@@ -192,7 +192,7 @@ def _confidence(entry: Account, sure: bool, pack: Pack, findings: Mapping[str, F
 
 def _proven(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> bool:
     """Tell whether an identity, a counter or a tensor speaks for a cause."""
-    proofs = {rule.name for rule in pack.rules if rule.proof}
+    proofs = {rule.name for rule in pack.rules if rule.proves}
     return any(
         line.counted and line.db > 0 and line.finding in proofs and findings[line.finding].status == "fired"
         for line in entry.ledger
@@ -272,12 +272,22 @@ def _to_log(finding: Finding) -> str:
 
 
 def _folds(explained: Sequence[Explanation], openers: Sequence[Finding], pack: Pack) -> str | None:
-    """Return the earlier leader that already accounts for these openers, if there is one."""
+    """Return the earlier leader that already accounts for these openers, if there is one.
+
+    It does when each opener weighs for it, or when numbers broke before: what is read after that is no measurement.
+    """
     for explanation in explained:
         cause = pack.cause(explanation.leader)
         if cause is None or cause.benign or explanation.folded_into:
             continue
         weights = {weight.finding: weight.fired for weight in cause.weights}
-        if all(weights.get(opener.rule, 0) >= FOLD_DB for opener in openers):
+        if all(weights.get(opener.rule, 0) >= FOLD_DB for opener in openers) or _after_the_break(explanation, openers):
             return cause.id
     return None
+
+
+def _after_the_break(explanation: Explanation, openers: Sequence[Finding]) -> bool:
+    if explanation.complaint != "numbers-break" or explanation.verdict != "unhealthy":
+        return False
+    onsets = [opener.onset_step for opener in openers if opener.onset_step is not None]
+    return bool(onsets) and min(onsets) >= _onset(explanation.openers)

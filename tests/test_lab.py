@@ -17,8 +17,9 @@ def test_every_fault_does_what_it_says(dialect):
     selfcheck.check_physics(dialect, seed=0)
 
 
-def test_every_fault_has_a_check():
-    assert set(selfcheck.CHECKS) == set(FAULTS)
+def test_every_check_has_its_fault_and_other_faults_change_something():
+    assert set(selfcheck.CHECKS) <= set(FAULTS)
+    selfcheck.check_switches("trl-grpo", seed=0)
 
 
 def test_logs_show_what_was_trained():

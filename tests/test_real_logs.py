@@ -1,7 +1,7 @@
-"""Other people's runs: read whole, named right, judged as an expert did. Runs where the folder of real logs is at hand.
+"""Other people's runs: read whole, named right, judged as an expert did; where the folder of real logs is at hand.
 
-`PPO_DOCTOR_REAL_LOGS` names the folder; its default is `../shared/real-logs` beside the repository. The table is printed
-with `pytest -s`. Counts below are a ratchet: they may only rise.
+`PPO_DOCTOR_REAL_LOGS` names the folder; its default is `../shared/real-logs` beside the repository. The table is
+printed with `pytest -s`. Counts below are a ratchet: they may only rise.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _counted(observations: Observations) -> Fact | None:
         return None
     value = median(taken[usable] / done[usable])
     says = f"{steps.raw} per {rollouts.raw}"
-    return _fact("rollout_steps_seen", value, "environment steps", "observed", steps, says)
+    return _fact("rollout_steps_seen", value, "environment steps", steps, says)
 
 
 def _configured(observations: Observations) -> Fact | None:
@@ -134,7 +134,7 @@ def truncation_rise(observations: Observations) -> Fact | None:
         return None
     series, first, last = ends
     says = f"{series.raw} went from {first:.3g} to {last:.3g}"
-    return _fact("truncation_rise", last - first, "fraction", "observed", series, says)
+    return _fact("truncation_rise", last - first, "fraction", series, says)
 
 
 def length_left(observations: Observations) -> Fact | None:
@@ -144,7 +144,7 @@ def length_left(observations: Observations) -> Fact | None:
         return None
     series, first, last = ends
     says = f"{series.raw} went from {first:.3g} to {last:.3g}"
-    return _fact("length_left", last / first, "of the first fifth", "observed", series, says)
+    return _fact("length_left", last / first, "of the first fifth", series, says)
 
 
 def length_at_end(observations: Observations) -> Fact | None:
@@ -152,7 +152,7 @@ def length_at_end(observations: Observations) -> Fact | None:
     ends = _ends(observations.run.series.get("response_length"))
     if ends is None:
         return None
-    return _fact("length_at_end", ends[2], "tokens", "observed", ends[0], "median of the last fifth")
+    return _fact("length_at_end", ends[2], "tokens", ends[0], "median of the last fifth")
 
 
 def _ends(series: Series | None) -> tuple[Series, float, float] | None:
@@ -165,5 +165,5 @@ def _ends(series: Series | None) -> tuple[Series, float, float] | None:
     return series, float(np.mean(finite[:start])), median(finite[-fifth:])
 
 
-def _fact(name: str, value: float, unit: str, how: str, series: Series, says: str) -> Fact:
+def _fact(name: str, value: float, unit: str, series: Series, says: str) -> Fact:
     return Fact(name=name, value=value, how="observed", unit=unit, source=series.source(), says=says)

@@ -81,7 +81,8 @@ def answer_length_spread(observations: Observations) -> Series | None:
     if low is None or high is None or low.axis is not high.axis:
         return None
     cut = run.series.get("truncated_fraction")
-    if cut is not None and len(cut) and float(np.nanmax(cut.values[len(cut) // 2 :])) > 0.5:
+    late = cut.values[len(cut) // 2 :] if cut is not None else np.empty(0)
+    if (late[np.isfinite(late)] > 0.5).any():
         return None
     return dataclasses.replace(high, name="answer_length_spread", values=high.values - low.values, how="computed")
 

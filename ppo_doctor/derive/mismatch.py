@@ -90,9 +90,7 @@ def _gap_growth(series: Series) -> Fact | None:
     worst = max(blocks)
     times = worst / max(first, 1e-4) if worst > 0.05 else 0.0
     says = f"{series.raw} went from {first:.3g} to {worst:.3g}"
-    return Fact(
-        name="sampler_gap_growth", value=times, how="computed", unit="times", source=series.source(), says=says
-    )
+    return Fact(name="sampler_gap_growth", value=times, how="computed", unit="times", source=series.source(), says=says)
 
 
 def sampler_gap(observations: Observations) -> Series | None:

@@ -81,9 +81,7 @@ def gradient_spikes(observations: Observations) -> Fact | None:
     rare = len(alone) <= RARE * len(values)
     largest = float(values[alone.astype(np.int64)].max() / median(values)) if len(alone) and rare else 0.0
     says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} medians, the largest at {largest:.3g}"
-    return Fact(
-        name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says
-    )
+    return Fact(name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says)
 
 
 def gradient_growth(observations: Observations) -> Fact | None:
@@ -121,9 +119,7 @@ def loss_leap(observations: Observations) -> Fact | None:
     top = int(np.argmax(values))
     leap = (float(values[top]) - middle) / max(scatter, 1e-2)
     says = f"largest {loss.raw} {values[top]:.3g}, usually {middle:.3g} ± {scatter:.2g}"
-    return Fact(
-        name="loss_leap", value=leap, how="computed", unit="scatters", source=loss.source(), says=says
-    )
+    return Fact(name="loss_leap", value=leap, how="computed", unit="scatters", source=loss.source(), says=says)
 
 
 def kl_before_over_after(observations: Observations) -> Fact | None:

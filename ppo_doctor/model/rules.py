@@ -58,7 +58,7 @@ class Rule:
     #: question of the coverage floor that this rule answers
     answers: str | None = None
     answers_when: str = "any"
-    #: "identity", "counter" or "tensor" when firing is a proof rather than a symptom
+    #: "identity", "counter" or "tensor" when firing is a proof; "measured" for a bound that no sound run crosses
     proof: str | None = None
     #: fewest finite records (0 for rules over facts)
     min_points: int = 5
@@ -68,6 +68,11 @@ class Rule:
     state_if_fired: LinkState = "unknown"
     state_if_clear: LinkState = "unknown"
     path: str = ""
+
+    @property
+    def proves(self) -> bool:
+        """Tell whether firing proves something, rather than only speaking loudly."""
+        return self.proof is not None and self.proof != "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
 
 def _one_of_many(diagnosis: Diagnosis, options: RenderOptions, prefix: str) -> Markup:
     parts = _run_sections(diagnosis, None, options, prefix, 2)
-    return el("div", *(part for _, _, part in parts), cls="one-run")
+    return el("section", *(part for _, _, part in parts), cls="one-run", aria_labelledby=f"{prefix}run")
 
 
 def _run_sections(
@@ -59,7 +59,7 @@ def _run_sections(
 ) -> list[tuple[str, str, Markup]]:
     """Return the sections of one run as (id, title, HTML); `level` is that of the run's own heading."""
     diagnosis = relative(diagnosis)
-    top = el("section", hero(diagnosis, prefix, level), aria_labelledby=f"{prefix}verdict")
+    top = el("section", hero(diagnosis, prefix, level), aria_labelledby=None if prefix else "verdict")
     drawn = exhibits(diagnosis, run)
     plots = {f.rule: exhibit.number for exhibit in reversed(drawn) for f in exhibit.findings}
     found = _plural("Cause", diagnosis)
@@ -78,7 +78,7 @@ def _run_sections(
         ("reading", "What was read", reading(diagnosis)),
     ]
     below = [
-        (f"{prefix}{name}", title, _section(f"{prefix}{name}", title, part, level + 1))
+        (f"{prefix}{name}", title, _section(prefix, name, title, part, level + 1))
         for name, title, part in inner
         if part
     ]
@@ -91,8 +91,10 @@ def _plural(noun: str, diagnosis: Diagnosis) -> str:
     return noun + "s" * (len(diagnosis.causes) > 1)
 
 
-def _section(name: str, title: str, part: Markup, level: int) -> Markup:
-    return el("section", el(f"h{level}", text(title), id=name), part, aria_labelledby=name)
+def _section(prefix: str, name: str, title: str, part: Markup, level: int) -> Markup:
+    # Among several runs each run is a landmark; "Checks" as one, over and over, would lead nobody anywhere.
+    label = None if prefix else name
+    return el("section", el(f"h{level}", text(title), id=f"{prefix}{name}"), part, aria_labelledby=label)
 
 
 def _contents(parts: Sequence[tuple[str, str, Markup]]) -> Markup:

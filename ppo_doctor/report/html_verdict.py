@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model import CHAIN, QUESTIONS
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
+from ppo_doctor.report.sections import ASKED
 from ppo_doctor.report.words import (
     MARKS,
     entry_says,
@@ -45,7 +46,7 @@ def hero(diagnosis: Diagnosis, prefix: str, level: int) -> Markup:
     because = sentence(diagnosis.verdict_because)
     lead = el("p", text(because), cls="lead long" if len(because) > LONG_LEAD else "lead")
     title = el(f"h{level}", badge(diagnosis.verdict), id=f"{prefix}verdict")
-    name = el("p", text(diagnosis.run.id, 300), cls="run-id")
+    name = el("p", text(diagnosis.run.id, 300), cls="run-id", id=f"{prefix}run")
     facts = el("ul", *(el("li", text(fact)) for fact in run_facts(diagnosis.run)), cls="facts", aria_label="The run")
     ahead = leaders(diagnosis)
     said = el("div", name, title, lead, _why(diagnosis, ahead[:1]), facts, cls="said-first")
@@ -74,15 +75,27 @@ def _do_first(diagnosis: Diagnosis, ahead: Sequence[RankedCause], level: int) ->
 
 
 def _advice(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> tuple[str, list[str]]:
-    """Return a heading and what to do: remedies of the leading cause, or what to log when a question stays open."""
+    """Return a heading and what to do: remedies of the leading cause, or what keeps questions open."""
     if ahead:
         chosen = remedies(ahead[0].remedies, diagnosis.run.framework, everything=False)
         heading = "What to do" if ahead[0].benign else "Do this first"
         return heading, [remedy_says(remedy, diagnosis.run) for remedy in chosen]
-    if diagnosis.verdict == "inconclusive":
-        missing = diagnosis.coverage.missing_metrics[:6]
-        return "To get an answer", [f"Log {flowing(name)}." for name in missing]
-    return "", []
+    return ("What keeps it open", _open_questions(diagnosis)) if diagnosis.verdict == "inconclusive" else ("", [])
+
+
+def _open_questions(diagnosis: Diagnosis) -> list[str]:
+    """Return each open question with the reason that a reader can do most about."""
+    asked = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
+    reasons = {question: diagnosis.coverage.unanswered.get(question, ()) for question in asked}
+    return [sentence(f"{ASKED[q]}: {_nearest(reasons[q])}") for q in asked]
+
+
+def _nearest(reasons: Sequence[str]) -> str:
+    """Return the reason that is nearest to an answer: too few records, then a metric that is not logged."""
+    for wanted in ("are needed", "needs"):
+        if found := next((reason for reason in reasons if wanted in reason), None):
+            return found
+    return next(iter(reasons), "no check applies to this kind of input")
 
 
 def chain(diagnosis: Diagnosis) -> Markup:
@@ -108,7 +121,9 @@ def _shown(links: Sequence[ChainLink]) -> Markup:
         return NOTHING
     rows = (row(link.link, STATE_WORDS[link.state], flowing(link.evidence or "")) for link in told)
     title = "What shows the state of each link"
-    return el("details", el("summary", text(title)), table(("Link", "State", "What shows it"), rows, title))
+    return el(
+        "details", el("summary", text(title)), table(("Link", "State", "What shows it"), rows, title), cls="states"
+    )
 
 
 def summary(diagnoses: Sequence[Diagnosis], prefixes: Sequence[str]) -> Markup:

@@ -41,7 +41,9 @@ def shell(script, folder, **variables):
     """Run a script as GitHub's `shell: bash` does, with this interpreter first on the path."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GITHUB_")}
-    environment = clean | {"PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
+    # The plugin by name, for a checkout that was installed before it was declared; twice would be an error.
+    plugin = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "ppo_doctor.testing_plugin"}
+    environment = clean | {"PATH": path, **plugin, **variables}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -188,6 +190,6 @@ def test_the_action_takes_every_input(project):
 @bash
 @pytest.mark.parametrize("evil", ["$(touch pwned)", "`touch pwned`", "; touch pwned", "--output=pwned"])
 def test_an_input_is_never_code(project, evil):
-    done, output = judge(project, runs=evil)
+    done, _ = judge(project, runs=evil)
     assert done.returncode != 0
     assert not (project / "pwned").exists()

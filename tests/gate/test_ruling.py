@@ -188,3 +188,13 @@ def test_a_proven_cause_needs_one_seed():
 
 def test_suppressed_rules_are_listed():
     assert ruled(replace(CASES["healthy"], suppressed=("kl-runaway",))).suppressed == ("kl-runaway",)
+
+
+def test_a_baseline_of_several_seeds_counts_at_its_worst():
+    likely, suspected = (
+        {"adv-exactly-zero": Before(severity=Severity.CRITICAL, confidence=c)} for c in ("likely", "suspected")
+    )
+    for runs in ({"a": likely, "b": suspected}, {"a": suspected, "b": likely}):
+        known = Baseline(path=None, runs=runs).of_all(["a", "b"])
+        assert known["adv-exactly-zero"].confidence == "likely"
+    assert Baseline(path=None, runs={"a": likely, "b": suspected}).of_all(["c"]) is None

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 - it reports on the terminal
 """python -m tests.lab --out sample_logs | run FAULT … | selfcheck | faults"""
 
 from __future__ import annotations

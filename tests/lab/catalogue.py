@@ -1,4 +1,3 @@
-# ruff: noqa: T201 - it reports on the terminal
 """sample_logs/: which run becomes which file, the index, and the broken copies."""
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ def _step(agent: Agent, rows: Rows, setup: Setup, learning_rate: float) -> Minib
     if stepped:
         grads = setup.stages.gradients(agent.actor.backward(activations, policy.d_logits))
         grad_norm = float("inf") if overflowed else _actor_step(agent, grads, setup, learning_rate)
-    value, value_grad_norm = _critic_step(agent, rows, config, setup.stages.critic_rate(learning_rate), stepped and not overflowed)
+    critic_rate = setup.stages.critic_rate(learning_rate)
+    value, value_grad_norm = _critic_step(agent, rows, config, critic_rate, stepped and not overflowed)
     record = _record(policy, value, rows, setup, grad_norm, value_grad_norm, stepped)
     return replace(record, skipped=overflowed, loss_scale=loss_scale)
 

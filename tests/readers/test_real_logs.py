@@ -66,6 +66,6 @@ def test_a_real_log_holds_as_many_records_as_an_expert_counted(run, expected):
     counts = {path.name: count(path) for path in logs_of(run)}
     more, why = DIFFERENT.get(run, (0, ""))
     if more:
-        print(f"{run}: {more} more than {expected}, {why}")  # noqa: T201 - what -s is for
+        print(f"{run}: {more} more than {expected}, {why}")
     assert sum(records for _, records in counts.values()) == expected + more, counts
     assert all(container in ("jsonl", "json", "csv", "console") or expected == 0 for container, _ in counts.values())

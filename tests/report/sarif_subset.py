@@ -1,6 +1,6 @@
 """The part of the SARIF 2.1.0 schema that our logs use, closed: a property that is not here is a mistake.
 
-Written by hand from the standard. With PPO_DOCTOR_SARIF_SCHEMA naming a copy of the official schema, that one is asked
+Written by hand from the standard. With SARIF_SCHEMA naming a copy of the official schema, that one is asked
 as well.
 """
 

@@ -227,6 +227,13 @@ def test_the_top_answers_verdict_cause_why_and_what_to_do_first() -> None:
     assert "Raise the number of generations per prompt (num_generations, now 8)." in top.replace("\u00a0", " ")
 
 
+def test_an_open_verdict_tells_what_keeps_it_open() -> None:
+    source = html(CASES["inconclusive"])
+    top = source[source.index("<main") : source.index('id="chain"')]
+    assert "What keeps it open" in top
+    assert "Whether there is a learning signal: needs a reward." in top
+
+
 def test_every_cause_has_its_account_that_adds_up() -> None:
     source = html(unhealthy())
     for cause in (FLAT_GROUPS, CONSTANT, RIVAL):

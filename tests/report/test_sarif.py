@@ -28,7 +28,7 @@ def run_of(diagnosis, **options):
 def valid(text):
     log = json.loads(text)
     jsonschema.validate(log, SCHEMA)
-    official = os.environ.get("PPO_DOCTOR_SARIF_SCHEMA")
+    official = os.environ.get("SARIF_SCHEMA")
     if official:
         jsonschema.validate(log, json.loads(Path(official).read_text(encoding="utf-8")))
     return log

@@ -24,12 +24,12 @@ __all__ = [
     "decision_table",
     "fault",
     "identity",
+    "mismatch",
     "no_update",
     "numerics",
     "over_constrained",
     "signal",
     "sound",
-    "mismatch",
     "stability",
     "value",
 ]
