@@ -198,7 +198,7 @@ def check_physics(dialect: str, seed: int) -> None:
 
 
 def check_switches(dialect: str, seed: int) -> None:
-    """Every fault without a check of its own at least changes what is recorded, against a sound run of the same seed."""
+    """Every fault without a check of its own at least changes what is recorded, against a sound run."""
     task = dialect_task(dialect)
     for fault in sorted(set(FAULTS) - set(CHECKS)):
         try:

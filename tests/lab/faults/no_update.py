@@ -18,8 +18,6 @@ _START = "begins at 60 %, at 30 %, at the start of the run"
     default_severity=3,
     level_with={
         "trl-grpo": ("reward-pipeline-broken", "reward-too-sparse"),
-        "sb3": ("loss-mask-empty",),
-        "cleanrl": ("loss-mask-empty",),
     },
 )
 def adv_exactly_zero(setup: Setup, severity: int) -> Setup:
