@@ -19,6 +19,15 @@ def median(values: FloatArray | IntArray) -> float:
     return float(pair[middle - 1]) / 2 + float(pair[middle]) / 2
 
 
+def quantile(values: FloatArray, share: float) -> float:
+    """Return a quantile of a non-empty array without NaN, interpolated linearly between neighbours as numpy does."""
+    ordered = np.sort(values)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low]) + (at - low) * (float(ordered[high]) - float(ordered[low]))
+
+
 def finite_median(values: FloatArray) -> float:
     """Return the median of the finite values, NaN if there is none."""
     finite = values[np.isfinite(values)]

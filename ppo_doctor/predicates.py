@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, quantile
 from ppo_doctor.model import Evidence, Fact, Series
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
         "mean": lambda v: float(np.mean(v)),
         "min": lambda v: float(np.min(v)),
         "max": lambda v: float(np.max(v)),
-        "p95": lambda v: float(np.quantile(v, 0.95)),
+        "p95": lambda v: quantile(v, 0.95),
         "first": lambda v: float(v[0]),
         "last": lambda v: float(v[-1]),
     }

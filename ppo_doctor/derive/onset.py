@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, quantile
 from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
 
@@ -171,7 +171,7 @@ def find_collapse(values: FloatArray) -> Collapse | None:
     healthy = before[before > limit]
     if len(healthy) < max(SHORTEST, HEALTHY_SHARE * len(values)) or max(median(after), median(end)) > limit:
         return None
-    if float(np.quantile(after, 0.75)) >= float(np.quantile(healthy, 0.25)):
+    if quantile(after, 0.75) >= quantile(healthy, 0.25):
         return None
     return Collapse(at=at, before=best, after=median(after), floor=floor)
 
