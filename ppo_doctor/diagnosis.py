@@ -87,7 +87,8 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
         leaders = [cause for cause in leaders if cause.score_db > 0]
     others = [cause for e in explanations for cause in e.causes if not cause.leader]
-    ordered = sorted(leaders, key=lambda cause: cause.benign) + others
+    # What stands firm comes before what is suspected, and harmless explanations last; else complaints keep their order.
+    ordered = sorted(leaders, key=lambda cause: (cause.benign, cause.confidence == "suspected")) + others
     unique: dict[str, RankedCause] = {}
     for cause in ordered:
         kept = unique.setdefault(cause.id, cause)

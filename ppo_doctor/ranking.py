@@ -27,6 +27,8 @@ LIKELY_DB = 13
 FOLD_DB = 5
 #: `unknown` gains with each opener; a proof, which no healthy run shows, must not be waved off as health.
 UNKNOWN_DB, UNKNOWN_PER_OPENER_DB, UNKNOWN_PER_PROOF_DB = -15, 6, 20
+#: Rivals further behind than this are not worth a line.
+FARTHEST_RIVAL_DB = 40
 #: Causes printed per complaint.
 LONGEST_LIST = 5
 
@@ -149,7 +151,8 @@ def _settle(
     level = _level(accounts)
     sure = _margin(level, accounts, unknown) >= LIKELY_DB
     settled = level[0].cause.benign and sure
-    rivals = [a for a in accounts if a not in level and a.score > 0 and not settled]
+    near = level[0].score - FARTHEST_RIVAL_DB
+    rivals = [a for a in accounts if a not in level and a.score > max(0, near) and not settled]
     shown = [*level, *rivals[: max(0, LONGEST_LIST - len(level))]]
     ranked = tuple(_ranked(a, complaint, level, sure, accounts, pack, findings) for a in shown)
     return Explanation(
