@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, FloatArray, IntArray
     from ppo_doctor.table import Table
 
+#: Float noise of an estimate that is never negative.
+FLOAT_NOISE = 1e-5
 #: Steps beyond this are clipped: no counter of a real run gets there, and int64 must hold it.
 LARGEST_STEP = 2.0**62
 #: A column needs this many distinct values before its printing tells how it was rounded.
@@ -128,10 +130,19 @@ class RunBuilder:
             values=values if metric.scale == 1.0 else values * metric.scale,
             unit=metrics.unit(metric.name),
             resolution=_scaled(_resolution(key, metric, holders, values), metric.scale),
-            estimator=metric.estimator,
+            estimator=self._estimator(key, metric, values),
             aggregation=metric.aggregation,
             reference=metric.reference,
         )
+
+    def _estimator(self, key: str, metric: MetricProfile, values: FloatArray) -> str | None:
+        if metric.estimator_if_negative is None or not (values < -FLOAT_NOISE).any():
+            return metric.estimator
+        text = (
+            f"{key} is negative in places, so this version logs {metric.estimator_if_negative}, not {metric.estimator}"
+        )
+        self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
+        return metric.estimator_if_negative
 
     def _note_merged(self, axes: Mapping[tuple[object, ...], _Placement]) -> None:
         merged = max((placement.merged for placement in axes.values()), default=0)

@@ -29,6 +29,7 @@ METRIC = frozenset(
         "resolution",
         "decimals",
         "estimator",
+        "estimator_if_negative",
         "aggregation",
         "reference",
         "repeats",
@@ -151,7 +152,8 @@ def _settings_of(raw: Mapping[str, Any]) -> set[str]:
 
 def _check_metric(path: str, name: str, metric: Mapping[str, Any]) -> None:
     _known(path, f"field in [metrics.{name}]:", metric, METRIC)
-    for field, known in (("estimator", ESTIMATORS), ("aggregation", AGGREGATIONS), ("reference", REFERENCES)):
+    kinds = (("estimator", ESTIMATORS), ("estimator_if_negative", ESTIMATORS))
+    for field, known in (*kinds, ("aggregation", AGGREGATIONS), ("reference", REFERENCES)):
         if field in metric and metric[field] not in known:
             _fail(path, f"[metrics.{name}] {field} = {metric[field]!r}: expected one of {', '.join(sorted(known))}")
     keys = metric.get("keys", ["inherited"])

@@ -34,6 +34,8 @@ class MetricProfile:
     resolution: float = 0.0
     decimals: int | None = None
     estimator: str | None = None
+    #: what it is instead in a log that holds negative values, where versions differ and their keys do not
+    estimator_if_negative: str | None = None
     aggregation: str | None = None
     reference: str | None = None
     repeats: bool = False
