@@ -213,7 +213,12 @@ def _scaled(resolution: Resolution, scale: float) -> Resolution:
 def _fits(values: FloatArray, decimals: int) -> bool:
     """Tell whether every value could have been rounded to that many decimals; an all-zero column could."""
     finite = values[np.isfinite(values)]
-    return bool(np.array_equal(np.round(finite, decimals), finite))
+    return not _vast(finite) and bool(np.array_equal(np.round(finite, decimals), finite))
+
+
+def _vast(values: FloatArray) -> bool:
+    """Tell whether some value is beyond 1e15, where float64 has no decimals left and rounding may overflow."""
+    return bool((np.abs(values) > 1e15).any())
 
 
 def inferred_decimals(values: FloatArray) -> int | None:
@@ -223,7 +228,7 @@ def inferred_decimals(values: FloatArray) -> int | None:
     """
     finite = values[np.isfinite(values)]
     held = distinct(finite[:4096])
-    if len(held) < DISTINCT or np.array_equal(held, np.round(held)):
+    if len(held) < DISTINCT or _vast(held) or np.array_equal(held, np.round(held)):
         return None
     for decimals in range(1, MOST_DECIMALS + 1):
         if np.array_equal(np.round(held, decimals), held):
