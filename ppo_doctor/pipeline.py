@@ -62,9 +62,11 @@ def diagnose(run: Run, pack: Pack, request: Request | None = None) -> Diagnosis:
     request = request or Request()
     observations = Observations(run)
     chosen = [rule for rule in pack.rules if _chosen(rule.name, rule.code, request)]
-    findings = run_rules(observations, chosen, debug=request.debug)
-    suppressed = tuple(rule.name for rule in pack.rules if rule not in chosen)
-    return assemble(observations, pack, findings, suppressed)
+    # Logs hold NaN and infinity; what they make of a sum is judged by the rules, not warned of on stderr.
+    with np.errstate(all="ignore"):
+        findings = run_rules(observations, chosen, debug=request.debug)
+        suppressed = tuple(rule.name for rule in pack.rules if rule not in chosen)
+        return assemble(observations, pack, findings, suppressed)
 
 
 def _chosen(name: str, code: str, request: Request) -> bool:

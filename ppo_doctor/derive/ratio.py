@@ -81,7 +81,8 @@ def _change_within_batch(observations: Observations, name: str) -> Series | None
     same = (batch[lag:] == batch[:-lag]) & (batch[lag:] >= 0) & alive[lag:]
     index = np.flatnonzero(same) + lag
     axis = Axis(path=series.axis.path, steps=series.axis.steps[index], lines=series.axis.lines[index])
-    values = np.abs(series.values[index] - series.values[index - lag])
+    with np.errstate(invalid="ignore"):  # infinite minus infinite is NaN, which no rule compares
+        values = np.abs(series.values[index] - series.values[index - lag])
     doubled = Resolution(absolute=2 * series.resolution.absolute)
     return dataclasses.replace(
         series,
