@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ppo_doctor.model import FloatArray, IntArray
+
+Number = TypeVar("Number", np.float64, np.int64)
 
 
 def median(values: FloatArray | IntArray) -> float:
@@ -34,13 +38,7 @@ def finite_median(values: FloatArray) -> float:
     return median(finite) if len(finite) else float("nan")
 
 
-def distinct(values: FloatArray) -> FloatArray:
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Return the sorted distinct values of an array without NaN."""
-    ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
-
-
-def distinct_whole(values: IntArray) -> IntArray:
-    """Return the sorted distinct values of an integer array."""
     ordered = np.sort(values)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered

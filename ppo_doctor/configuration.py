@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.errors import DoctorError, ExitCode
@@ -173,6 +172,3 @@ def _positive(setting: Setting | None) -> float | None:
         return None
     number = float(setting.value)
     return number if 0 < number < 1e12 else None
-
-
-NOTHING: Mapping[str, Setting] = MappingProxyType({})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct_whole
+from ppo_doctor.arrays import distinct
 from ppo_doctor.model import Axis, Series
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     vital = [series for name in VITAL if (series := observations.run.series.get(name)) and len(series)]
     if not vital:
         return None
-    lines = distinct_whole(np.concatenate([series.axis.lines for series in vital]))
+    lines = distinct(np.concatenate([series.axis.lines for series in vital]))
     counts, steps = np.zeros(len(lines)), np.zeros(len(lines), dtype=np.int64)
     for series in vital:
         at = np.searchsorted(lines, series.axis.lines)
