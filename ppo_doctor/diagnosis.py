@@ -12,6 +12,7 @@ from ppo_doctor import __version__
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import (
+    ASKED,
     CHAIN,
     QUESTIONS,
     SIDE_LINKS,
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 LEAST_UPDATES = 5
 CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
-ASKED = {
-    "movement": "whether the policy moves",
-    "signal": "whether there is a signal",
-    "numerics": "whether the numbers are finite",
-}
 
 
 def assemble(

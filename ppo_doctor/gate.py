@@ -6,14 +6,14 @@ Findings never fail a gate; leading causes, budgets and questions that stay open
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
 from ppo_doctor.budgets import hold
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.judgement import NEVER
-from ppo_doctor.model import QUESTIONS, Severity
+from ppo_doctor.model import ASKED, QUESTIONS, Severity
 from ppo_doctor.ruling import Held, Ruling, contested, faults
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 #: A likely cause fails a group when it leads in at least this share of its seeds; a proven one fails it in any seed.
 GROUP_SHARE = 0.5
-ASKED: Mapping[str, str] = {
-    "movement": "whether the policy moves",
-    "signal": "whether there is a learning signal",
-    "numerics": "whether the numbers are finite",
-}
 
 
 def rule_on(

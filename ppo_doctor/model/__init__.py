@@ -21,6 +21,7 @@ from ppo_doctor.model.diagnosis import (
 from ppo_doctor.model.rules import Cause, Clause, Complaint, Evidence, Finding, Measurement, Param, Remedy, Rule, Weight
 from ppo_doctor.model.run import EXACT, Axis, Fact, Note, Resolution, Run, Series, Setting, SourceRef, SourceSummary
 from ppo_doctor.model.words import (
+    ASKED,
     CHAIN,
     LINKS,
     QUESTIONS,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
 
 __all__ = [
+    "ASKED",
     "CHAIN",
     "EXACT",
     "LINKS",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal
 
 #: A value of a configuration, as far as we read it.
@@ -23,6 +25,14 @@ LINKS = CHAIN + SIDE_LINKS
 
 #: The three questions of the coverage floor.
 QUESTIONS = ("movement", "signal", "numerics")
+#: Question → what it asks, as the end of "the log does not show …".
+ASKED: Mapping[str, str] = MappingProxyType(
+    {
+        "movement": "whether the policy moves",
+        "signal": "whether there is a learning signal",
+        "numerics": "whether the numbers are finite",
+    }
+)
 
 
 class Severity(StrEnum):

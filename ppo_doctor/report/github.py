@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.evidence import sentence
-from ppo_doctor.model import QUESTIONS, Severity
+from ppo_doctor.model import ASKED, QUESTIONS, Severity
 from ppo_doctor.report import markdown
 from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.markup import command_data, command_property, slashes
-from ppo_doctor.report.sections import ASKED
 from ppo_doctor.report.words import capital, remedies, remedy_says, stopped
 from ppo_doctor.ruling import failing
 

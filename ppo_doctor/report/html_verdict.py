@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import CHAIN, QUESTIONS
+from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
-from ppo_doctor.report.sections import ASKED
 from ppo_doctor.report.words import (
     MARKS,
     entry_says,

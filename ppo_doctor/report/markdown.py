@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import CHAIN, QUESTIONS
+from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
 from ppo_doctor.report.blame import leaders, ruling_of
 from ppo_doctor.report.gate_lines import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_line
 from ppo_doctor.report.nearby import relative
-from ppo_doctor.report.sections import ASKED
 from ppo_doctor.report.words import (
     MARKS,
     capital,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import CHAIN, QUESTIONS, Severity
+from ppo_doctor.model import ASKED, CHAIN, QUESTIONS, Severity
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
 from ppo_doctor.report.nearby import folder
@@ -24,7 +24,7 @@ from ppo_doctor.report.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ppo_doctor.model import ChainLink, Diagnosis, Finding
     from ppo_doctor.report import RenderOptions
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 INDENT = 3
 #: Printed before "and N more".
 MOST_REASONS, MOST_MISSING, MOST_NOTES = 5, 8, 5
-ASKED: Mapping[str, str] = {
-    "movement": "whether the policy moves",
-    "signal": "whether there is a learning signal",
-    "numerics": "whether the numbers are finite",
-}
 #: From this width on the chain is drawn with arrows.
 _ARROWS_FROM = 100
 
