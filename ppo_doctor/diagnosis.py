@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor import __version__
+from ppo_doctor.cutting import since
+from ppo_doctor.derive import Observations
+from ppo_doctor.engine import run_rules
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import (
@@ -26,15 +30,17 @@ from ppo_doctor.model import (
     Series,
     UpdatesPerBatch,
 )
+from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import Explanation, explain
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Confidence, Finding, LinkState, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates.
 LEAST_UPDATES = 5
+#: A complaint that begins within this share of the run is judged by the whole of it.
+EARLIER_SHARE = 0.1
 CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 
@@ -44,20 +50,21 @@ def assemble(
 ) -> Diagnosis:
     """Return the diagnosis that findings add up to."""
     rules = {rule.name: rule for rule in pack.rules}
-    explanations = explain(pack, findings)
+    explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     coverage = cover(observations, rules, findings)
     verdict, because = _verdict(explanations, coverage, pack)
+    causes = _numbered(explanations)
     return Diagnosis(
         tool_version=__version__,
         run=_summary(observations),
         verdict=verdict,
         verdict_because=because,
-        causes=_numbered(explanations),
+        causes=causes,
         findings=tuple(findings),
-        chain=_chain(rules, findings),
+        chain=_chain(rules, [*findings, *_later(explanations)]),
         coverage=coverage,
         complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
-        not_ruled_out=pack.unjudged,
+        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
     )
 
@@ -70,7 +77,23 @@ def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:
         leader=explanation.leader,
         verdict=explanation.verdict,
         folded_into=explanation.folded_into,
+        since_step=explanation.since_step,
     )
+
+
+def _since(observations: Observations, pack: Pack, findings: Sequence[Finding], step: int) -> Sequence[Finding] | None:
+    """Return what the rules say of the run from a step on; None where that is nearly all of it, or too little."""
+    axis = max((s.axis for s in observations.run.series.values()), key=len)
+    before = int(np.searchsorted(axis.steps, step))
+    if before < EARLIER_SHARE * len(axis) or len(axis) - before < LEAST_UPDATES:
+        return None
+    judged = {finding.rule for finding in findings}
+    return run_rules(Observations(since(observations.run, step)), [rule for rule in pack.rules if rule.name in judged])
+
+
+def _later(explanations: Sequence[Explanation]) -> list[Finding]:
+    """Return what was found of the later part of the run where a complaint was judged by that part."""
+    return [finding for e in explanations if e.since_step is not None for finding in e.findings.values()]
 
 
 def _title(explanation: Explanation, pack: Pack) -> str:

@@ -7,16 +7,16 @@ other. Terms are defined in docs/architecture.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import LedgerEntry, Measurement, RankedCause, Severity
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Cause, Confidence, Finding, Verdict, Weight
+    from ppo_doctor.model import Cause, Confidence, Finding, Rule, Verdict, Weight
     from ppo_doctor.rulepack import Pack
 
 #: Scores this close cannot be told apart.
@@ -52,17 +52,55 @@ class Explanation:
     causes: tuple[RankedCause, ...]
     verdict: Verdict
     folded_into: str | None = None
+    #: first step of the records that it was judged by; None for the whole run
+    since_step: int | None = None
+    findings: Mapping[str, Finding] = field(default_factory=dict)
 
 
-def explain(pack: Pack, findings: Sequence[Finding]) -> tuple[Explanation, ...]:
-    """Return the complaints that opened, in the order of severity and onset, each with its ranked causes."""
-    by_rule = {finding.rule: finding for finding in findings}
+#: Step → what the rules say of the run from that step on; None where too little is left, or nothing is cut off.
+Since: TypeAlias = "Callable[[int], Sequence[Finding] | None]"
+
+
+def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None) -> tuple[Explanation, ...]:
+    """Return the complaints that opened, in the order of severity and onset, each with its ranked causes.
+
+    A complaint of something that stopped is judged by what was logged since then: that the policy moved before says
+    nothing about why it moves no more.
+    """
     explained: list[Explanation] = []
     for complaint, openers in open_complaints(pack, findings):
+        step, by_rule = _witnesses(complaint, openers, pack, findings, since)
         accounts = candidates(pack, complaint, by_rule)
         earlier = _folds(explained, openers, pack)
-        explained.append(_settle(complaint, openers, accounts, pack, by_rule, earlier))
+        settled = _settle(complaint, openers, accounts, pack, by_rule, earlier)
+        explained.append(replace(settled, since_step=step, findings=by_rule))
     return tuple(explained)
+
+
+def _witnesses(
+    complaint: str, openers: Sequence[Finding], pack: Pack, findings: Sequence[Finding], since: Since | None
+) -> tuple[int | None, dict[str, Finding]]:
+    """Return the step from which a complaint is judged, and the findings that it is judged by."""
+    whole = {finding.rule: finding for finding in findings}
+    stops = next((c.judged_since_onset for c in pack.complaints if c.id == complaint), False)
+    rules = {rule.name: rule for rule in pack.rules}
+    onsets = [opener.onset_step for opener in openers if rules[opener.rule].opens_alone]
+    known = [onset for onset in onsets if onset is not None]
+    later = since(min(known)) if since and stops and known and len(known) == len(onsets) else None
+    if later is None:
+        return None, whole
+    step = min(known)
+    return step, {part.rule: _witness(part, whole[part.rule], rules[part.rule], step) for part in later}
+
+
+def _witness(part: Finding, whole: Finding, rule: Rule, step: int) -> Finding:
+    """Choose between what a rule says of the later part and of the whole run.
+
+    The whole run speaks where the later part is too short for the rule and the whole tells of that time or of no time.
+    """
+    timeless = all(not need.startswith("series.") for need in rule.needs)
+    of_that_time = whole.status == "fired" and whole.onset_step is not None and whole.onset_step >= step
+    return whole if part.status == "skipped" and (timeless or of_that_time) else part
 
 
 def open_complaints(pack: Pack, findings: Iterable[Finding]) -> list[tuple[str, tuple[Finding, ...]]]:
@@ -122,6 +160,7 @@ def _entry(weight: Weight, finding: Finding) -> LedgerEntry:
         db=_db(weight, finding),
         link=finding.link,
         says=says(finding),
+        title=finding.title,
     )
 
 

@@ -34,9 +34,13 @@ ALLOWED: dict[str, set[str]] = {
     "derive": {"arrays", "metrics", "model"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {"compiled", "derive", "errors", "metrics", "model"},
+    "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
     "ranking": {"engine", "evidence", "metrics", "model", "rulepack"},
-    "diagnosis": {"derive", "engine", "evidence", "metrics", "model", "ranking", "rulepack"},
+    "not_ruled_out": {"model", "rulepack"},
+    "diagnosis": {
+        *("cutting", "derive", "engine", "evidence", "metrics", "model", "not_ruled_out", "ranking", "rulepack"),
+    },
     "judgement": {"errors", "model"},
     "sources": {"errors", "model"},
     "testing": {

@@ -20,6 +20,8 @@ class LedgerEntry:
     link: str
     says: str
     counted: bool = True
+    #: the finding's title as of the records that the cause was judged by
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +115,18 @@ class OpenComplaint:
     leader: str
     verdict: Verdict = "healthy"
     folded_into: str | None = None
+    #: first step of the records that it was judged by; None for the whole run
+    since_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unjudged:
-    """A cause that this kind of input can never show, and what it would take."""
+    """A cause that this input does not speak about, and what it would take."""
 
     id: str
     because: str
+    #: True where a fuller log of the same kind could show it, False where no log of this kind ever can
+    a_fuller_log_could: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

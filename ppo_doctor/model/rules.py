@@ -171,3 +171,5 @@ class Complaint:
 
     id: str
     title: str
+    #: whether it tells of something that stopped, so that only what was logged since then is a witness
+    judged_since_onset: bool = False

@@ -34,7 +34,8 @@ class SourceRef:
 class Axis:
     """The records of a series: steps as logged (nondecreasing) and where each stands in its file.
 
-    All arrays have shape [records]. `update`, `epoch` and `minibatch` are None where the log does not tell.
+    All arrays have shape [records]. `update`, `epoch` and `minibatch` are None where the log does not tell. Records of
+    several files have `files` and, for each record, `file`: an index into them; else all stand in `path`.
     """
 
     path: str
@@ -43,9 +44,28 @@ class Axis:
     update: IntArray | None = None
     epoch: IntArray | None = None
     minibatch: IntArray | None = None
+    files: tuple[str, ...] = ()
+    file: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def path_of(self, index: int) -> str:
+        """Return the file in which the record at `index` stands."""
+        return self.path if self.file is None else self.files[int(self.file[index])]
+
+    def take(self, rows: IntArray) -> Axis:
+        """Return the axis of some of the records, in the order of `rows`."""
+        return Axis(
+            path=self.path,
+            steps=self.steps[rows],
+            lines=self.lines[rows],
+            update=None if self.update is None else self.update[rows],
+            epoch=None if self.epoch is None else self.epoch[rows],
+            minibatch=None if self.minibatch is None else self.minibatch[rows],
+            files=self.files,
+            file=None if self.file is None else self.file[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +108,8 @@ class Series:
     def source(self, index: int = 0) -> SourceRef:
         """Return the place in the log of the record at `index`."""
         line = int(self.axis.lines[index]) if len(self.axis) else 0
-        return SourceRef(path=self.axis.path, line=line or None, key=self.raw)
+        path = self.axis.path_of(index) if len(self.axis) else self.axis.path
+        return SourceRef(path=path, line=line or None, key=self.raw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

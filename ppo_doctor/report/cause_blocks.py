@@ -123,7 +123,7 @@ class Blocks:
         rank = self.told.setdefault(entry.finding, cause.rank)
         if rank == cause.rank:
             return entry_says(entry, self.titles)
-        return f"{flowing(self.titles.get(entry.finding, entry.finding))} ({bound(f'see {rank}')})"
+        return f"{flowing(entry.title or self.titles.get(entry.finding, entry.finding))} ({bound(f'see {rank}')})"
 
     def _remedies(self, cause: RankedCause) -> None:
         run = self.diagnosis.run

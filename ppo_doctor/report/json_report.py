@@ -169,6 +169,7 @@ def _complaint(complaint: OpenComplaint) -> dict[str, Json]:
         "openers": _strings(complaint.openers),
         "leader": complaint.leader,
         "folded_into": complaint.folded_into,
+        "since_step": complaint.since_step,
     }
 
 

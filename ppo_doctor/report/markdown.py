@@ -145,7 +145,7 @@ def _evidence(cause: RankedCause, diagnosis: Diagnosis) -> list[str]:
 
 
 def _entry(entry: LedgerEntry, diagnosis: Diagnosis) -> str:
-    title = titles(diagnosis).get(entry.finding, entry.finding)
+    title = entry.title or titles(diagnosis).get(entry.finding, entry.finding)
     return md(f"{title}: {entry.says}" if entry.says else title)
 
 

@@ -26,12 +26,13 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import ChainLink, Diagnosis, Finding
+    from ppo_doctor.model import ChainLink, Diagnosis, Finding, Unjudged
     from ppo_doctor.report import RenderOptions
 
 INDENT = 3
 #: Printed before "and N more".
 MOST_REASONS, MOST_MISSING, MOST_NOTES = 5, 8, 5
+NO_LOG = "by a log of this kind, whatever it holds"
 #: From this width on the chain is drawn with arrows.
 _ARROWS_FROM = 100
 
@@ -181,12 +182,16 @@ def _suppressed(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def never_shown(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Add what this kind of input can never show."""
-    causes = diagnosis.not_ruled_out
-    if not causes:
-        return
+    """Add what this log does not speak about, and what this kind of input can never show."""
+    for head, fuller in (("by this log, which lacks what it takes", True), (NO_LOG, False)):
+        causes = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
+        if causes and not (fuller and options.quiet):
+            _not_ruled_out(page, head, causes, options)
+
+
+def _not_ruled_out(page: Page, head: str, causes: Sequence[Unjudged], options: RenderOptions) -> None:
     page.blank()
-    page.add((Span("Not ruled out", "bold"), Span(f"{BOUND * 2}by a log of this kind, whatever it holds", "dim")))
+    page.add((Span("Not ruled out", "bold"), Span(f"{BOUND * 2}{head}", "dim")))
     if options.all:
         for cause in causes:
             page.add((Span(plain(cause.id), "cyan"), f": {flowing(cause.because)}"), INDENT, 2)

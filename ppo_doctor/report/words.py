@@ -79,7 +79,7 @@ def finding_says(finding: Finding) -> str:
 
 def entry_says(entry: LedgerEntry, titles: Mapping[str, str]) -> str:
     """Return a line of a ledger in words: the finding's title and its numbers."""
-    title = titles.get(entry.finding, entry.finding)
+    title = entry.title or titles.get(entry.finding, entry.finding)
     return flowing(f"{title}: {entry.says}" if entry.says else title)
 
 

@@ -1,0 +1,51 @@
+"""Parts of a run: the records between two steps, under the same configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import Axis, Run, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.model.run import IntArray
+
+#: First and last step to keep; None is open.
+Steps = tuple[int | None, int | None]
+
+
+def cut(series: Mapping[str, Series], steps: Steps) -> dict[str, Series]:
+    """Return the records of each series within some steps; a series without any is left out."""
+    if steps == (None, None):
+        return dict(series)
+    return {name: kept for name, s in series.items() if len(kept := within(s, steps))}
+
+
+def since(run: Run, step: int) -> Run:
+    """Return the run from a step on; its facts and its configuration hold for each part of it."""
+    return replace(run, series=cut(run.series, (step, None)))
+
+
+def within(series: Series, steps: Steps) -> Series:
+    """Return the records of one series within some steps."""
+    low, high = steps
+    held = series.axis.steps
+    after = held >= (low if low is not None else held.min(initial=0))
+    keep = np.flatnonzero(after & (held <= (high if high is not None else held.max(initial=0))))
+    axis = series.axis
+    kept = Axis(
+        path=axis.path,
+        steps=held[keep],
+        lines=axis.lines[keep],
+        update=_picked(axis.update, keep),
+        epoch=_picked(axis.epoch, keep),
+        minibatch=_picked(axis.minibatch, keep),
+    )
+    return replace(series, axis=kept, values=series.values[keep])
+
+
+def _picked(numbers: IntArray | None, keep: IntArray) -> IntArray | None:
+    return None if numbers is None else numbers[keep]

@@ -1,0 +1,59 @@
+"""Which causes this input cannot speak about: a check that could not run never looks like one that passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model import Unjudged
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Cause, Finding, Rule, Weight
+    from ppo_doctor.rulepack import Pack
+
+#: A finding whose silence weighs at least this against a cause has looked for it.
+LOOKS_DB = 6
+
+
+def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str]) -> tuple[Unjudged, ...]:
+    """Return the harmful causes that nothing in this input speaks for or against, each with what it would take.
+
+    A cause counts as looked for when a finding that could have opened its complaint was evaluated, and either spoke for
+    it or weighs against it by its silence. Causes in `named` are spoken of already.
+    """
+    by_rule = {finding.rule: finding for finding in findings}
+    rules = {rule.name: rule for rule in pack.rules}
+    harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in named]
+    unseen = [
+        Unjudged(id=cause.id, because=why, a_fuller_log_could=True)
+        for cause in harmful
+        if (why := _why_unseen(_openers(cause, rules), by_rule)) is not None
+    ]
+    return (*unseen, *pack.unjudged)
+
+
+def _openers(cause: Cause, rules: Mapping[str, Rule]) -> list[Weight]:
+    """Return the weights of findings that could bring a cause up, the most telling by its silence first."""
+    able = [
+        w for w in cause.weights if w.fired > 0 and w.finding in rules and rules[w.finding].opens in cause.complaints
+    ]
+    return sorted(able, key=lambda weight: (weight.clear, -weight.fired))
+
+
+def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding]) -> str | None:
+    """Return what it would take to look for a cause; None where something did, or where it does not apply."""
+    asked = [(weight, findings[weight.finding]) for weight in openers if weight.finding in findings]
+    if any(_looked(weight, finding) for weight, finding in asked):
+        return None
+    lacking = [finding for _, finding in asked if finding.missing or _unreadable(finding)]
+    return lacking[0].reason if lacking else None
+
+
+def _looked(weight: Weight, finding: Finding) -> bool:
+    return finding.status == "fired" or (finding.status == "clear" and weight.clear <= -LOOKS_DB)
+
+
+def _unreadable(finding: Finding) -> bool:
+    """Tell a check that lacked something from one that does not apply to this algorithm or this K."""
+    reason = finding.reason or ""
+    return finding.status in ("skipped", "errored") and not reason.startswith(("not for ", "constant by construction"))
