@@ -20,13 +20,15 @@ RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "tria
 LEAST_RECORDS = 3
 
 
-def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int]) -> list[list[Table]]:
+def split(
+    tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int], *, certain: bool = False
+) -> list[list[Table]]:
     """Return the tables of each run, in the order of the log.
 
     `steps` has shape [records of the source], NaN where a record is absent or has no step; `config_lines` are the
-    lines at which a configuration stands.
+    lines at which a configuration stands; `certain` tells that a column of run names means what it says.
     """
-    run_of = _named(tables, len(steps))
+    run_of = _named(tables, len(steps), 1 if certain else LEAST_RECORDS)
     if run_of is None:
         run_of = np.maximum(_restarted(steps), _configured(tables, len(steps), config_lines))
     runs = distinct(run_of[_present(tables, len(steps))])
@@ -42,12 +44,12 @@ def _present(tables: Sequence[Table], size: int) -> BoolArray:
     return present
 
 
-def _named(tables: Sequence[Table], size: int) -> FloatArray | None:
+def _named(tables: Sequence[Table], size: int, least: int) -> FloatArray | None:
     """Return the run of each record by a column that names it, or None without one that takes several values."""
     for key in RUN_KEYS:
         names = _values(tables, key, size)
         held = distinct(names[np.isfinite(names)])
-        if len(held) > 1 and all((names == name).sum() >= LEAST_RECORDS for name in held):
+        if len(held) > 1 and all((names == name).sum() >= least for name in held):
             return np.asarray(np.searchsorted(held, np.where(np.isfinite(names), names, held[0])), dtype=np.float64)
     return None
 

@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
         *("cutting", "derive", "engine", "evidence", "metrics", "model", "not_ruled_out", "ranking", "rulepack"),
     },
     "judgement": {"errors", "model"},
-    "sources": {"errors", "model"},
+    "sources": {"errors", "model", "readers"},
     "testing": {
         *("configuration", "derive", "engine", "errors", "frameworks", "gating", "metrics", "model", "output"),
         *("pipeline", "policy", "report"),
@@ -77,9 +77,13 @@ ALLOWED: dict[str, set[str]] = {
     "splitting": {"arrays", "model", "table"},
     "docs": {"errors", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
+    "reading": {
+        *("builder", "config_files", "configuration", "errors", "frameworks", "model", "readers", "splitting", "table"),
+    },
+    "merging": {"builder", "errors", "model", "readers", "reading", "sources"},
     "pipeline": {
-        *("builder", "config_files", "configuration", "derive", "diagnosis", "engine", "errors", "frameworks", "model"),
-        *("predicates", "readers", "rulepack", "sources", "splitting", "table"),
+        *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
+        *("reading", "rulepack", "sources"),
     },
     "__init__": {"model", "pipeline"},
     "__main__": {"cli"},
