@@ -77,7 +77,7 @@ def exhibits(diagnosis: Diagnosis, run: Run | None, most: int = MOST_PLOTS) -> l
     for finding in _ordered(diagnosis, place):
         for name in dict.fromkeys(n for evidence in finding.evidence for n in drawn(evidence, run)):
             found.setdefault(name, []).append(finding)
-    chosen = (_without_twins(found, run) or _vital_signs(run))[:most]
+    chosen = (_without_twins(found, run) if found else _vital_signs(run))[:most]
     told = {f.rule: i for i, (_, ours) in reversed(list(enumerate(chosen, start=1))) for f in ours[:MOST_SENTENCES]}
     onsets = {cause.rank: cause.onset_step for cause in diagnosis.causes}
     return [
@@ -94,7 +94,9 @@ def exhibits(diagnosis: Diagnosis, run: Run | None, most: int = MOST_PLOTS) -> l
 
 def _vital_signs(run: Run) -> list[tuple[str, list[Finding]]]:
     """Return what is worth a look when no check fired: the metrics that tell most about any run."""
-    return [(name, []) for name in VITAL_SIGNS if name in run.series and len(run.series[name])][:MOST_VITAL_SIGNS]
+    logged = [name for name in VITAL_SIGNS if name in run.series and len(run.series[name])]
+    nothing: list[Finding] = []
+    return [(name, nothing) for name in logged[:MOST_VITAL_SIGNS]]
 
 
 def _places(diagnosis: Diagnosis) -> dict[str, tuple[int, int]]:

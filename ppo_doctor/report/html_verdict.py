@@ -145,7 +145,7 @@ def _shown(links: Sequence[ChainLink]) -> Markup:
 
 
 def summary(diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None], prefixes: Sequence[str | None]) -> Markup:
-    """Return one line per run: its name, linked where it has a section, verdict, leading cause, course of the reward."""
+    """Return one line per run: its name, verdict, leading cause, and the course of its reward."""
     drawn = runs if len(runs) <= MOST_COURSES else [None] * len(runs)
     rows = (_run_row(*row) for row in zip(diagnoses, drawn, prefixes, strict=True))
     heads = ("Run", "Verdict", "Leading cause", "Reward")

@@ -42,10 +42,11 @@ def apart(paths: Sequence[str]) -> list[str]:
     """Return what tells paths apart: without the folders and the ending that all of them share."""
     if len(set(paths)) < 2:
         return list(paths)
-    head, tail = commonprefix(list(paths)), commonprefix([path[::-1] for path in paths])[::-1]
-    start, end = head.rfind("/") + 1, len(tail) - tail.index("/") if "/" in tail else 0
-    # Where one path is "runs/log" and another "runs/a/log", head and tail would overlap.
-    return [path[start : len(path) - end] or path for path in paths]
+    shared = commonprefix(list(paths))
+    rest = [path[shared.rfind("/") + 1 :] for path in paths]
+    tail = commonprefix([path[::-1] for path in rest])[::-1]
+    end = len(tail) - tail.index("/") if "/" in tail else 0
+    return [part[: len(part) - end] or part for part in rest]
 
 
 def _cause(cause: RankedCause, prefix: str) -> RankedCause:
