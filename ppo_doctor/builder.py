@@ -41,6 +41,10 @@ class RunBuilder:
         """Add a chunk of records."""
         self.tables.append(table)
 
+    def copy(self) -> RunBuilder:
+        """Return a builder of the same tables whose notes can grow on their own."""
+        return RunBuilder(path=self.path, tables=list(self.tables), notes=list(self.notes))
+
     def extend(self, other: RunBuilder) -> None:
         """Add the records of another source after our own, as a run's next file."""
         ours = self._size()

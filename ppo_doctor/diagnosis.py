@@ -198,7 +198,7 @@ def _summary(observations: Observations) -> RunSummary:
         framework=run.framework,
         algorithm=run.algorithm,
         steps=run.steps,
-        records=sum(source.records - source.skipped for source in run.sources),
+        records=sum(source.records - source.skipped for source in run.sources if not source.again),
         updates_per_batch=_updates(observations),
         config=run.config_raw,
         notes=tuple(str(note) for note in run.notes),

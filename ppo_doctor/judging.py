@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError, ExitCode, worst
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
 
 def judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, Diagnosis]]:
     """Judge every run in one source."""
-    from ppo_doctor.pipeline import diagnose, read_runs
+    from ppo_doctor.pipeline import diagnose, runs_of
 
-    request = replace(request, configs=(*request.configs, *source.config))
-    return [(run, diagnose(run, pack, request)) for run in read_runs(source.log, request)]
+    return [(run, diagnose(run, pack, request)) for run in runs_of(source, request)]
 
 
 def judge_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,9 @@ from ppo_doctor.rulepack import Pack, load_pack
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.sources import RunSource
 
-__all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "run_from_items"]
+__all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "run_from_items", "runs_of"]
 
 
 def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
@@ -80,14 +82,24 @@ def read_run(path: str, request: Request) -> Run:
 
 
 def read_runs(path: str, request: Request) -> list[Run]:
-    """Read every run in one log, each with its configuration.
+    """Read every run in a log or a run folder, each with its configuration.
 
     Raises:
         DoctorError: unreadable or empty, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    if path != "-" and Path(path).is_dir():
-        from ppo_doctor.sources import log_in
+    from ppo_doctor.sources import RunSource, sources_in
 
-        path = str(log_in(Path(path)))
-    container, stream = readers.read(path)
-    return run_from_items(path, container, stream, request)
+    if path == "-" or not Path(path).is_dir():
+        return runs_of(RunSource(logs=(path,)), request)
+    return [run for source in sources_in(Path(path)) for run in runs_of(source, request)]
+
+
+def runs_of(source: RunSource, request: Request) -> list[Run]:
+    """Read the runs of one source that `gather` found, the files of each merged.
+
+    Raises:
+        DoctorError: as `read_runs`.
+    """
+    from ppo_doctor.merging import read_source
+
+    return read_source(source, replace(request, configs=(*request.configs, *source.config))).runs

@@ -53,6 +53,21 @@ class Content:
     builder: RunBuilder
     embedded: list[Found] = field(default_factory=list)
     folders: tuple[Path, ...] = ()
+    #: one summary for each file that was joined to the first
+    joined: tuple[SourceSummary, ...] = ()
+
+    @property
+    def summary(self) -> SourceSummary:
+        """Return how much of this source was used."""
+        skipped = sum(note.count for note in self.builder.notes if note.kind == "skipped")
+        records = self.builder.records + skipped
+        return SourceSummary(path=self.path, container=self.container, records=records, skipped=skipped)
+
+    def extend(self, other: Content) -> None:
+        """Add the next file of the same run."""
+        self.joined = (*(self.joined or (self.summary,)), other.summary)
+        self.builder.extend(other.builder)
+        self.embedded += other.embedded
 
 
 def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...] = ()) -> Content:
@@ -82,7 +97,9 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
         raise DoctorError(f"{path}: no record in this {content.container}", hint=_first_note(builder.notes))
     profile = _profile(builder, request, path, like)
     beside = _beside(content, request, profile)
-    outer = _Outer(path=path, container=content.container, request=request, profile=profile, beside=beside)
+    outer = _Outer(
+        path=path, container=content.container, request=request, profile=profile, beside=beside, joined=content.joined
+    )
     parts = _parts(content, profile)
     if len(parts) == 1:
         return [_run(outer, builder, content.embedded, "")]
@@ -106,6 +123,7 @@ class _Outer:
     request: Request
     profile: Profile
     beside: list[Found]
+    joined: tuple[SourceSummary, ...]
 
 
 def _part(content: Content, tables: list[Table]) -> tuple[RunBuilder, list[Found]]:
@@ -119,11 +137,10 @@ def _part(content: Content, tables: list[Table]) -> tuple[RunBuilder, list[Found
 
 def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
     profile, path = outer.profile, outer.path
-    skipped = sum(note.count for note in builder.notes if note.kind == "skipped")
+    summary = Content(path=path, container=outer.container, builder=builder).summary
     found = [*_given(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
     _check_told(outer.request, profile)
-    records = builder.records + skipped
     profile = _without_constants(profile, settings, builder)
     series = _cut(builder.series(profile), outer.request.steps)
     if not any(len(s) for s in series.values()):
@@ -132,7 +149,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         id=path + suffix,
         framework=profile.name,
         algorithm=_algorithm(profile, settings),
-        sources=(SourceSummary(path=path, container=outer.container, records=records, skipped=skipped),),
+        sources=outer.joined or (summary,),
         series=series,
         facts=_facts(profile, settings, path, builder),
         config=settings,

@@ -80,7 +80,12 @@ ALLOWED: dict[str, set[str]] = {
     "reading": {
         *("builder", "config_files", "configuration", "errors", "frameworks", "model", "readers", "splitting", "table"),
     },
-    "merging": {"builder", "errors", "model", "readers", "reading", "sources"},
+    "agreement": {"arrays", "model"},
+    "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources"},
+    "watch": {
+        *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
+        *("sources", "table"),
+    },
     "pipeline": {
         *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
         *("reading", "rulepack", "sources"),
