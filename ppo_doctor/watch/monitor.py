@@ -1,0 +1,140 @@
+"""From one diagnosis after another to events: a cause is confirmed when it has led for some updates, not at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from ppo_doctor.cutting import cut
+from ppo_doctor.judgement import NEVER, fails
+from ppo_doctor.model import Severity
+from ppo_doctor.watch.events import Event
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Diagnosis, RankedCause, Run, Verdict
+
+#: Updates over which a cause or a verdict must hold before it is told, and be gone before it counts as gone.
+STEADY = 3
+
+
+@dataclass(slots=True)
+class _Held:
+    """A leading cause: the update at which it was first and last seen to lead, and whether that was told."""
+
+    cause: RankedCause
+    first: int
+    last: int
+    told: bool = False
+
+
+class Monitor:
+    """Follows the diagnoses of one run.
+
+    `confirmed` collects the causes told since it was last emptied, for those who act on them.
+    """
+
+    def __init__(self, *, fail_on: str = NEVER, steady: int = STEADY) -> None:
+        self.fail_on = fail_on
+        self.steady = steady
+        self.diagnosis: Diagnosis | None = None
+        self.run: Run | None = None
+        self.updates = 0
+        #: the verdict that was told last
+        self.verdict: Verdict | None = None
+        self.confirmed: list[RankedCause] = []
+        self._held: dict[str, _Held] = {}
+        self._verdict_since: tuple[Verdict, int] | None = None
+
+    @property
+    def failing(self) -> RankedCause | None:
+        """Return the first confirmed cause at or above the severity that was asked for."""
+        if self.fail_on == NEVER:
+            return None
+        bound = Severity(self.fail_on)
+        return next((held.cause for held in self._held.values() if held.told and fails(held.cause, bound)), None)
+
+    @property
+    def pending(self) -> list[RankedCause]:
+        """Return the causes that lead and have not been confirmed yet."""
+        return [held.cause for held in self._held.values() if not held.told]
+
+    def take(self, run: Run, diagnosis: Diagnosis, earlier: Callable[[Run], Diagnosis | None]) -> list[Event]:
+        """Take a new judgement of the run; `earlier` judges it as it was some updates ago.
+
+        Without new updates nothing is confirmed: the same records say the same thing again.
+        """
+        before, self.updates = self.updates, updates(run)
+        self.run, self.diagnosis = run, diagnosis
+        if self.updates == before:
+            return []
+        firm = {cause.id: cause for cause in leading(diagnosis)}
+        for name, cause in firm.items():
+            held = self._held.setdefault(name, _Held(cause, self.updates, self.updates))
+            held.cause, held.last = cause, self.updates
+        if before <= self.updates - self.steady and any(held.first == self.updates for held in self._held.values()):
+            self._look_back(earlier(run))
+        return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
+
+    def _look_back(self, diagnosis: Diagnosis | None) -> None:
+        """Count causes that led some updates ago already, where many updates came at once."""
+        for cause in leading(diagnosis) if diagnosis else []:
+            held = self._held.get(cause.id)
+            if held is not None:
+                held.first = min(held.first, self.updates - self.steady)
+
+    def _confirm(self) -> list[Event]:
+        events = []
+        for held in self._held.values():
+            if not held.told and held.last == self.updates and self.updates - held.first >= self.steady:
+                held.told = True
+                self.confirmed.append(held.cause)
+                events.append(self._event("cause", cause_says(held.cause), held.cause.severity))
+        return events
+
+    def _clear(self) -> list[Event]:
+        gone = [held for held in self._held.values() if self.updates - held.last >= (self.steady if held.told else 1)]
+        for held in gone:
+            del self._held[held.cause.id]
+        texts = [f"{held.cause.id} is no longer what explains the run" for held in gone if held.told]
+        return [self._event("cleared", text) for text in texts]
+
+    def _judge(self, diagnosis: Diagnosis) -> list[Event]:
+        if self._verdict_since is None or self._verdict_since[0] != diagnosis.verdict:
+            self._verdict_since = (diagnosis.verdict, self.updates)
+        if diagnosis.verdict == self.verdict or self.updates - self._verdict_since[1] < self.steady:
+            return []
+        self.verdict = diagnosis.verdict
+        return [self._event("verdict", f"{diagnosis.verdict}: {diagnosis.verdict_because}")]
+
+    def _event(self, kind: str, text: str, severity: str | None = None) -> Event:
+        step = self.run.steps[1] if self.run and self.run.steps else None
+        return Event(kind=kind, text=text, step=step, severity=severity)  # type: ignore[arg-type]
+
+
+def leading(diagnosis: Diagnosis) -> list[RankedCause]:
+    """Return the harmful leaders that are established or likely, and that no harmless explanation contests."""
+    contested = {complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive"}
+    return [c for c in diagnosis.causes if fails(c, Severity.INFO) and c.complaint not in contested]
+
+
+def cause_says(cause: RankedCause) -> str:
+    """Return a cause in one line."""
+    since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
+    level = f"; level with {', '.join(cause.level_with)}" if cause.level_with else ""
+    return f"{cause.id}: {cause.title} ({cause.confidence}{since}{level})"
+
+
+def updates(run: Run) -> int:
+    """Return the number of updates logged: the records of the typical series, for some are logged more often."""
+    return median_low([len(series) for series in run.series.values()])
+
+
+def as_it_was(run: Run, ago: int) -> Run | None:
+    """Return the run as it was some updates ago, None when it had not begun."""
+    typical = updates(run)
+    axis = next(series.axis for series in run.series.values() if len(series) == typical)
+    if typical <= ago:
+        return None
+    return replace(run, series=cut(run.series, (None, int(axis.steps[typical - ago - 1]))))
