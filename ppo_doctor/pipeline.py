@@ -60,13 +60,17 @@ def _chosen(name: str, code: str, request: Request) -> bool:
     return not {name, code} & set(request.ignore)
 
 
-def run_from_items(path: str, container: str, items: Iterable[readers.Item], request: Request) -> list[Run]:
+def run_from_items(
+    path: str, container: str, items: Iterable[readers.Item], request: Request, folders: tuple[Path, ...] = ()
+) -> list[Run]:
     """Return the runs in what a reader has yielded so far: for those who follow a log that is still written.
+
+    `folders` are further places in which the run's configuration may lie.
 
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    return runs_in(collect(path, container, items), request)
+    return runs_in(collect(path, container, items, folders), request)
 
 
 def read_run(path: str, request: Request) -> Run:

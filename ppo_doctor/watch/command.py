@@ -32,7 +32,7 @@ class PipelineJudge:
 
     def runs(self, reading: Reading) -> list[Run]:
         """Return the runs in a log."""
-        return run_from_items(reading.path, reading.container, reading.items, self._request)
+        return run_from_items(reading.path, reading.container, reading.items, self._request, reading.folders)
 
     def diagnose(self, run: Run) -> Diagnosis:
         """Judge one run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from ppo_doctor import readers
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.sources import log_in
+from ppo_doctor.sources import sources_in
 from ppo_doctor.table import Table
 from ppo_doctor.watch.events import Event
 from ppo_doctor.watch.growing import STREAMED, Growing, Reading
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Looks after which a document is read although it is still changing.
 MOST_LOOKS = 5
+#: Searching a folder may take one part in this many of the time, at one look a second.
+SHARE = 50
 
 
 class Feed(Protocol):
@@ -62,6 +65,9 @@ class Follower:
         self._growing: Growing | None = None
         self._document: _Document | None = None
         self._trouble: str | None = None
+        self._folders: tuple[Path, ...] = ()
+        #: looks until the folder is searched again
+        self._pause = 0
         self._told_absent = False
         self._told_document = False
 
@@ -91,8 +97,8 @@ class Follower:
         """
         self.changed = False
         if self._document is None:
-            return _joined(self._kept, self._stream().snapshot())
-        reading = self._document.read()
+            return self._placed(_joined(self._kept, self._stream().snapshot()))
+        reading = self._placed(self._document.read())
         if reading.container in STREAMED:  # its first bytes looked like a document
             self._open(self._document.path)
         return reading
@@ -104,7 +110,10 @@ class Follower:
             DoctorError: nothing that we can read.
         """
         reading = self._document.read() if self._document else self._stream().finish()
-        return _joined(self._kept, reading)
+        return self._placed(_joined(self._kept, reading))
+
+    def _placed(self, reading: Reading) -> Reading:
+        return replace(reading, folders=self._folders)
 
     def settle(self, *, belongs: bool) -> None:
         """Keep the former part for good, or forget it."""
@@ -129,6 +138,9 @@ class Follower:
         """Choose the log; in a folder again when there is a newer checkpoint, or none was readable."""
         if self._tail is not None and not (self.target.is_dir() and self._may_move()):
             return []
+        if self._pause > 0:
+            self._pause -= 1
+            return []
         path = self._there()
         if path is None or (self._tail is not None and path == self._tail.path):
             return [] if path else self._waiting()
@@ -146,12 +158,21 @@ class Follower:
         return self._document is not None or (self._growing is not None and self._growing.container() is not None)
 
     def _there(self) -> Path | None:
-        if self.target.is_dir():
-            try:
-                return log_in(self.target)
-            except DoctorError:
-                return None
-        return self.target if self.target.exists() else None
+        """Return the log to follow; in a folder that of its first run, with the places of its configuration."""
+        if not self.target.is_dir():
+            return self.target if self.target.exists() else None
+        started = time.perf_counter()
+        try:
+            source = sources_in(self.target)[0]
+        except DoctorError:
+            return None
+        finally:
+            # A look into a large folder takes its time; so many looks at the file alone make up for it.
+            self._pause = int((time.perf_counter() - started) * SHARE)
+        if Path(source.log).is_dir():
+            return None
+        self._folders = source.folders
+        return Path(source.log)
 
     def _waiting(self) -> list[Event]:
         if self._told_absent or self._tail is not None:

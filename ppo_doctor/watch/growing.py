@@ -14,6 +14,7 @@ from ppo_doctor.readers.source import HEAD, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 #: Containers that grow at their end; every other one is written anew by its trainer, and read anew.
 STREAMED = ("jsonl", "csv", "console")
@@ -25,11 +26,12 @@ _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a log held at one moment, in native names."""
+    """What a log held at one moment, in native names; `folders` are where else its configuration may lie."""
 
     path: str
     container: str
     items: Sequence[readers.Item]
+    folders: tuple[Path, ...] = ()
 
 
 class Growing:
