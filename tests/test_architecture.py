@@ -33,7 +33,11 @@ ALLOWED: dict[str, set[str]] = {
     "builder": {"arrays", "frameworks", "metrics", "model", "table"},
     "derive": {"arrays", "metrics", "model"},
     # rulepack asks derive and metrics which names exist, nothing else
-    "rulepack": {"compiled", "derive", "errors", "metrics", "model"},
+    "rulepack": {"compiled", "derive", "errors", "forms", "installed", "metrics", "model", "overrides", "packfiles"},
+    "forms": {"errors"},
+    "overrides": {"forms", "model"},
+    "packfiles": {"compiled", "errors", "forms", "model", "overrides"},
+    "installed": {"compiled", "errors"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
     "ranking": {"engine", "evidence", "metrics", "model", "rulepack"},
@@ -56,7 +60,8 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {"baseline", "budgets", "errors", "judgement", "model", "policy", "ruling"},
     "groups": {"model"},
     "output": {"errors", "model", "report"},
-    "judging": {"errors", "model", "output", "pipeline", "rulepack", "sources"},
+    "progress": {"report"},
+    "judging": {"errors", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {
         *("baseline", "errors", "gate", "groups", "judging", "model", "pipeline", "policy", "rulepack", "ruling"),
         "sources",
