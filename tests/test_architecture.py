@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "overrides": {"forms", "model"},
     "packfiles": {"compiled", "errors", "forms", "model", "overrides"},
     "installed": {"compiled", "errors"},
+    "rule_skeleton": {"errors", "rulepack"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
     "ranking": {"engine", "evidence", "metrics", "model", "rulepack"},
@@ -48,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "judgement": {"errors", "model"},
     "sources": {"errors", "model", "readers"},
     "testing": {
-        *("configuration", "derive", "engine", "errors", "frameworks", "gating", "metrics", "model", "output"),
+        *("configuration", "derive", "engine", "errors", "forms", "frameworks", "gating", "metrics", "model", "output"),
         *("pipeline", "policy", "report"),
     },
     "testing_plugin": {"errors", "testing"},
@@ -76,6 +77,9 @@ ALLOWED: dict[str, set[str]] = {
         *("baseline", "compare", "errors", "gating", "groups", "judging", "model", "output", "pipeline", "policy"),
         *("report", "rulepack", "sources"),
     },
+    "whatif": {"configuration", "errors", "frameworks", "model"},
+    # it judges nothing: diagnoses, and how to make others, are given to it
+    "tui": {"arrays", "configuration", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
     "inspection": {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
