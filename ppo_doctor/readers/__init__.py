@@ -32,6 +32,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "csv": "ppo_doctor.readers.csv_log:read",
         "console": "ppo_doctor.readers.console:read",
         "tfevents": "ppo_doctor.readers.tfevents:read",
+        "wandb": "ppo_doctor.readers.wandb_log:read",
     }
 )
 

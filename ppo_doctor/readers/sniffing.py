@@ -18,7 +18,7 @@ _DELIMITERS = "\t,;"
 
 
 #: First bytes of containers; the member that a zip begins with tells what it is.
-_MAGIC: dict[bytes, str] = {}
+_MAGIC = {b":W&B\xe1\xbe\0": "wandb"}
 _ZIP = b"PK\x03\x04"
 _MEMBERS: dict[bytes, str] = {}
 
@@ -53,6 +53,8 @@ def sniff_binary(head: bytes, name: str = "") -> str | None:
     if _begins_records(head):
         return "tfevents"
     base = name.replace("\\", "/").rpartition("/")[2]
+    if base.endswith(".wandb") and _binary(head[:256]):
+        return "wandb"
     return "tfevents" if "tfevents" in base and _binary(head[:256]) else None
 
 
