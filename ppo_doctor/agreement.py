@@ -10,7 +10,7 @@ import numpy as np
 from ppo_doctor.arrays import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from ppo_doctor.model import BoolArray, FloatArray, IntArray, Run, Series
 
@@ -34,43 +34,43 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How two readings compare: metrics of both, points at shared steps, and where these differ.
+    """How two readings compare: metrics of both, where they differ, and the share of values in which they agree.
 
-    `clock` maps their steps to ours where the same records carry other steps, so (theirs, ours) of equal length.
+    `share` is None where nothing can be compared; it counts metrics that vary: a counter or a schedule is the same in
+    every run. `clock` maps their steps to ours where the same records carry other steps: (theirs, ours).
     """
 
     metrics: int
-    shared: int
+    share: float | None = None
     differences: tuple[Difference, ...] = ()
-    alike: float = 0.0
     clock: tuple[IntArray, IntArray] | None = None
-
-    @property
-    def differing(self) -> int:
-        """Return the number of points at shared steps that differ."""
-        return sum(difference.differing for difference in self.differences)
-
-    @property
-    def share(self) -> float:
-        """Return the share of points at shared steps that agree, or of values found again where no step is shared."""
-        return 1.0 - self.differing / self.shared if self.shared else self.alike
 
 
 def compared(ours: Run, theirs: Run) -> Agreement:
-    """Compare two readings, metric by metric."""
-    names = [
-        name for name in ours.series if name in theirs.series and _same_kind(ours.series[name], theirs.series[name])
-    ]
-    found = [_at_shared_steps(ours.series[name], theirs.series[name]) for name in names]
-    shared = sum(difference.shared for difference in found)
-    share = 1 - sum(difference.differing for difference in found) / shared if shared else 0.0
-    clock = None if share > 0.5 else _clock(ours.series, theirs.series, names)
+    """Compare two readings, metric by metric: at shared steps, else by the order of records, else by values alone."""
+    pairs = [(ours.series[name], theirs.series[name]) for name in ours.series if name in theirs.series]
+    pairs = [pair for pair in pairs if _same_kind(*pair)]
+    telling = [pair for pair in pairs if _varies(pair[0]) and _varies(pair[1])]
+    found = [_at_shared_steps(*pair) for pair in pairs]
+    names = {series.name for series, _ in telling}
+    share = _share([d for d in found if d.name in names] if telling else found)
+    clock = None if share is not None and share > 0.5 else _clock(telling)
     if clock is not None:
-        return Agreement(metrics=len(names), shared=0, alike=1.0, clock=clock)
-    differing = tuple(difference for difference in found if difference.differing)
-    if shared:
-        return Agreement(metrics=len(names), shared=shared, differences=differing)
-    return Agreement(metrics=len(names), shared=0, alike=_found_again(ours.series, theirs.series, names))
+        return Agreement(metrics=len(pairs), share=1.0, clock=clock)
+    if share is None:
+        return Agreement(metrics=len(pairs), share=_found_again(telling))
+    return Agreement(metrics=len(pairs), share=share, differences=tuple(d for d in found if d.differing))
+
+
+def _share(found: Sequence[Difference]) -> float | None:
+    shared = sum(difference.shared for difference in found)
+    return 1.0 - sum(difference.differing for difference in found) / shared if shared else None
+
+
+def _varies(series: Series) -> bool:
+    """Tell whether a metric goes up and down, so that two runs would hardly agree on it."""
+    moves = np.diff(series.values[np.isfinite(series.values)])
+    return bool((moves > 0).any() and (moves < 0).any())
 
 
 def overlap(ours: Run, theirs: Run) -> float:
@@ -114,30 +114,28 @@ def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolAr
     return np.asarray(near | (a == b) | (np.isnan(a) & np.isnan(b)), dtype=np.bool_)
 
 
-def _clock(
-    ours: Mapping[str, Series], theirs: Mapping[str, Series], names: list[str]
-) -> tuple[IntArray, IntArray] | None:
+def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:
     """Return their steps and ours, if the same records stand in the same order under other steps."""
-    for name in names:
-        a, b = ours[name], theirs[name]
-        if len(a) != len(b) or len(distinct(a.values[np.isfinite(a.values)])) < TELLING:
-            continue
-        if _equal(a.values, b.values, a, b).all():
-            return b.axis.steps, a.axis.steps
-    return None
+    alike = [(a, b) for a, b in pairs if len(a) == len(b) and _tells(a)]
+    if not alike or not all(_equal(a.values, b.values, a, b).all() for a, b in alike):
+        return None
+    ours, theirs = max(alike, key=lambda pair: len(pair[0]))
+    return theirs.axis.steps, ours.axis.steps
 
 
-def _found_again(ours: Mapping[str, Series], theirs: Mapping[str, Series], names: list[str]) -> float:
-    """Return the share of values of the one with fewer that the other has too, over metrics that can tell."""
-    shares = [share for name in names if (share := _values_shared(ours[name], theirs[name])) is not None]
-    return float(np.mean(shares)) if shares else 0.0
+def _tells(series: Series) -> bool:
+    return len(distinct(series.values[np.isfinite(series.values)])) >= TELLING
 
 
-def _values_shared(ours: Series, theirs: Series) -> float | None:
+def _found_again(pairs: Sequence[tuple[Series, Series]]) -> float | None:
+    """Return the share of values of the one with fewer that the other has too, None where nothing can tell."""
+    shares = [_values_shared(ours, theirs) for ours, theirs in pairs if _tells(ours) and _tells(theirs)]
+    return float(np.mean(shares)) if shares else None
+
+
+def _values_shared(ours: Series, theirs: Series) -> float:
     a, b = (distinct(series.values[np.isfinite(series.values)]) for series in (ours, theirs))
     few, many = (a, b) if len(a) <= len(b) else (b, a)
-    if len(few) < TELLING:
-        return None
     at = np.clip(np.searchsorted(many, few), 1, len(many) - 1)
     nearest = np.where(np.abs(many[at] - few) < np.abs(many[at - 1] - few), many[at], many[at - 1])
     return float(_equal(few, nearest, ours, theirs).mean())

@@ -31,6 +31,7 @@ KNOWN = (
     "args.yaml",
     "args.yml",
     "configuration.yaml",
+    "hparams.yaml",
     "training_args.yaml",
     "torchtune_config.yaml",
     "agent.yaml",

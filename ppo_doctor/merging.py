@@ -213,7 +213,7 @@ def _same_run(pile: _Pile, reading: _Reading, agreement: Agreement) -> bool:
     if any(_rivals(other.content, reading.content) for other in pile.readings):
         return False
     named = reading.named and pile.main.named
-    if agreement.metrics and (agreement.shared or agreement.alike):
+    if agreement.share is not None:
         return agreement.share >= (NAMED_ALIKE if named else FOUND_ALIKE)
     if agreement.metrics:
         return named
@@ -329,7 +329,8 @@ def _nothing(source: RunSource, failed: dict[str, DoctorError]) -> DoctorError:
     """Return why nothing in a source can be judged: the reason of its most telling file."""
     ranked = sorted(failed.items(), key=lambda item: (item[0] not in source.logs, " no record" in item[1].message))
     if not ranked:
-        return DoctorError(f"{source.log}: holds settings, but no record")
+        hint = "did the run crash before its first update?"
+        return DoctorError(f"{source.log}: settings, but no record of a metric", hint=hint)
     _, first = ranked[0]
     others = [error.message for _, error in ranked[1:3]]
     hint = "; ".join([*filter(None, [first.hint]), *others])

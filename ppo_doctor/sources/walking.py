@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from ppo_doctor.sources.naming import Role, role_of
 
-#: Folders below this depth are not looked into, nor entries beyond this number.
+#: Folders below this depth are not looked into, nor more folders than this, nor more entries of one of them.
 DEEPEST = 8
-MOST_ENTRIES = 50_000
+MOST_FOLDERS = 5_000
+MOST_ENTRIES = 20_000
 #: Folders that never hold a run's log: caches, copies of code, environments.
 SKIPPED = frozenset(
     {"__pycache__", "node_modules", "site-packages", "venv", "env", "artifacts", "media", "code", "build", "dist"}
@@ -45,7 +47,7 @@ class Walker:
     def __init__(self) -> None:
         self.told: list[str] = []
         self._seen: set[str] = set()
-        self._entries = 0
+        self._missed = 0
 
     def read(self, path: Path, depth: int = 0) -> Folder:
         """Return a folder with everything below it that may matter."""
@@ -63,20 +65,21 @@ class Walker:
                 continue
             if depth >= DEEPEST:
                 self.told.append(f"{child} lies too deep and was not looked into")
-                continue
-            folder.folders.append(self.read(child, depth + 1))
+            elif len(self._seen) >= MOST_FOLDERS:
+                self._missed += 1
+            else:
+                folder.folders.append(self.read(child, depth + 1))
+        if not depth and self._missed:
+            self.told.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
         return folder
 
     def _scanned(self, path: Path) -> list[os.DirEntry[str]]:
         entries: list[os.DirEntry[str]] = []
         try:
             with os.scandir(path) as scan:
-                for entry in scan:
-                    self._entries += 1
-                    if self._entries > MOST_ENTRIES:
-                        self.told.append(f"more than {MOST_ENTRIES} files; the rest was not looked at, from {path} on")
-                        break
-                    entries.append(entry)
+                entries = list(islice(scan, MOST_ENTRIES))
+                if next(scan, None) is not None:
+                    self.told.append(f"{path} holds more than {MOST_ENTRIES} files; the rest was not looked at")
         except OSError as error:
             self.told.append(f"{path} cannot be listed: {error.strerror}")
         return sorted(entries, key=lambda entry: entry.name)

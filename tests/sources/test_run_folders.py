@@ -1,0 +1,242 @@
+"""A run folder is enough: its metrics and settings are found, whatever trainer or tracker laid it out."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.pipeline import Request, read_runs, runs_of
+from ppo_doctor.sources import gather, sources_in, walking
+from tests.sources.folders import as_csv, as_events, as_jsonl, as_state, events_name, grpo_rows, sb3_rows, write
+
+ML_AGENTS = """
+behaviors:
+  Big: {trainer_type: ppo, hyperparameters: {batch_size: 128, buffer_size: 2048, num_epoch: 3}}
+  Small: {trainer_type: ppo, hyperparameters: {batch_size: 64, buffer_size: 1024, num_epoch: 5}}
+"""
+
+
+def ml_agents_rows(seed=0):
+    names = {
+        "train/policy_gradient_loss": "Losses/Policy Loss", "train/value_loss": "Losses/Value Loss",
+        "train/entropy_loss": "Policy/Entropy", "rollout/ep_rew_mean": "Environment/Cumulative Reward",
+    }  # fmt: skip
+    return [(step, {names[k]: abs(v) for k, v in values.items() if k in names}) for step, values in sb3_rows(seed=seed)]
+
+
+def rllib_rows(count=12):
+    stats = {
+        "kl": 0.01,
+        "policy_loss": -0.02,
+        "vf_loss": 1.0,
+        "entropy": 1.0,
+        "vf_explained_var": 0.5,
+        "cur_kl_coeff": 0.2,
+    }
+    return [
+        {
+            "training_iteration": i,
+            "timesteps_total": 4000 * i,
+            "episode_reward_mean": 10.0 + i,
+            "info": {"learner": {"default_policy": {"learner_stats": {k: v + i / 1000 for k, v in stats.items()}}}},
+        }
+        for i in range(1, count + 1)
+    ]
+
+
+def cleanrl_rows():
+    names = {
+        "rollout/ep_rew_mean": "charts/episodic_return", "train/approx_kl": "losses/approx_kl",
+        "train/clip_fraction": "losses/clipfrac", "train/policy_gradient_loss": "losses/policy_loss",
+        "train/value_loss": "losses/value_loss", "train/explained_variance": "losses/explained_variance",
+    }  # fmt: skip
+    rows = sb3_rows()
+    return [
+        (step, {names[k]: v for k, v in values.items() if k in names} | {"losses/old_approx_kl": 0.01})
+        for step, values in rows
+    ]
+
+
+def flat(row, prefix=""):
+    for key, value in row.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def under_train(rows):
+    return [(step, {f"train/{key}": value for key, value in values.items()}) for step, values in rows]
+
+
+SPINNING = ("Epoch", "AverageEpRet", "LossPi", "LossV", "KL", "ClipFrac", "Entropy", "StopIter", "TotalEnvInteracts")
+
+
+def spinning_up():
+    lines = ["\t".join(SPINNING)]
+    lines += [
+        f"{i}\t{i + 0.5}\t-0.0{i % 7}1\t1.{i}\t0.01{i}\t0.1{i}\t1.{90 - i}\t79\t{4000 * (i + 1)}" for i in range(15)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rllib_csv():
+    rows = [dict(flat(row)) for row in rllib_rows()]
+    head = list(rows[0])
+    return "\n".join([",".join(head), *(",".join(str(row[k]) for k in head) for row in rows)]) + "\n"
+
+
+#: Layout → its files, and what comes of it: for each run its framework, the files that it was read from (the main one
+#: first) and a setting that its configuration holds.
+LAYOUTS = {
+    "stable-baselines3": (
+        {
+            "progress.csv": as_csv(sb3_rows()), "progress.json": as_jsonl(sb3_rows()),
+            events_name(): as_events(sb3_rows()), "0.monitor.csv": '#{"t_start": 1}\nr,l,t\n1.0,2,3.0\n',
+            "config.yml": "n_epochs: 4\nbatch_size: 64\nn_steps: 2048\n", "rl_model_2048_steps.pth": b"PK",
+        },
+        [("sb3", {"progress.csv", "progress.json", events_name()}, ("ppo_epochs", 4))],
+    ),
+    "cleanrl": (
+        {f"runs/Hopper__ppo__1__17/{events_name()}": as_events(cleanrl_rows())},
+        [("cleanrl", {events_name()}, None)],
+    ),
+    "rllib": (
+        {
+            "PPO_0/result.json": "".join(json.dumps(row) + "\n" for row in rllib_rows()),
+            "PPO_0/progress.csv": rllib_csv(),
+            "PPO_0/params.json": json.dumps({"num_sgd_iter": 7, "sgd_minibatch_size": 128, "train_batch_size": 4000}),
+        },
+        [("rllib-old", {"result.json", "progress.csv"}, ("ppo_epochs", 7))],
+    ),
+    "ml-agents": (
+        {
+            f"Big/{events_name()}": as_events(ml_agents_rows(1)),
+            f"Small/{events_name()}": as_events(ml_agents_rows(2)),
+            "configuration.yaml": ML_AGENTS, "run_logs/timers.json": "{}", "run_logs/training_status.json": "{}",
+            f"Big/{events_name()}.meta": "guid: 1\n",
+        },
+        [
+            ("ml-agents", {events_name()}, ("ppo_epochs", 3)),
+            ("ml-agents", {events_name()}, ("ppo_epochs", 5)),
+        ],
+    ),
+    "lightning": (
+        {
+            "lightning_logs/version_0/metrics.csv": as_csv(sb3_rows(seed=1), "step"),
+            "lightning_logs/version_0/hparams.yaml": "n_epochs: 4\n",
+            "lightning_logs/version_1/metrics.csv": as_csv(sb3_rows(seed=2), "step"),
+            "lightning_logs/version_1/hparams.yaml": "n_epochs: 9\n",
+        },
+        [("sb3", {"metrics.csv"}, ("ppo_epochs", 4)), ("sb3", {"metrics.csv"}, ("ppo_epochs", 9))],
+    ),
+    "hugging face": (
+        {
+            "checkpoint-10/trainer_state.json": as_state(grpo_rows(10)),
+            "checkpoint-20/trainer_state.json": as_state(grpo_rows(20)),
+            "checkpoint-20/model.safetensors": b"\x08", "config.json": '{"model_type": "qwen2", "vocab_size": 9}',
+            f"runs/Nov21_host/{events_name()}": as_events(under_train(grpo_rows(20))),
+        },
+        [("trl-grpo", {"trainer_state.json", events_name()}, None)],
+    ),
+    "spinning up": (
+        {"progress.txt": spinning_up(), "config.json": '{"train_pi_iters": 80}', "vars.pkl": b"\x80"},
+        [("spinningup", {"progress.txt"}, ("updates_per_batch", 80))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_runs_of_a_layout_are_found_with_their_files_and_settings(name, tmp_path):
+    files, expected = LAYOUTS[name]
+    runs = read_runs(str(write(tmp_path / "exp", files)), Request())
+    assert len(runs) == len(expected)
+    for run, (framework, logs, setting) in zip(runs, expected, strict=True):
+        assert run.framework == framework
+        assert {Path(source.path).name for source in run.sources} == logs
+        if setting:
+            assert run.config[setting[0]].value == setting[1]
+            assert run.config[setting[0]].how == "configured"
+
+
+def test_ray_s_result_counts_before_its_table(tmp_path):
+    files, _ = LAYOUTS["rllib"]
+    (run,) = read_runs(str(write(tmp_path, files)), Request())
+    assert run.sources[0].path.endswith("result.json")
+
+
+def test_the_last_checkpoint_tells_the_whole_history(tmp_path):
+    files, _ = LAYOUTS["hugging face"]
+    (run,) = read_runs(str(write(tmp_path, files)), Request())
+    assert Path(run.sources[0].path).parent.name == "checkpoint-20"
+    assert len(run.series["ref_kl"]) == 20
+
+
+def test_dumps_and_checkpoints_are_told_and_not_read(tmp_path):
+    files, _ = LAYOUTS["stable-baselines3"]
+    (run,) = read_runs(str(write(tmp_path, files)), Request())
+    assert any("not read yet" in note.text for note in run.notes)
+
+
+def test_a_link_to_a_run_counts_once_and_a_link_in_a_circle_stops_nobody(tmp_path):
+    files, _ = LAYOUTS["cleanrl"]
+    write(tmp_path, files)
+    (tmp_path / "latest").symlink_to(tmp_path / "runs" / "Hopper__ppo__1__17", target_is_directory=True)
+    (tmp_path / "runs" / "up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    (run,) = read_runs(str(tmp_path), Request())
+    assert "latest" not in run.id
+    (run,) = read_runs(str(tmp_path / "latest"), Request())
+    assert run.framework == "cleanrl"
+
+
+def test_hidden_folders_and_caches_are_not_looked_into(tmp_path):
+    kept = {"a/progress.csv": as_csv(sb3_rows()), f".summary/0/{events_name()}": as_events(sb3_rows(seed=3))}
+    write(tmp_path, kept | {f"{name}/progress.csv": as_csv(sb3_rows()) for name in (".git", "__pycache__")})
+    assert {Path(source.log).relative_to(tmp_path) for source in sources_in(tmp_path)} == set(map(Path, kept))
+
+
+def test_depth_is_bounded_and_the_rest_is_told(tmp_path):
+    deep = "/".join(f"d{i}" for i in range(walking.DEEPEST + 2))
+    write(tmp_path, {"progress.csv": as_csv(sb3_rows()), f"{deep}/progress.csv": as_csv(sb3_rows())})
+    (source,) = sources_in(tmp_path)
+    assert any("too deep" in text for text in source.told)
+    (run,) = runs_of(source, Request())
+    assert any("too deep" in note.text for note in run.notes)
+
+
+@pytest.mark.parametrize("bound", ["MOST_ENTRIES", "MOST_FOLDERS"])
+def test_the_number_of_files_is_bounded_and_the_rest_is_told(bound, tmp_path, monkeypatch):
+    monkeypatch.setattr(walking, bound, 4)
+    write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows()) for i in range(9)})
+    sources = sources_in(tmp_path)
+    assert 0 < len(sources) < 9
+    assert any("not looked" in text for source in sources for text in source.told)
+
+
+def test_a_folder_without_a_log_says_what_was_looked_for(tmp_path):
+    write(tmp_path, {"README.md": "hello", "requirements.txt": "torch\n"})
+    with pytest.raises(DoctorError) as caught:
+        read_runs(str(tmp_path), Request())
+    assert caught.value.code == ExitCode.NOTHING_TO_JUDGE
+    assert str(tmp_path) in caught.value.message
+
+
+def test_a_folder_of_dumps_alone_says_that_they_are_not_read(tmp_path):
+    write(tmp_path, {"dumps/policy.pt": b"PK", "dumps/old.pt": b"PK"})
+    with pytest.raises(DoctorError, match="not read yet") as caught:
+        gather([str(tmp_path)])
+    assert caught.value.code == ExitCode.NOTHING_TO_JUDGE
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user who can be refused")
+def test_a_folder_that_may_not_be_listed_is_told(tmp_path):
+    write(tmp_path, {"progress.csv": as_csv(sb3_rows()), "closed/x.csv": "a"})
+    (tmp_path / "closed").chmod(0)
+    try:
+        (source,) = sources_in(tmp_path)
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+    assert any("cannot be listed" in text for text in source.told)
