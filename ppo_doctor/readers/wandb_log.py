@@ -28,6 +28,8 @@ _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18
 #: Field of a RunRecord that holds its first configuration.
 _RUN_CONFIG = 4
 _STEP = "_step"
+#: What an object holds that is no metric but a histogram, an image, a table.
+_TYPE = "_type"
 #: Settings of W&B's own.
 _OWN = "_wandb"
 
@@ -110,8 +112,10 @@ class Decoder:
                 step = next((signed(n) for f, k, _, _, n in fields(data, a, b) if f == 1 and k == VARINT), 0)
         if step is not None:
             record.setdefault(_STEP, step)
+        self._drop_media(record, number)
         if record.keys() - {_STEP}:
-            self._packer.add(number, *self._values.flat(record, number))
+            # Sorted: the client writes each record's keys in an order of its own, and a layout is a sequence of keys.
+            self._packer.add(number, *self._values.flat(dict(sorted(record.items())), number))
 
     def _configure(self, number: int, data: bytes, start: int, stop: int) -> None:
         for field, kind, a, b, _ in fields(data, start, stop):
@@ -127,10 +131,16 @@ class Decoder:
         except (ValueError, RecursionError):
             self._notes.tell_once("their values are no JSON", key, f"{key} holds no JSON, and is not read", number)
             return
-        if isinstance(value, dict) and "_type" in value:
-            self._notes.tell_once("they hold media", key, f"{key} holds a {value['_type']}, which is not read", number)
-        else:
-            record[key] = value
+        record[key] = value
+
+    def _drop_media(self, record: dict[str, Any], number: int) -> None:
+        """Leave out histograms, images and tables, whether they stand as one object or as one key per part."""
+        whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]
+        split = [key.removesuffix(f".{_TYPE}") for key in record if key.endswith(f".{_TYPE}")]
+        for key in [*whole, *split]:
+            self._notes.tell_once("they hold media", key, f"{key} holds media, which are not read", number)
+            for part in [part for part in record if part == key or part.startswith(f"{key}.")]:
+                del record[part]
 
 
 def _item(data: bytes, start: int, stop: int) -> tuple[list[str], str]:
