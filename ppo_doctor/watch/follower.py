@@ -33,6 +33,10 @@ class Feed(Protocol):
         """Tell whether there is something that the last `reading` did not hold."""
 
     @property
+    def arrivals(self) -> int:
+        """Return how many times something new was found."""
+
+    @property
     def former(self) -> Reading | None:
         """Return what stood in the file before another took its place, until `settle` decides about it."""
 
@@ -48,6 +52,9 @@ class Feed(Protocol):
     def finish(self) -> Reading:
         """Return what the log holds now that nobody will look again; raises DoctorError as readers do."""
 
+    def close(self) -> None:
+        """Let go of the log."""
+
 
 class Follower:
     """Follows a log, or a folder in which one lies or will lie.
@@ -59,6 +66,7 @@ class Follower:
     def __init__(self, target: str | Path) -> None:
         self.target = Path(target)
         self.changed = False
+        self.arrivals = 0
         self.former: Reading | None = None
         self._kept: Reading | None = None
         self._tail: Tail | None = None
@@ -132,7 +140,11 @@ class Follower:
             return found
         if self._document is not None:
             return found + self._changes(self._document)
-        return found + [event for part in self._tail.poll() for event in self._take(part)] + self._presence()
+        for part in self._tail.poll():
+            found += self._take(part)
+            if self._document is not None:
+                return found
+        return found + self._presence()
 
     def _choose(self) -> list[Event]:
         """Choose the log; in a folder again when there is a newer checkpoint, or none was readable."""
@@ -182,12 +194,13 @@ class Follower:
         return [Event(kind="file", text=f"{self.target}: {what}; waiting")]
 
     def _open(self, path: Path) -> None:
-        self._close()
+        self.close()
         self._tail = Tail(path)
         self._growing, self._document = Growing(str(path)), None
         self.changed = False
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let go of the file and of its reader."""
         if self._tail:
             self._tail.close()
         if self._growing:
@@ -199,7 +212,7 @@ class Follower:
             return
         growing = self._stream()
         growing.feed(part)
-        self.changed, self._trouble = True, None
+        self._arrived()
         container = growing.container()
         if container is not None and container not in STREAMED and self._tail is not None:
             self._document = _Document(self._tail.path)
@@ -210,6 +223,10 @@ class Follower:
                 yield Event(
                     kind="file", text=f"{self._name()} is {container}, so it is read whole each time it changes"
                 )
+
+    def _arrived(self) -> None:
+        self.changed, self._trouble = True, None
+        self.arrivals += 1
 
     def _cut(self, why: Cut) -> Event:
         """Set aside what stood in the file, under the name that the file has now."""
@@ -234,7 +251,7 @@ class Follower:
 
     def _changes(self, document: _Document) -> list[Event]:
         if document.changed():
-            self.changed, self._trouble = True, None
+            self._arrived()
         return [] if document.present else self._once(f"{self._name()} is gone; waiting for it to come back")
 
     def _once(self, text: str) -> list[Event]:
@@ -272,7 +289,7 @@ class _Document:
             self._looks = 0
             return False
         self._looks += 1
-        return rests or self._looks > MOST_LOOKS
+        return rests or self._looks % MOST_LOOKS == 0
 
     def read(self) -> Reading:
         """Read it whole."""

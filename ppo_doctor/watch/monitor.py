@@ -15,8 +15,11 @@ from ppo_doctor.watch.events import Event
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, RankedCause, Run, Verdict
 
-#: Updates over which a cause or a verdict must hold before it is told, and be gone before it counts as gone.
+#: Updates over which a proven cause must lead before it is told, and be gone before it counts as gone.
 STEADY = 3
+#: The same for a cause without proof: in a young run statistics pass through what would be a fault later. The longest
+#: such passage in a sound run of the lab took 10 updates, in which a critic had not learnt anything yet.
+STEADY_WITHOUT_PROOF = 12
 
 
 @dataclass(slots=True)
@@ -28,6 +31,11 @@ class _Held:
     last: int
     told: bool = False
 
+    @property
+    def needs(self) -> int:
+        """Return the updates over which this cause must lead."""
+        return STEADY if self.cause.confidence == "established" else STEADY_WITHOUT_PROOF
+
 
 class Monitor:
     """Follows the diagnoses of one run.
@@ -35,9 +43,8 @@ class Monitor:
     `confirmed` collects the causes told since it was last emptied, for those who act on them.
     """
 
-    def __init__(self, *, fail_on: str = NEVER, steady: int = STEADY) -> None:
+    def __init__(self, *, fail_on: str = NEVER) -> None:
         self.fail_on = fail_on
-        self.steady = steady
         self.diagnosis: Diagnosis | None = None
         self.run: Run | None = None
         self.updates = 0
@@ -60,8 +67,8 @@ class Monitor:
         """Return the causes that lead and have not been confirmed yet."""
         return [held.cause for held in self._held.values() if not held.told]
 
-    def take(self, run: Run, diagnosis: Diagnosis, earlier: Callable[[Run], Diagnosis | None]) -> list[Event]:
-        """Take a new judgement of the run; `earlier` judges it as it was some updates ago.
+    def take(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> list[Event]:
+        """Take a new judgement of the run; `judge` is asked what it would have been some updates ago.
 
         Without new updates nothing is confirmed: the same records say the same thing again.
         """
@@ -73,28 +80,29 @@ class Monitor:
         for name, cause in firm.items():
             held = self._held.setdefault(name, _Held(cause, self.updates, self.updates))
             held.cause, held.last = cause, self.updates
-        if before <= self.updates - self.steady and any(held.first == self.updates for held in self._held.values()):
-            self._look_back(earlier(run))
+        for ago in sorted({held.needs for held in self._held.values() if held.first == self.updates}):
+            self._look_back(run, judge, before, ago)
         return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
 
-    def _look_back(self, diagnosis: Diagnosis | None) -> None:
-        """Count causes that led some updates ago already, where many updates came at once."""
-        for cause in leading(diagnosis) if diagnosis else []:
+    def _look_back(self, run: Run, judge: Callable[[Run], Diagnosis], before: int, ago: int) -> None:
+        """Count causes that led some updates ago already, where so many updates came at once that nobody looked."""
+        was = as_it_was(run, ago) if before <= self.updates - ago else None
+        for cause in leading(judge(was)) if was else []:
             held = self._held.get(cause.id)
             if held is not None:
-                held.first = min(held.first, self.updates - self.steady)
+                held.first = min(held.first, self.updates - ago)
 
     def _confirm(self) -> list[Event]:
         events = []
         for held in self._held.values():
-            if not held.told and held.last == self.updates and self.updates - held.first >= self.steady:
+            if not held.told and held.last == self.updates and self.updates - held.first >= held.needs:
                 held.told = True
                 self.confirmed.append(held.cause)
                 events.append(self._event("cause", cause_says(held.cause), held.cause.severity))
         return events
 
     def _clear(self) -> list[Event]:
-        gone = [held for held in self._held.values() if self.updates - held.last >= (self.steady if held.told else 1)]
+        gone = [held for held in self._held.values() if self.updates - held.last >= (STEADY if held.told else 1)]
         for held in gone:
             del self._held[held.cause.id]
         texts = [f"{held.cause.id} is no longer what explains the run" for held in gone if held.told]
@@ -103,10 +111,16 @@ class Monitor:
     def _judge(self, diagnosis: Diagnosis) -> list[Event]:
         if self._verdict_since is None or self._verdict_since[0] != diagnosis.verdict:
             self._verdict_since = (diagnosis.verdict, self.updates)
-        if diagnosis.verdict == self.verdict or self.updates - self._verdict_since[1] < self.steady:
+        if diagnosis.verdict == self.verdict or self.updates - self._verdict_since[1] < self._patience(diagnosis):
             return []
         self.verdict = diagnosis.verdict
         return [self._event("verdict", f"{diagnosis.verdict}: {diagnosis.verdict_because}")]
+
+    def _patience(self, diagnosis: Diagnosis) -> int:
+        """Return the updates for which a verdict must hold: bad news without a confirmed cause may pass."""
+        bad = diagnosis.verdict in ("unhealthy", "warning")
+        confirmed = any(held.told and held.last == self.updates for held in self._held.values())
+        return STEADY_WITHOUT_PROOF if bad and not confirmed else STEADY
 
     def _event(self, kind: str, text: str, severity: str | None = None) -> Event:
         step = self.run.steps[1] if self.run and self.run.steps else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ppo_doctor.errors import DoctorError, ExitCode, worst
 from ppo_doctor.judgement import NEVER, exit_code
 from ppo_doctor.watch.events import Event, duration
-from ppo_doctor.watch.monitor import Monitor, as_it_was
+from ppo_doctor.watch.monitor import Monitor
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Run
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
 LOOK = 1.0
 #: Judging takes at most one part in this many of the time.
 BACK_OFF = 30
+#: Judgements in a row that must fail before that is told: a log begins with less than a record.
+PATIENCE = 3
 #: Events that a screen may want to show.
 KEPT = 200
 #: Silence is told after this many times the usual gap between records, and at least this many seconds; then each time
 #: that it has doubled.
 SILENT_GAPS, SILENT = 6, 120.0
+#: The same before any gap is known.
+SILENT_AT_FIRST = 600.0
 _GAPS = 20
 
 
@@ -112,6 +117,9 @@ class Session:
         #: seconds that the last judgement took; the lesser of two counts, for the first also loads the rules' code
         self._cost = 0.0
         self._pulse = Pulse(clock.now())
+        self._arrivals = 0
+        #: what was wrong at the last judgement, and how often in a row
+        self._trouble = ("", 0)
         self.view = View(target=str(getattr(feed, "target", "")))
 
     def watch(self) -> ExitCode:
@@ -121,17 +129,18 @@ class Session:
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
             self._tell(Event(kind="end", text="stopped by hand"))
-        return self._finish()
+        return self.finish()
 
     def step(self) -> None:
         """Look once, and judge if it is time to."""
         now = self._clock.now()
         for event in self._feed.poll():
             self._tell(event)
-        if self._feed.changed:
+        if self._feed.arrivals != self._arrivals:
+            self._arrivals = self._feed.arrivals
             self._tell_all(self._pulse.beat(now))
-            if now >= self._next_judgement:
-                self._judge_now()
+        if self._feed.changed and now >= self._next_judgement:
+            self._judge_now()
         self._tell_all(self._pulse.missed(now))
         self._tell_all(self._hook.poll() if self._hook else [])
         self.view.silent = self._pulse.silence(now)
@@ -153,13 +162,21 @@ class Session:
         started = self._clock.now()
         try:
             self._judge_all()
-            self.view.trouble = ""
+            self.view.trouble, self._trouble = "", ("", 0)
         except DoctorError as error:
             if error.code == ExitCode.USAGE:
                 raise
-            self.view.trouble = error.message
+            self._cannot(error)
         cost, self._cost = self._cost, self._clock.now() - started
         self._next_judgement = started + max(self._options.interval, BACK_OFF * min(cost, self._cost))
+
+    def _cannot(self, error: DoctorError) -> None:
+        """Tell why nothing can be judged, once it is more than a log that has only begun."""
+        kind = re.sub(r"\d+", "", error.message)
+        self._trouble = (kind, self._trouble[1] + 1 if kind == self._trouble[0] else 1)
+        self.view.trouble = error.message
+        if self._trouble[1] == PATIENCE:
+            self._tell(Event(kind="problem", text=f"{error.message}; {error.hint}" if error.hint else error.message))
 
     def _judge_all(self) -> None:
         reading = self._feed.reading()
@@ -202,24 +219,22 @@ class Session:
             monitor = self._monitors[number] = Monitor(fail_on=self._options.fail_on)
             self._tell(_begins(run, number))
         diagnosis = self._judge.diagnose(run)
-        self._tell_all(monitor.take(run, diagnosis, self._earlier))
+        self._tell_all(monitor.take(run, diagnosis, self._judge.diagnose))
         self.view.monitor = monitor
         confirmed, monitor.confirmed = monitor.confirmed, []
         for cause in confirmed:
             if self._hook is not None:
                 self._tell_all(self._hook.start(diagnosis, cause, run.steps[1] if run.steps else None))
 
-    def _earlier(self, run: Run) -> Diagnosis | None:
-        before = as_it_was(run, Monitor().steady)
-        return self._judge.diagnose(before) if before else None
-
-    def _finish(self) -> ExitCode:
+    def finish(self) -> ExitCode:
         """Judge the log as it is now, its last line too, and say so; the exit code is that of `analyze`."""
         try:
             runs = self._judge.runs(self._feed.finish())
         except DoctorError as error:
             self._tell(Event(kind="end", text=f"nothing to judge: {error.message}"))
             return error.code
+        finally:
+            self._feed.close()
         numbers = [n for n in self._monitors if n < len(runs)] or [len(runs) - 1]
         codes = [self._close(n, runs[n]) for n in numbers]
         self._tell_all(self._hook.drain() if self._hook else [])
@@ -281,8 +296,9 @@ class Pulse:
         return now - (self._began if self._last is None else self._last)
 
     def _patience(self) -> float:
-        usual = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0.0
-        return max(SILENT, SILENT_GAPS * usual)
+        if not self._gaps:
+            return SILENT_AT_FIRST
+        return max(SILENT, SILENT_GAPS * sorted(self._gaps)[len(self._gaps) // 2])
 
 
 def _begins(run: Run, number: int) -> Event:
