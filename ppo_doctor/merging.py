@@ -158,9 +158,8 @@ def _readings(
         content.embedded += settings
     like = _like(held)
     readings: list[_Reading] = []
-    failed = {
-        content.path: _empty(content) for content in contents if not (content.builder.records or content.embedded)
-    }
+    empty = [content for content in contents if not content.builder.records and not (held and content.embedded)]
+    failed = {content.path: _empty(content) for content in empty}
     for content in held:
         try:
             runs = runs_in(content, request, like=like)
@@ -176,7 +175,8 @@ def _readings(
 def _empty(content: Content) -> DoctorError:
     notes = content.builder.notes
     hint = str(notes[0]) if notes else "did the run crash before its first update?"
-    return DoctorError(f"{content.path}: no record in this {content.container}", hint=hint)
+    what = "settings, but no record of a metric," if content.embedded else "no record"
+    return DoctorError(f"{content.path}: {what} in this {content.container}", hint=hint)
 
 
 def _like(contents: Sequence[Content]) -> Profile | None:
@@ -326,12 +326,11 @@ def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
 
 
 def _nothing(source: RunSource, failed: dict[str, DoctorError]) -> DoctorError:
-    """Return why nothing in a source can be judged: the reason of its most telling file."""
-    ranked = sorted(failed.items(), key=lambda item: (item[0] not in source.logs, " no record" in item[1].message))
+    """Return why nothing in a source can be judged: the reason of its most telling file, and how many more failed."""
+    order = [*source.logs, *source.perhaps]
+    ranked = sorted(failed, key=lambda path: order.index(path) if path in order else len(order))
     if not ranked:
-        hint = "did the run crash before its first update?"
-        return DoctorError(f"{source.log}: settings, but no record of a metric", hint=hint)
-    _, first = ranked[0]
-    others = [error.message for _, error in ranked[1:3]]
-    hint = "; ".join([*filter(None, [first.hint]), *others])
-    return DoctorError(first.message, hint=hint, code=first.code)
+        return DoctorError(f"{source.log}: nothing in it that could be judged")
+    first = failed[ranked[0]]
+    more = f"{len(ranked) - 1} more files beside it hold nothing to judge" if len(ranked) > 1 else ""
+    return DoctorError(first.message, hint="; ".join(filter(None, [first.hint, more])), code=first.code)

@@ -114,12 +114,17 @@ def _is_wandb_run(folder: Folder) -> bool:
 
 
 def _whole(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
-    """Return a W&B run: everything below its folder is the run's."""
+    """Return a W&B run: everything below its folder is the run's, unless somebody put the files of several there."""
     logs = folder.of("wandb")
     below = [path for path in _logs_below(folder) if path not in logs]
     files = tuple(child.path for child in folder.folders if child.path.name == "files")
+    several = len(logs) > 1
     return RunSource(
-        logs=_paths([*logs, *below]), folders=(*files, *settings), dumps=_dumps(folder, folder.folders), together=True
+        logs=_paths(logs if several else [*logs, *below]),
+        perhaps=_paths(below if several else []),
+        folders=(*files, *settings),
+        dumps=_dumps(folder, folder.folders),
+        together=not several,
     )
 
 
