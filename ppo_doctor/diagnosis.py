@@ -56,7 +56,7 @@ def assemble(
     causes = _numbered(explanations)
     return Diagnosis(
         tool_version=__version__,
-        run=_summary(observations),
+        run=_summary(observations, pack),
         verdict=verdict,
         verdict_because=because,
         causes=causes,
@@ -66,6 +66,7 @@ def assemble(
         complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
         not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
+        packs=pack.further,
     )
 
 
@@ -190,7 +191,7 @@ def _chain(rules: dict[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLi
     return tuple((unknown | states)[link] for link in (*CHAIN, *SIDE_LINKS) if link in unknown or link in states)
 
 
-def _summary(observations: Observations) -> RunSummary:
+def _summary(observations: Observations, pack: Pack) -> RunSummary:
     run = observations.run
     return RunSummary(
         id=run.id,
@@ -201,7 +202,7 @@ def _summary(observations: Observations) -> RunSummary:
         records=sum(source.records - source.skipped for source in run.sources if not source.again),
         updates_per_batch=_updates(observations),
         config=run.config_raw,
-        notes=tuple(str(note) for note in run.notes),
+        notes=tuple(map(str, (*pack.further, *run.notes))),
     )
 
 
