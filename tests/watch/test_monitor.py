@@ -43,7 +43,7 @@ class Judged:
         """Return (update, kind) of each event when the leader has these confidences, one update each."""
         told = []
         for update, confidence in enumerate(confidences, start):
-            events = monitor.take(self.at(update), self.says(confidence), lambda run: self.says())
+            events = monitor.take(self.at(update), self.says(confidence), lambda _: self.says())
             told += [(update, event.kind) for event in events]
         return told
 
@@ -92,7 +92,7 @@ def test_a_cause_that_flickers_is_not_told_again_and_again(judged):
 def test_the_same_records_confirm_nothing(judged):
     monitor = Monitor()
     for _ in range(20):
-        monitor.take(judged.at(9), judged.says("established"), lambda run: judged.says())
+        monitor.take(judged.at(9), judged.says("established"), lambda _: judged.says())
     assert monitor.pending
     assert monitor.confirmed == []
 
@@ -112,8 +112,8 @@ def test_many_updates_at_once_are_judged_as_they_were_before(judged):
 
 def test_what_was_seen_not_to_lead_is_not_asked_again(judged):
     monitor = Monitor()
-    monitor.take(judged.at(59), judged.says(), lambda run: pytest.fail("asked"))
-    monitor.take(judged.at(60), judged.says("established"), lambda run: pytest.fail("asked"))
+    monitor.take(judged.at(59), judged.says(), lambda _: pytest.fail("asked"))
+    monitor.take(judged.at(60), judged.says("established"), lambda _: pytest.fail("asked"))
     assert monitor.confirmed == []
 
 
@@ -125,7 +125,7 @@ def test_severity_decides_whether_it_fails(judged, severity, fail_on, fails):
     monitor = Monitor(fail_on=fail_on)
     for update in range(1, 10):
         diagnosis = judged.says("established", severity=Severity(severity))
-        monitor.take(judged.at(update), diagnosis, lambda run: judged.says())
+        monitor.take(judged.at(update), diagnosis, lambda _: judged.says())
     assert (monitor.failing is not None) == fails
     assert len(monitor.confirmed) == 1
 
@@ -136,7 +136,7 @@ def test_a_contested_cause_is_not_told(judged):
         diagnosis = judged.says("established")
         name = diagnosis.causes[0].complaint
         contested = OpenComplaint(id=name, title="", openers=(), leader="healthy", verdict="inconclusive")
-        monitor.take(judged.at(update), replace(diagnosis, complaints=(contested,)), lambda run: judged.says())
+        monitor.take(judged.at(update), replace(diagnosis, complaints=(contested,)), lambda _: judged.says())
     assert monitor.failing is None
     assert monitor.pending == []
 
