@@ -33,6 +33,9 @@ READERS: Mapping[str, str] = MappingProxyType(
         "console": "ppo_doctor.readers.console:read",
         "tfevents": "ppo_doctor.readers.tfevents:read",
         "wandb": "ppo_doctor.readers.wandb_log:read",
+        "sqlite": "ppo_doctor.readers.sqlite_log:read",
+        "npz-evaluations": "ppo_doctor.readers.sb3_files:read_evaluations",
+        "sb3-zip": "ppo_doctor.readers.sb3_files:read_model",
     }
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 from ppo_doctor.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,6 +42,7 @@ class Points:
         self._held = 0
         self._rows = 0
         self._pass = 0
+        self._constants: dict[str, float] = {}
 
     @property
     def full(self) -> bool:
@@ -55,6 +56,13 @@ class Points:
             number = self._tags[name] = len(self._names)
             self._names.append(self._column(name))
         return number
+
+    def begin(self, constants: Mapping[str, float]) -> None:
+        """Begin another run in the same source: its steps start over, and each of its records holds the constants."""
+        self._constants = dict(constants)
+        self._last = np.empty(0, dtype=np.int64)
+        self._falls = np.empty(0, dtype=np.int64)
+        self._pass = 0
 
     def add(
         self,
@@ -109,6 +117,7 @@ class Points:
             for layout, members in _layouts(tags[cells]):
                 held = cells[members]
                 columns = {STEP: steps[held[:, 0]].astype(np.float64), WALL_TIME: walls[held[:, 0]]}
+                columns |= {key: np.full(len(held), value) for key, value in self._constants.items()}
                 matrix = np.ascontiguousarray(values[held].T)
                 columns |= {self._names[tag]: matrix[i] for i, tag in enumerate(layout)}
                 chosen = rows[members]

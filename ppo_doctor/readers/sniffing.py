@@ -18,9 +18,11 @@ _DELIMITERS = "\t,;"
 
 
 #: First bytes of containers; the member that a zip begins with tells what it is.
-_MAGIC = {b":W&B\xe1\xbe\0": "wandb"}
+_MAGIC = {b":W&B\xe1\xbe\0": "wandb", b"SQLite format 3\0": "sqlite"}
 _ZIP = b"PK\x03\x04"
-_MEMBERS: dict[bytes, str] = {}
+_MEMBERS = {b"data": "sb3-zip"} | dict.fromkeys(
+    (b"timesteps.npy", b"results.npy", b"ep_lengths.npy", b"successes.npy"), "npz-evaluations"
+)
 
 
 def sniff(head: bytes, name: str = "") -> str | None:

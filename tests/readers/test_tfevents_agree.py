@@ -116,14 +116,33 @@ def test_several_values_in_one_event(tmp_path, board):
     agree(board.write(tmp_path, events), board)
 
 
-def test_the_settings_that_the_hparams_plugin_writes(tmp_path, board):
-    from tensorboard.plugins.hparams import summary as hparams
+def test_the_settings_that_the_hparams_plugin_holds(tmp_path, board):
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    settings = {"lr": 0.0003, "n_epochs": 10, "algorithm": "PPO", "anneal": True}
-    start = hparams.session_start_pb(settings)
-    path = board.write(tmp_path, [board.event(summary=board.summary().FromString(start.SerializeToString()))])
+    held = HParamsPluginData()
+    started = held.session_start_info.hparams
+    started["lr"].number_value = 0.0003
+    started["n_epochs"].number_value = 10
+    started["algorithm"].string_value = "PPO"
+    started["anneal"].bool_value = True
+    value = board.value(tag="_hparams_/session_start_info")
+    value.metadata.plugin_data.plugin_name = "hparams"
+    value.metadata.plugin_data.content = held.SerializeToString()
+    path = board.write(tmp_path, [board.event(summary=board.summary(value=[value]))])
     (config,) = gather(*read(path)).configs
-    assert config.values == settings
+    assert config.values == {"lr": 0.0003, "n_epochs": 10, "algorithm": "PPO", "anneal": True}
+
+
+def test_the_table_of_settings_that_torch_s_writer_writes(tmp_path, board):
+    """As torch.utils.tensorboard.SummaryWriter.add_text builds it."""
+    value = board.value(tag="hyperparameters/text_summary")
+    value.metadata.plugin_data.plugin_name = "text"
+    value.tensor.dtype = 7
+    value.tensor.string_val.append(b"|param|value|\n|-|-|\n|learning_rate|0.0003|\n|anneal_lr|True|")
+    value.tensor.tensor_shape.dim.add().size = 1
+    path = board.write(tmp_path, [board.event(summary=board.summary(value=[value]))])
+    (config,) = gather(*read(path)).configs
+    assert config.values == {"learning_rate": 0.0003, "anneal_lr": True}
 
 
 def test_after_a_flipped_bit_we_read_on_where_tensorboard_stops(tmp_path, board):
