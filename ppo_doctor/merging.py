@@ -13,7 +13,7 @@ from ppo_doctor import frameworks, readers
 from ppo_doctor.agreement import Agreement, compared, overlap
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
-from ppo_doctor.reading import Content, Request, collect, runs_in
+from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
@@ -76,7 +76,7 @@ def read_source(source: RunSource, request: Request) -> Outcome:
     piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))
     runs = [_merged(pile, request) for pile in piles]
     broken = _broken(source, failed)
-    told = [error for path, error in failed.items() if error not in broken and path in source.logs]
+    told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
     runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told)))
     return Outcome(runs, broken)
 
@@ -91,7 +91,8 @@ def _contents(source: RunSource) -> tuple[list[Content], dict[str, DoctorError]]
                 links.append(_read(path, source.folders))
             except DoctorError as error:
                 failed[path] = error
-        contents += _linked(links, together=source.together)
+        linked = _linked(links, together=source.together)
+        contents += [content for link in linked for content in told_apart(link)]
     return contents, failed
 
 
@@ -159,14 +160,14 @@ def _readings(
     like = _like(held)
     readings: list[_Reading] = []
     empty = [content for content in contents if not content.builder.records and not (held and content.embedded)]
-    failed = {content.path: _empty(content) for content in empty}
+    failed = {content.name: _empty(content) for content in empty}
     for content in held:
         try:
             runs = runs_in(content, request, like=like)
         except DoctorError as error:
             if len(held) == 1:
                 raise
-            failed[content.path] = error
+            failed[content.name] = error
             continue
         readings += [_Reading(run, content, content.path in source.logs, _worth(run)) for run in runs]
     return readings, failed
@@ -176,7 +177,7 @@ def _empty(content: Content) -> DoctorError:
     notes = content.builder.notes
     hint = str(notes[0]) if notes else "did the run crash before its first update?"
     what = "settings, but no record of a metric," if content.embedded else "no record"
-    return DoctorError(f"{content.path}: {what} in this {content.container}", hint=hint)
+    return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
 
 
 def _like(contents: Sequence[Content]) -> Profile | None:
@@ -222,7 +223,7 @@ def _same_run(pile: _Pile, reading: _Reading, agreement: Agreement) -> bool:
 
 def _rivals(one: Content, other: Content) -> bool:
     """Tell contents that are different runs beyond doubt: runs of one file, or event files that start over."""
-    if one is other:
+    if one.path == other.path:
         return True
     same = one.container == other.container and one.container in ("tfevents", "wandb")
     return same and Path(one.path).parent == Path(other.path).parent
@@ -304,11 +305,16 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorError]:
-    """Return what would have been a run of its own: an event file or W&B run among others, which nothing else holds."""
+    """Return what would have been a run of its own: one of a database's, or of event files that are all there is."""
+    ours = {*source.logs, *source.perhaps}
     kinds = {_kind(log) for log in source.logs}
-    if source.together or len(kinds) != 1 or kinds == {"text"}:
-        return []
-    return [error for path, error in failed.items() if path in source.logs]
+    alike = not source.together and len(kinds) == 1 and kinds != {"text"}
+    return [error for name, error in failed.items() if name not in ours or (alike and name in source.logs)]
+
+
+def _meant(source: RunSource, path: str) -> bool:
+    """Tell whether a file was meant to be read as a log, so that it is missed when it cannot be."""
+    return path in source.logs or _kind(path) != "text"
 
 
 def _kind(path: str) -> str:

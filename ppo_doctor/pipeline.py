@@ -14,7 +14,7 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.engine import run_rules
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.reading import Request, collect, runs_in
+from ppo_doctor.reading import Request, collect, runs_in, told_apart
 from ppo_doctor.rulepack import Pack, load_pack
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def run_from_items(
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    return runs_in(collect(path, container, items, folders), request)
+    contents = told_apart(collect(path, container, items, folders))
+    return [run for content in contents for run in runs_in(content, request)]
 
 
 def read_run(path: str, request: Request) -> Run:

@@ -14,7 +14,7 @@ from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Fact, Note, Run, Series, SourceRef, SourceSummary
-from ppo_doctor.splitting import split
+from ppo_doctor.splitting import by_name, split
 from ppo_doctor.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, Setting
     from ppo_doctor.readers import Item
 
-#: Containers that one writer fills for one run: steps that start over are no second run in there.
-ONE_RUN = ("tfevents", "wandb")
-#: Containers whose column of run names is beyond doubt, however few records a run has.
-NAMES_RUNS = ("mlflow-sqlite", "trackio-sqlite")
+#: Containers that say themselves which run a record is of: steps that start over are no second run in there.
+TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +43,22 @@ class Request:
 class Content:
     """What one source held, in native names: records, notes, and configurations that stood among them.
 
-    `folders` are further places in which the run's configuration may lie.
+    `suffix` tells the runs of one source apart; `folders` are further places in which a configuration may lie.
     """
 
     path: str
     container: str
     builder: RunBuilder
+    suffix: str = ""
     embedded: list[Found] = field(default_factory=list)
     folders: tuple[Path, ...] = ()
     #: one summary for each file that was joined to the first
     joined: tuple[SourceSummary, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return what the run is called until its files are merged."""
+        return self.path + self.suffix
 
     @property
     def summary(self) -> SourceSummary:
@@ -84,6 +88,32 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     return content
 
 
+def told_apart(content: Content) -> list[Content]:
+    """Return the runs of a tracker's database as contents of their own, for they may have nothing in common."""
+    parts = by_name(content.builder.tables) if content.container == "sqlite" else []
+    if len(parts) < 2:
+        return [content]
+    return [_own(content, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
+
+
+def _own(content: Content, tables: list[Table], suffix: str) -> Content:
+    first, last = min(int(table.lines[0]) for table in tables), max(int(table.lines[-1]) for table in tables)
+
+    def within(source: SourceRef | None) -> bool:
+        return source is None or source.line is None or first <= source.line <= last
+
+    return Content(
+        path=content.path,
+        container=content.container,
+        suffix=suffix,
+        builder=RunBuilder(
+            path=content.path, tables=tables, notes=[note for note in content.builder.notes if within(note.source)]
+        ),
+        embedded=[found for found in content.embedded if within(found.source)],
+        folders=content.folders,
+    )
+
+
 def runs_in(content: Content, request: Request, *, like: Profile | None = None) -> list[Run]:
     """Return every run in a source, each with its configuration.
 
@@ -94,24 +124,23 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     """
     builder, path = content.builder, content.path
     if not builder.records:
-        raise DoctorError(f"{path}: no record in this {content.container}", hint=_first_note(builder.notes))
-    profile = _profile(builder, request, path, like)
+        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(builder.notes))
+    profile = _profile(builder, request, content.name, like)
     beside = _beside(content, request, profile)
     outer = _Outer(
         path=path, container=content.container, request=request, profile=profile, beside=beside, joined=content.joined
     )
     parts = _parts(content, profile)
     if len(parts) == 1:
-        return [_run(outer, builder, content.embedded, "")]
+        return [_run(outer, builder, content.embedded, content.suffix)]
     return [_run(outer, *_part(content, tables), f"#{n}") for n, tables in enumerate(parts, start=1)]
 
 
 def _parts(content: Content, profile: Profile) -> list[list[Table]]:
-    if content.container in ONE_RUN:
+    if content.container in TOLD_APART:
         return [content.builder.tables]
     lines = [found.source.line or 0 for found in content.embedded]
-    certain = content.container in NAMES_RUNS
-    return split(content.builder.tables, content.builder.steps(profile), lines, certain=certain)
+    return split(content.builder.tables, content.builder.steps(profile), lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +173,9 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     profile = _without_constants(profile, settings, builder)
     series = _cut(builder.series(profile), outer.request.steps)
     if not any(len(s) for s in series.values()):
-        raise DoctorError(f"{path}: no record within the steps asked for", code=ExitCode.NOTHING_TO_JUDGE)
+        cut = outer.request.steps != (None, None)
+        what = "no record within the steps asked for" if cut else "no metric that any rule knows"
+        raise DoctorError(f"{path}{suffix}: {what}")
     return Run(
         id=path + suffix,
         framework=profile.name,

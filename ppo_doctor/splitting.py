@@ -20,18 +20,27 @@ RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "tria
 LEAST_RECORDS = 3
 
 
-def split(
-    tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int], *, certain: bool = False
-) -> list[list[Table]]:
+def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int]) -> list[list[Table]]:
     """Return the tables of each run, in the order of the log.
 
     `steps` has shape [records of the source], NaN where a record is absent or has no step; `config_lines` are the
-    lines at which a configuration stands; `certain` tells that a column of run names means what it says.
+    lines at which a configuration stands.
     """
-    run_of = _named(tables, len(steps), 1 if certain else LEAST_RECORDS)
+    run_of = _named(tables, len(steps), LEAST_RECORDS)
     if run_of is None:
         run_of = np.maximum(_restarted(steps), _configured(tables, len(steps), config_lines))
-    runs = distinct(run_of[_present(tables, len(steps))])
+    return _parts(tables, run_of)
+
+
+def by_name(tables: Sequence[Table]) -> list[list[Table]]:
+    """Return the tables of each run where a column of run names means what it says, however few records a run has."""
+    size = 1 + max((int(table.records[-1]) for table in tables if len(table.records)), default=-1)
+    run_of = _named(tables, size, 1)
+    return [list(tables)] if run_of is None else _parts(tables, run_of)
+
+
+def _parts(tables: Sequence[Table], run_of: FloatArray) -> list[list[Table]]:
+    runs = distinct(run_of[_present(tables, len(run_of))])
     if len(runs) < 2:
         return [list(tables)]
     return [_part(tables, run_of == run) for run in runs]

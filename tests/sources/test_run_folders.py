@@ -240,3 +240,96 @@ def test_a_folder_that_may_not_be_listed_is_told(tmp_path):
     finally:
         (tmp_path / "closed").chmod(0o700)
     assert any("cannot be listed" in text for text in source.told)
+
+
+def wandb_run(rows, **settings):
+    from tests.readers.wandb_files import config, framed, history
+
+    records = [config(**settings), *(history(i, **values, global_step=step) for i, (step, values) in enumerate(rows))]
+    return framed(records)[0]
+
+
+def test_a_wandb_folder_holds_runs_and_a_link_to_the_latest(tmp_path):
+    first, second = "run-20250101_120000-abc123", "offline-run-20250102_120000-def456"
+    files = {
+        f"wandb/{first}/run-abc123.wandb": wandb_run(cleanrl_rows(), update_epochs=4),
+        f"wandb/{first}/files/config.yaml": "wandb_version: 1\nupdate_epochs:\n  desc: null\n  value: 4\n",
+        f"wandb/{first}/files/output.log": "SPS: 1\nSPS: 2\n",
+        f"wandb/{first}/files/wandb-summary.json": '{"_step": 19}',
+        f"wandb/{first}/files/runs/x/{events_name()}": as_events(cleanrl_rows()),
+        f"wandb/{first}/logs/debug.log": "x\n",
+        f"wandb/{second}/run-def456.wandb": wandb_run(cleanrl_rows()[:10], update_epochs=9),
+        "wandb/debug.log": "x\n",
+    }
+    write(tmp_path, files)
+    (tmp_path / "wandb" / "latest-run").symlink_to(second, target_is_directory=True)
+    runs = read_runs(str(tmp_path), Request())
+    assert {run.config["ppo_epochs"].value: len(run.series["approx_kl"]) for run in runs} == {4: 20, 9: 10}
+    (latest,) = read_runs(str(tmp_path / "wandb" / "latest-run"), Request())
+    assert latest.config["ppo_epochs"].value == 9
+    merged = next(run for run in runs if run.config["ppo_epochs"].value == 4)
+    assert {source.container for source in merged.sources} == {"wandb", "tfevents"}
+
+
+def test_a_wandb_run_that_was_resumed_is_one_run(tmp_path):
+    rows = cleanrl_rows()
+    write(tmp_path, {"wandb/run-20250101_120000-abc/run-abc.wandb": wandb_run(rows[:12], update_epochs=4)})
+    from tests.readers.wandb_files import framed, history
+
+    later = framed([history(i, **values, global_step=step) for i, (step, values) in enumerate(rows)][10:])[0]
+    write(tmp_path, {"wandb/run-20250105_120000-abc/run-abc.wandb": later})
+    (run,) = read_runs(str(tmp_path), Request())
+    assert run.series["approx_kl"].axis.steps.tolist() == [step for step, _ in rows]
+    assert len(run.sources) == 2
+
+
+def mlflow(run, rows, **params):
+    meta = {f"mlruns/0/{run}/meta.yaml": f"run_id: {run}\nstatus: 3\n"}
+    settings = {f"mlruns/0/{run}/params/{key}": str(value) for key, value in params.items()}
+    keys = rows[0][1]
+    metrics = {
+        f"mlruns/0/{run}/metrics/{key}": "".join(f"{1000 + step} {values[key]} {step}\n" for step, values in rows)
+        for key in keys
+    }
+    return meta | settings | metrics
+
+
+def test_a_file_store_of_mlflow_holds_runs(tmp_path):
+    files = mlflow("aaa", cleanrl_rows(), update_epochs=4) | mlflow("bbb", cleanrl_rows()[:9], update_epochs=8)
+    write(tmp_path, files | {"mlruns/0/meta.yaml": "experiment_id: 0\n", "mlruns/models/meta.yaml": "x: 1\n"})
+    first, second = read_runs(str(tmp_path), Request())
+    assert (first.framework, first.config["ppo_epochs"].value, len(first.series["approx_kl"])) == ("cleanrl", 4, 20)
+    assert (second.config["ppo_epochs"].value, len(second.series["approx_kl"])) == (8, 9)
+
+
+def trackio(path, runs):
+    import sqlite3
+
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INT, metrics TEXT)"
+        )
+        database.execute("CREATE TABLE configs (id INTEGER PRIMARY KEY, run_name TEXT, config TEXT, created_at TEXT)")
+        for name, (rows, config) in runs.items():
+            if config:
+                database.execute("INSERT INTO configs (run_name, config) VALUES (?, ?)", (name, json.dumps(config)))
+            for step, values in rows:
+                cells = ("t", name, step, json.dumps(values))
+                database.execute("INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)", cells)
+    database.close()
+
+
+def test_the_runs_of_a_database_are_judged_one_by_one_and_a_broken_one_is_told(tmp_path):
+    from ppo_doctor.merging import read_source
+
+    other = [(i, {"gpu_temperature": 50.0 + i, "fan": 1.0}) for i in range(4)]
+    held = {"a": (grpo_rows(20), {"num_iterations": 4}), "b": (other, {}), "c": (grpo_rows(2, seed=3), {})}
+    trackio(tmp_path / "project.db", held)
+    (source,) = sources_in(tmp_path)
+    outcome = read_source(source, Request())
+    first, third = outcome.runs
+    assert [len(run.series["reward_mean"]) for run in (first, third)] == [20, 2]
+    assert first.config["ppo_epochs"].value == 4
+    assert third.config.get("ppo_epochs") is None or third.config["ppo_epochs"].how == "default"
+    (error,) = outcome.broken
+    assert "#2" in error.message
