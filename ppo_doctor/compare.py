@@ -96,6 +96,11 @@ class Comparison:
     divergences: tuple[Divergence, ...] | None
     explanations: tuple[Explanation, ...]
 
+    @property
+    def different(self) -> bool:
+        """Tell whether anything differs: a setting, a metric beyond what runs wander by themselves, a leading cause."""
+        return bool(self.differences or self.divergences) or set(self.a.causes) != set(self.b.causes)
+
 
 def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
     """Return a side made of one run, or of seeds of one configuration."""

@@ -83,6 +83,7 @@ def as_json(comparison: Comparison) -> str:
         {
             "schema_version": SCHEMA_VERSION,
             "comparison": {
+                "different": comparison.different,
                 "a": _side(comparison.a),
                 "b": _side(comparison.b),
                 "differences": [_row(difference) for difference in comparison.differences],
@@ -106,4 +107,4 @@ def _names(names: Sequence[str]) -> Json:
 
 def _side(side: Side) -> Json:
     causes: dict[str, Json] = dict(side.causes)
-    return {"name": side.name, "verdicts": _names(side.verdicts), "causes": causes}
+    return {"name": side.name, "runs": len(side.verdicts), "verdicts": _names(side.verdicts), "causes": causes}

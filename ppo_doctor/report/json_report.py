@@ -38,17 +38,27 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
     """Return one diagnosis as a JSON object."""
-    return dump(payload(diagnosis))
+    return dump(_ruled(diagnosis, options))
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as one JSON object."""
-    return dump({"schema_version": SCHEMA_VERSION, "diagnoses": [payload(diagnosis) for diagnosis in diagnoses]})
+    return dump({"schema_version": SCHEMA_VERSION, "diagnoses": [_ruled(d, options) for d in diagnoses]})
 
 
 def render_error(message: str, hint: str, code: int) -> str:
     """Return an error as a JSON object; `code` is the exit code."""
     return dump({"schema_version": SCHEMA_VERSION, "error": {"code": code, "message": message, "hint": hint}})
+
+
+def _ruled(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
+    """Return a diagnosis, in a gate with what was ruled."""
+    ruling = options.rulings.get(diagnosis.run.id)
+    if ruling is None:
+        return payload(diagnosis)
+    from ppo_doctor.report.gate_json import gate
+
+    return payload(diagnosis) | {"gate": gate(ruling)}
 
 
 def payload(diagnosis: Diagnosis) -> dict[str, Json]:
