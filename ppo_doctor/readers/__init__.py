@@ -36,6 +36,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "sqlite": "ppo_doctor.readers.sqlite_log:read",
         "npz-evaluations": "ppo_doctor.readers.sb3_files:read_evaluations",
         "sb3-zip": "ppo_doctor.readers.sb3_files:read_model",
+        "parquet": "ppo_doctor.readers.parquet_log:read",
     }
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.event_settings import value_of
-from ppo_doctor.readers.points import Points
+from ppo_doctor.readers.points import Points, within
 from ppo_doctor.readers.sqlite_log import rows
 from ppo_doctor.table import EmbeddedConfig
 
@@ -65,7 +65,8 @@ def _values(metrics: Iterator[tuple[int, tuple[object, ...]]], points: Points, s
     for number, (run, key, value, time, step, is_nan) in metrics:
         try:
             plain = float("nan") if is_nan else float(str(value))
-            held[str(run)].append((points.tag(str(key)), int(str(step)), _unclipped(plain), float(str(time)) / 1000))
+            place = within(int(str(step)))
+            held[str(run)].append((points.tag(str(key)), place, _unclipped(plain), float(str(time)) / 1000))
         except (ValueError, OverflowError):
             source.notes.skip("its value or step is no number", number)
     return {run: np.array(values, dtype=np.float64) for run, values in held.items()}

@@ -12,7 +12,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.event_settings import value_of
 from ppo_doctor.readers.notes import Ledger
-from ppo_doctor.readers.points import Points
+from ppo_doctor.readers.points import Points, within
 from ppo_doctor.readers.source import Source
 from ppo_doctor.table import EmbeddedConfig
 
@@ -75,7 +75,7 @@ def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
                 cells = line.split()
                 try:
                     step = int(cells[2]) if len(cells) > 2 else 0
-                    rows.append((float(cells[0]), float(cells[1]), _within(step), tag, number))
+                    rows.append((float(cells[0]), float(cells[1]), within(step), tag, number))
                 except (ValueError, IndexError):
                     notes.skip("not “time value step”", number, detail=file.name)
     except DoctorError as error:
@@ -84,13 +84,6 @@ def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
         rows.pop()
         notes.skip("the last line is cut off", number, detail=file.name)
     return np.array(rows, dtype=np.float64).reshape(-1, 5)
-
-
-def _within(step: int) -> int:
-    """Return a step that float64 and int64 hold; others are damage."""
-    if abs(step) > 1 << 53:
-        raise ValueError("no step is as large as that")
-    return step
 
 
 def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:

@@ -175,3 +175,10 @@ def _layouts(tags: IntArray) -> Iterator[tuple[Sequence[int], IntArray]]:
     edges = np.flatnonzero((ranked[1:] != ranked[:-1]).any(axis=1)) + 1
     for members in np.split(order, edges):
         yield tags[members[0]].tolist(), np.sort(members)
+
+
+def within(step: int) -> int:
+    """Return a step that float64 and int64 hold; raise ValueError for a larger one, which is damage."""
+    if abs(step) > 1 << 53:
+        raise ValueError("no step is as large as that")
+    return step

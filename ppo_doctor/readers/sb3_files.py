@@ -59,7 +59,8 @@ def _evaluations(
     for name, key in _MEANS.items():
         array = arrays.get(name)
         if array is not None and array.ndim >= 1 and len(array) == len(steps) and array.size:
-            columns[key] = array.astype(np.float64).reshape(len(steps), -1).mean(axis=1)
+            with np.errstate(all="ignore"):  # infinities stay what they are
+                columns[key] = array.astype(np.float64).reshape(len(steps), -1).mean(axis=1)
     if len(columns) > 1:
         places = np.arange(len(steps))
         yield Table(path=source.path, records=places, lines=places + 1, columns=columns)

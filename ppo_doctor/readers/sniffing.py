@@ -18,7 +18,7 @@ _DELIMITERS = "\t,;"
 
 
 #: First bytes of containers; the member that a zip begins with tells what it is.
-_MAGIC = {b":W&B\xe1\xbe\0": "wandb", b"SQLite format 3\0": "sqlite"}
+_MAGIC = {b":W&B\xe1\xbe\0": "wandb", b"SQLite format 3\0": "sqlite", b"PAR1": "parquet"}
 _ZIP = b"PK\x03\x04"
 _MEMBERS = {b"data": "sb3-zip"} | dict.fromkeys(
     (b"timesteps.npy", b"results.npy", b"ep_lengths.npy", b"successes.npy"), "npz-evaluations"

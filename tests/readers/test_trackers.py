@@ -113,6 +113,17 @@ def test_a_database_of_one_run(tmp_path):
     assert reading.configs[0].values == {"lr": 0.25}
 
 
+def test_values_and_steps_that_are_no_numbers_are_skipped(tmp_path):
+    path = mlflow_db(tmp_path / "m.db", {"r": ("active", ROWS)})
+    with sqlite3.connect(path) as database:
+        for i, (value, step) in enumerate([("x", 1), (1.0, 2**62), (1.0, "y")]):
+            database.execute("INSERT INTO metrics VALUES ('odd', ?, ?, 'r', ?, 0)", (value, i, step))
+    database.close()
+    reading = gather(*read(path))
+    assert len(reading.records) == 5
+    assert reading.skipped == 3
+
+
 def test_a_database_of_several_runs_tells_them_apart(tmp_path):
     held = {"r": ("active", ROWS), "s": ("active", ROWS), "t": ("deleted", ROWS)}
     reading = gather(*read(mlflow_db(tmp_path / "m.db", held)))
