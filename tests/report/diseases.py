@@ -58,7 +58,7 @@ def disease(cause: Cause) -> tuple[Diagnosis, Run]:
         verdict=verdict,
         verdict_because=cause.title,
         causes=(_ranked(cause, findings),),
-        chain=tuple(_link(name, cause, findings) for name in CHAIN),
+        chain=tuple(_link(name, cause, findings) for name in dict.fromkeys((*CHAIN, cause.link))),
         coverage=coverage(findings),
         complaints=(_complaint(cause, findings, verdict),),
         not_ruled_out=(Unjudged(id="other", because="needs another log", a_fuller_log_could=True),),
