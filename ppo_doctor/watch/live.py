@@ -17,16 +17,16 @@ from ppo_doctor.evidence import number
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.sparkline import sparkline
-from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, run_facts
+from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, remedies, remedy_says, run_facts
 from ppo_doctor.watch.events import duration
-from ppo_doctor.watch.monitor import cause_says, leading
+from ppo_doctor.watch.monitor import leading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
-    from ppo_doctor.model import Diagnosis, RankedCause, Run, Series
+    from ppo_doctor.model import Diagnosis, FloatArray, RankedCause, Run, Series
     from ppo_doctor.watch.events import Event
     from ppo_doctor.watch.monitor import Monitor
     from ppo_doctor.watch.session import View
@@ -38,6 +38,8 @@ USUAL = (
 )
 #: Seconds between redraws while nothing happens: enough for the words "nothing new for 40 s".
 IDLE_REDRAW = 5.0
+#: Values of a series that are looked at one by one.
+DRAWN = 1_000
 #: Lines that are no curves: title, facts, state, and the blank lines between parts.
 _FRAME = 7
 
@@ -49,6 +51,7 @@ class LiveScreen:
         self._live = live
         self._console = console
         self._drawn: tuple[object, ...] = ()
+        self._curves = Curves()
 
     def tell(self, event: Event) -> None:
         """Leave events to the next drawing."""
@@ -58,7 +61,7 @@ class LiveScreen:
         state = _state(view, self._console)
         if state != self._drawn:
             self._drawn = state
-            self._live.update(draw(view, *self._console.size), refresh=True)
+            self._live.update(draw(view, *self._console.size, self._curves), refresh=True)
 
     def leave(self, view: View, *, quiet: bool) -> None:
         """Print the last diagnosis on the ordinary screen."""
@@ -85,18 +88,34 @@ def _state(view: View, console: Console) -> tuple[object, ...]:
     return silent, newest, updates, len(view.events), view.trouble, console.size
 
 
-def draw(view: View, width: int, height: int) -> RenderableType:
+class Curves:
+    """Curves drawn once per judgement and width, however often the rest of the view is drawn anew."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, int, int] | None = None
+        self._table: Table | None = None
+
+    def table(self, run: Run, diagnosis: Diagnosis, most: int, width: int) -> Table:
+        """Return the most telling series, one per row: name, curve, last value."""
+        if self._table is None or self._of is None or self._of[0] is not diagnosis or self._of[1:] != (most, width):
+            self._of = (diagnosis, most, width)
+            self._table = _curves(_shown(run, diagnosis)[:most], width)
+        return self._table
+
+
+def draw(view: View, width: int, height: int, drawn: Curves | None = None) -> RenderableType:
     """Return the whole view for a terminal of this size."""
     monitor = view.monitor
     parts: list[RenderableType] = [_title(view)]
     if monitor is None or monitor.diagnosis is None or monitor.run is None:
         return Group(*parts, Text(), *_events(view, height - 4))
     causes = [c for c in monitor.diagnosis.causes if c.leader][: max(1, (height - _FRAME) // 5)]
-    room = height - _FRAME - max(1, len(causes))
-    curves = _shown(monitor.run, monitor.diagnosis)[: max(2, room * 3 // 5)]
-    parts += [_line(" · ".join(run_facts(monitor.diagnosis.run)), "dim"), Text(), *_causes(monitor, causes)]
-    parts += [Text(), _curves(curves, width), Text()]
-    return Group(*parts, *_events(view, max(1, room - len(curves))))
+    lines = _causes(monitor, causes)
+    room = height - _FRAME - len(lines)
+    curves = (drawn or Curves()).table(monitor.run, monitor.diagnosis, max(2, room * 3 // 5), width)
+    parts += [_line(" · ".join(run_facts(monitor.diagnosis.run)), "dim"), Text(), *lines]
+    parts += [Text(), curves, Text()]
+    return Group(*parts, *_events(view, max(1, room - curves.row_count)))
 
 
 def _title(view: View) -> Text:
@@ -105,8 +124,8 @@ def _title(view: View) -> Text:
     style = VERDICT_STYLE[diagnosis.verdict] if diagnosis else "bold"
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(f" {verdict} ", f"{style} reverse")
-    title.append(f"  {plain(view.target)}  ", "bold")
-    title.append(_heard(view), "dim")
+    title.append(f"  {_heard(view)}  ")
+    title.append(plain(view.target), "bold")
     return title
 
 
@@ -125,16 +144,18 @@ def _causes(monitor: Monitor, causes: Sequence[RankedCause]) -> list[Text]:
         return [_line(prose(diagnosis.verdict_because) if diagnosis else "")]
     firm = {cause.id for cause in leading(diagnosis)}
     pending = {cause.id for cause in monitor.pending}
-    return [_cause(cause, firm=cause.id in firm, pending=cause.id in pending) for cause in causes]
+    lines = [_cause(cause, firm=cause.id in firm, pending=cause.id in pending) for cause in causes]
+    first = remedies(causes[0].remedies, diagnosis.run.framework, everything=False)[:1]
+    return [*lines, *(_line(f"  Try first: {remedy_says(remedy, diagnosis.run)}") for remedy in first)]
 
 
 def _cause(cause: RankedCause, *, firm: bool, pending: bool) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("● " if firm and not pending else "○ ", SEVERITY_STYLE.get(cause.severity, "dim") if firm else "dim")
-    text.append(f"{cause.severity:<9}", SEVERITY_STYLE.get(cause.severity, ""))
-    text.append(prose(cause_says(cause)))
-    if pending:
-        text.append("  (to be confirmed)", "dim")
+    text.append(f"{cause.severity} ", SEVERITY_STYLE.get(cause.severity, ""))
+    text.append(f"{'not yet confirmed' if pending else cause.confidence}  ", "dim")
+    text.append(f"{cause.id}: {cause.title}")
+    text.append("" if cause.onset_step is None else f", since step {cause.onset_step}", "dim")
     return text
 
 
@@ -161,12 +182,32 @@ def _curves(series: Sequence[Series], width: int) -> Table:
 
 
 def _spark(series: Series, width: int) -> str:
-    return sparkline(series.values.tolist(), width)
+    return sparkline(_thinned(series.values).tolist(), width)
+
+
+def _thinned(values: FloatArray) -> FloatArray:
+    """Return at most some thousand values that draw the same: of each stretch the oddest, as `sparkline` would take."""
+    import numpy as np
+
+    size = len(values) // DRAWN
+    if size < 2:
+        return values
+    finite = np.isfinite(values)
+    middle = np.median(values[finite]) if finite.any() else 0.0
+    odd = np.where(finite, np.abs(np.where(finite, values, 0.0) - middle), np.inf)
+    whole = len(values) // size * size
+    places = np.arange(0, whole, size) + odd[:whole].reshape(-1, size).argmax(axis=1)
+    return np.concatenate([values[places], values[whole:]])
 
 
 def _events(view: View, room: int) -> list[Text]:
     newest = list(view.events)[-room:] if room > 0 else []
-    return [_line(f"{event.kind:<8} {prose(event.text)}", "" if event.kind == "cause" else "dim") for event in newest]
+    return [_line(_told(event), "" if event.kind == "cause" else "dim") for event in newest]
+
+
+def _told(event: Event) -> str:
+    step = "" if event.step is None else f"step {event.step}"
+    return f"{event.kind:<8} {step:<10} {prose(event.text)}"
 
 
 def _line(text: str, style: str = "") -> Text:

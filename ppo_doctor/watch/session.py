@@ -14,7 +14,7 @@ from ppo_doctor.watch.events import Event, duration
 from ppo_doctor.watch.monitor import Monitor
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model import Diagnosis, RankedCause, Run
     from ppo_doctor.watch.follower import Feed
     from ppo_doctor.watch.growing import Reading
     from ppo_doctor.watch.hook import Hook
@@ -129,7 +129,9 @@ class Session:
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
             self._tell(Event(kind="end", text="stopped by hand"))
-        return self.finish()
+        failed = self._failing() is not None
+        code = self.finish()
+        return ExitCode.SICK if failed else code
 
     def step(self) -> None:
         """Look once, and judge if it is time to."""
@@ -148,7 +150,7 @@ class Session:
 
     def _over(self) -> bool:
         self.step()
-        failing = next(filter(None, (monitor.failing for monitor in self._monitors.values())), None)
+        failing = self._failing()
         if failing is not None:
             self._tell(Event(kind="end", text=f"--fail-on {self._options.fail_on}: {failing.id} is {failing.severity}"))
             return True
@@ -157,6 +159,9 @@ class Session:
             self._tell(Event(kind="end", text=f"nothing new for {duration(silence)}"))
             return True
         return False
+
+    def _failing(self) -> RankedCause | None:
+        return next(filter(None, (monitor.failing for monitor in self._monitors.values())), None)
 
     def _judge_now(self) -> None:
         started = self._clock.now()
