@@ -24,14 +24,17 @@ PER_RUN, PER_BYTE = 0.05, 1 / 30e6
 #: Several processes are used by themselves when the work would take longer than this; to start one takes half a second.
 WORTH_PROCESSES = 5.0
 MOST_JOBS = 64
+#: Files that were passed over, told by name.
+MOST_NAMES = 5
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of one source: its runs, judged, and what could not be."""
+    """What came of one source: its runs, judged, what could not be, and what turned out to be no run."""
 
     judged: list[tuple[Run, Diagnosis]] = field(default_factory=list)
     errors: list[DoctorError] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
 
 
 def judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, Diagnosis]]:
@@ -68,12 +71,23 @@ def judge_all(
             attempts.append(attempt)
             advance()
     errors = [*missing, *(error for attempt in attempts for error in attempt.errors)]
-    for error in errors:
-        complain(error)
+    _tell(errors, [path for attempt in attempts for path in attempt.passed_over])
     judged = [pair for attempt in attempts for pair in attempt.judged]
     if not judged:
-        raise DoctorError("none of the runs could be judged", code=worst([error.code for error in errors]))
+        codes = [error.code for error in errors] or [ExitCode.NOTHING_TO_JUDGE]
+        raise DoctorError("none of the runs could be judged", code=worst(codes))
     return judged, [error.code for error in errors]
+
+
+def _tell(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
+    """Print what could not be judged; a hint that stands there already is not repeated."""
+    hints: set[str] = set()
+    for error in errors:
+        complain(error if error.hint not in hints else DoctorError(error.message))
+        hints.add(error.hint)
+    if passed_over:
+        more = f" and {len(passed_over) - MOST_NAMES} more" if len(passed_over) > MOST_NAMES else ""
+        complain(DoctorError(f"passed over, for no run was found in it: {', '.join(passed_over[:MOST_NAMES])}{more}"))
 
 
 def _processes(runs: Sequence[RunSource], jobs: int | None) -> int:
@@ -112,7 +126,10 @@ def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = F
     except DoctorError as error:
         if alone:
             raise
-        attempt.errors.append(error)
+        if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
+            attempt.passed_over.append(source.log)
+        else:
+            attempt.errors.append(error)
     except Exception as error:
         if alone or request.debug:
             raise

@@ -100,11 +100,16 @@ def read_runs(path: str, request: Request) -> list[Run]:
 
 
 def runs_of(source: RunSource, request: Request) -> list[Run]:
-    """Read the runs of one source that `gather` found, the files of each merged.
+    """Read the runs of one source that `gather` found, the files of each merged; a doubtful source may hold none.
 
     Raises:
         DoctorError: as `read_runs`.
     """
     from ppo_doctor.merging import read_source
 
-    return read_source(source, replace(request, configs=(*request.configs, *source.config))).runs
+    try:
+        return read_source(source, replace(request, configs=(*request.configs, *source.config))).runs
+    except DoctorError as error:
+        if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
+            return []
+        raise

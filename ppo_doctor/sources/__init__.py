@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.sources.layouts import RunSource, regrouped, runs_in
-from ppo_doctor.sources.naming import LOG_NAMES, is_config, role_of
+from ppo_doctor.sources.naming import LOG_NAMES, is_config, role_of, says_log
 from ppo_doctor.sources.walking import Walker
 
 __all__ = ["LOG_NAMES", "RunSource", "gather", "log_in", "sources_in"]
@@ -115,6 +115,10 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
         # Nothing that says it is a log: whatever may be one is looked into.
         doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
         sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
+    sure = any(source.logs for source in sources)
+    sources = [
+        replace(source, doubtful=sure and not any(map(says_log, source.logs + source.perhaps))) for source in sources
+    ]
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
         told = "; ".join(walker.told)

@@ -40,6 +40,8 @@ class RunSource:
     told: tuple[str, ...] = ()
     #: every file is a part of the same run, because somebody said so
     together: bool = False
+    #: nothing says that there is a run in it, while its folder holds others beyond doubt
+    doubtful: bool = False
 
     @property
     def log(self) -> str:

@@ -74,6 +74,12 @@ def tells(path: Path) -> bool:
     return path.suffix.lower() not in DOUBTFUL or bool(TELLING.search(path.name))
 
 
+def says_log(path: str) -> bool:
+    """Tell whether a name leaves little doubt that the file is a log of a run."""
+    file = Path(path)
+    return role_of(file) != "text" or file.suffix.lower() in (".jsonl", ".ndjson") or bool(TELLING.search(file.name))
+
+
 def is_config(path: Path) -> bool:
     """Tell a configuration by its name."""
     return path.suffix.lower() in CONFIG_SUFFIXES or path.name.lower() in CONFIG_NAMES

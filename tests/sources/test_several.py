@@ -200,3 +200,18 @@ def test_a_report_of_many_runs_is_valid(tmp_path, cli, validate):
     report = cli("analyze", tmp_path, "--format", "json").json
     validate(report)
     assert json.dumps(report)
+
+
+def test_what_only_may_be_a_log_is_passed_over_and_named(tmp_path, cli):
+    files = {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(2)}
+    write(tmp_path, files | {"manifest.csv": "name,size\na,1\nb,2\nc,3\n"})
+    outcome = cli("analyze", tmp_path, "--format", "json")
+    assert outcome.code == ExitCode.OK
+    assert len(outcome.json["diagnoses"]) == 2
+    assert "manifest.csv" in outcome.err
+    assert cli("analyze", tmp_path / "manifest.csv").code == ExitCode.NOTHING_TO_JUDGE
+
+
+def test_what_may_be_a_log_counts_where_nothing_better_is(tmp_path, cli):
+    write(tmp_path, {"a/train.jsonl": as_jsonl(sb3_rows()), "b/train.log": "Traceback (most recent call last):\n"})
+    assert cli("analyze", tmp_path).code == ExitCode.NOTHING_TO_JUDGE
