@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Largest database that is read from stdin or from a compressed file, which takes holding it in memory.
 LARGEST = 256 << 20
+_HEADER = 100
 #: Bytes 18 and 19 of the header: 2 where changes are kept in a file beside it until they are merged.
 _JOURNAL = slice(18, 20)
 _WAL = b"\2\2"
@@ -103,8 +104,10 @@ def _connect(source: Source) -> sqlite3.Connection:
     stream, path = source.file(LARGEST)
     with stream:
         if path is not None:
-            return _open(path, stream.read(100)[_JOURNAL])
+            return _open(path, stream.read(_HEADER)[_JOURNAL])
         data = bytearray(stream.read())
+    if len(data) < _HEADER:
+        raise DoctorError(f"{source.path} is a database that is cut off within its header")
     if data[_JOURNAL] == _WAL:
         data[_JOURNAL] = b"\1\1"  # what stands beside it is not at hand
     database = sqlite3.connect(":memory:")

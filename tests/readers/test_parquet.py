@@ -45,8 +45,16 @@ def test_completions_are_summed_up_per_step(reading):
     read = reading(parquet(columns))
     first, second = read.records
     assert first == {
-        "step": 7, "rows": 4, "advantage/mean": 0, "advantage/std": 0, "advantage/min": 0, "advantage/max": 0,
-        "acc/mean": 1, "acc/std": 0, "acc/min": 1, "acc/max": 1,
+        "step": 7,
+        "rows": 4,
+        "advantage/mean": 0,
+        "advantage/std": 0,
+        "advantage/min": 0,
+        "advantage/max": 0,
+        "acc/mean": 1,
+        "acc/std": 0,
+        "acc/min": 1,
+        "acc/max": 1,
     }
     assert second["advantage/std"] == pytest.approx(np.std(advantages[4:]))
     assert (second["advantage/min"], second["advantage/max"]) == (-2, 2)
