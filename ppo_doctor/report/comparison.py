@@ -78,7 +78,10 @@ def as_json(comparison: Comparison) -> str:
     """Return a comparison as a JSON object."""
     parted: Json = None
     if comparison.divergences is not None:
-        parted = [{"metric": d.metric, "step": d.step, "a": d.a, "b": d.b} for d in comparison.divergences]
+        parted = [
+            {"metric": d.metric, "step": d.step, "a": d.a, "b": d.b, "expected": d.expected}
+            for d in comparison.divergences
+        ]
     return dump(
         {
             "schema_version": SCHEMA_VERSION,
