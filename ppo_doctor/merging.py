@@ -14,6 +14,7 @@ from ppo_doctor.agreement import Agreement, compared, overlap
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
+from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
@@ -28,6 +29,8 @@ FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 #: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
 COVERED = 0.5
+#: Files left out that are told one by one.
+MOST_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +100,19 @@ def _contents(source: RunSource) -> tuple[list[Content], dict[str, DoctorError]]
 
 
 def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the files that may continue each other: event files of one folder, and one W&B run's, by their age."""
+    """Yield the files that may continue each other: event files and tables of one folder, one W&B run's, by age."""
     events = [Path(path) for path in paths if "tfevents" in Path(path).name]
-    tracked = [path for path in paths if path.endswith(".wandb")]
-    chained = {*map(str, events), *tracked}
     if events:
         from ppo_doctor.readers.tfevents import order
 
         yield from ([str(path) for path in chain] for chain in order(events))
-    for name in dict.fromkeys(Path(path).name for path in tracked):
-        yield sorted(path for path in tracked if Path(path).name == name)
-    yield from ([path] for path in paths if path not in chained)
+    chains: dict[object, list[str]] = {}
+    for path in paths:
+        file = Path(path)
+        if file not in events:
+            by_suffix = {".wandb": file.name, ".parquet": (file.parent, file.suffix)}
+            chains.setdefault(by_suffix.get(file.suffix, file), []).append(path)
+    yield from map(sorted, chains.values())
 
 
 def _read(path: str, folders: tuple[Path, ...]) -> Content:
@@ -313,8 +318,8 @@ def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorErr
 
 
 def _meant(source: RunSource, path: str) -> bool:
-    """Tell whether a file was meant to be read as a log, so that it is missed when it cannot be."""
-    return path in source.logs or _kind(path) != "text"
+    """Tell whether a file was meant to be read, so that it is missed when it cannot be."""
+    return path in source.logs or role_of(Path(path)) != "text"
 
 
 def _kind(path: str) -> str:
@@ -322,7 +327,9 @@ def _kind(path: str) -> str:
 
 
 def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
-    notes = [Note(text=f"left out: {error.message}") for error in failed]
+    notes = [Note(text=f"left out: {error.message}") for error in failed[:MOST_TOLD]]
+    if len(failed) > MOST_TOLD:
+        notes.append(Note(text=f"left out: {len(failed) - MOST_TOLD} more files that hold nothing or cannot be read"))
     notes += [Note(text=text) for text in source.told]
     if source.dumps:
         count = len(source.dumps)

@@ -19,6 +19,8 @@ PARTS = frozenset(
 )
 #: Files that may be logs beyond this number in one folder are not read.
 MOST_TEXTS = 50
+#: Tables of completions, of which a run may leave one per step: the last so many are read.
+MOST_TABLES = 500
 #: A console log larger than this is read only where nothing better is there: it holds the same run once more.
 LARGEST_COPY = 64 << 20
 _WANDB_RUN = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
@@ -83,11 +85,18 @@ def _own(folder: Folder) -> RunSource | None:
     perhaps = [*spoken, *folder.of("database")]
     if not logs and not perhaps and not copies:
         return None
-    extra = folder.of("table", "model")[-MOST_TEXTS:]
     kept, told = _bounded(folder.path, perhaps, copies=bool(logs))
     return RunSource(
-        logs=_paths([*logs, *copies]), perhaps=_paths([*kept, *extra]), dumps=tuple(folder.of("dump")), told=tuple(told)
+        logs=_paths([*logs, *copies]),
+        perhaps=_paths([*kept, *_extra(folder)]),
+        dumps=tuple(folder.of("dump")),
+        told=tuple(told),
     )
+
+
+def _extra(folder: Folder) -> list[Path]:
+    """Return what belongs to a run and is no log; a trainer saves its model again and again, with the same settings."""
+    return [*folder.of("table")[-MOST_TABLES:], *folder.of("model")[-1:]]
 
 
 def _bounded(folder: Path, perhaps: Sequence[Path], *, copies: bool) -> tuple[list[Path], list[str]]:
@@ -165,8 +174,11 @@ def _checkpointed(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
 
 
 def _logs_below(folder: Folder) -> list[Path]:
-    found = [own for below in folder.walk() if (own := _own(below)) is not None]
-    return [Path(path) for own in found for path in (*own.logs, *own.perhaps)]
+    found: list[Path] = []
+    for below in folder.walk():
+        own = _own(below)
+        found += map(Path, (*own.logs, *own.perhaps)) if own else _extra(below)
+    return found
 
 
 def _dumps(folder: Folder, parts: Sequence[Folder]) -> tuple[Path, ...]:

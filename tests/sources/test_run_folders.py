@@ -333,3 +333,46 @@ def test_the_runs_of_a_database_are_judged_one_by_one_and_a_broken_one_is_told(t
     assert third.config.get("ppo_epochs") is None or third.config["ppo_epochs"].how == "default"
     (error,) = outcome.broken
     assert "#2" in error.message
+
+
+def saved_model(**settings):
+    import io
+    import zipfile
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("data", json.dumps({"policy_class": {":type:": "x", ":serialized:": "gAWV"}, **settings}))
+        archive.writestr("_stable_baselines3_version", "2.3.0")
+    return out.getvalue()
+
+
+def evaluations(steps):
+    import io
+
+    import numpy as np
+
+    out = io.BytesIO()
+    results = np.arange(2.0 * len(steps)).reshape(len(steps), 2)
+    np.savez(out, timesteps=np.array(steps), results=results, ep_lengths=results)
+    return out.getvalue()
+
+
+def test_evaluations_and_a_saved_model_belong_to_the_run_beside_them(tmp_path):
+    rows = sb3_rows()
+    files = {
+        "progress.csv": as_csv(rows),
+        "evaluations.npz": evaluations([step for step, _ in rows[4::5]]),
+        "model.zip": saved_model(n_epochs=6, batch_size=64, n_steps=2048, n_envs=1),
+        "best_model.zip": saved_model(n_epochs=6, batch_size=64, n_steps=2048, n_envs=1),
+    }
+    (run,) = read_runs(str(write(tmp_path, files)), Request())
+    assert run.config["ppo_epochs"].value == 6
+    assert run.series["eval_return"].values.tolist() == [0.5, 2.5, 4.5, 6.5]
+    assert Path(run.series["eval_return"].source(0).path).name == "evaluations.npz"
+    assert run.facts["updates_configured"].value == 6 * 32
+
+
+def test_a_table_that_cannot_be_read_is_told(tmp_path):
+    files = {"trainer_state.json": as_state(grpo_rows()), "completions/completions_00001.parquet": b"PAR1junkPAR1"}
+    (run,) = read_runs(str(write(tmp_path, files)), Request())
+    assert any("completions_00001.parquet" in note.text for note in run.notes)
