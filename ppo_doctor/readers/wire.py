@@ -19,6 +19,8 @@ class WireError(ValueError):
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Return the number that begins at `at`, and where it ends; raise WireError where it does not end before `end`."""
+    if at < end and data[at] < 128:  # most are: keys of fields, lengths of names
+        return data[at], at + 1
     value = shift = 0
     for place in range(at, min(end, at + _LONGEST_VARINT)):
         byte = data[place]

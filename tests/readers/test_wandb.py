@@ -114,14 +114,14 @@ def test_a_file_that_holds_its_header_alone():
     assert read(HEADER).records == []
 
 
-@pytest.mark.parametrize("cut", range(1, len(DATA)))
-def test_a_truncated_file_gives_what_is_whole(cut):
-    reading = read(DATA[:cut])
-    whole = sum(stop <= cut for _, stop in PLACES)
-    assert steps(reading) == list(range(1, whole + 1))
-    at_edge = cut <= len(HEADER) or cut in [stop for _, stop in PLACES]
-    assert reading.skipped == (not at_edge)
-    assert at_edge or reading.says("cut off")
+def test_a_file_truncated_anywhere_gives_what_is_whole():
+    for cut in range(1, len(DATA)):
+        reading = read(DATA[:cut])
+        whole = sum(stop <= cut for _, stop in PLACES)
+        assert steps(reading) == list(range(1, whole + 1)), cut
+        at_edge = cut <= len(HEADER) or cut in [stop for _, stop in PLACES]
+        assert reading.skipped == (not at_edge), cut
+        assert at_edge or reading.says("cut off"), cut
 
 
 @RUNS
@@ -131,15 +131,15 @@ def test_a_file_truncated_within_a_record_of_several_chunks(cut):
     assert steps(read(LONG[:cut])) == list(range(1, whole + 1))
 
 
-@pytest.mark.parametrize("bit", range(8 * PLACES[3][0], 8 * PLACES[4][1]))
-def test_a_flipped_bit_costs_its_record_alone(bit):
-    data = bytearray(DATA)
-    data[bit // 8] ^= 1 << bit % 8
-    reading = read(bytes(data))
-    hit = next(i for i, (start, stop) in enumerate(PLACES, 1) if start <= bit // 8 < stop)
-    assert steps(reading) == [step for step in range(1, COUNT + 1) if step != hit]
-    assert reading.skipped == 1
-    assert reading.says(f"byte {PLACES[hit - 1][0]}")
+def test_any_flipped_bit_costs_its_record_alone():
+    for bit in range(8 * PLACES[3][0], 8 * PLACES[4][1]):
+        data = bytearray(DATA)
+        data[bit // 8] ^= 1 << bit % 8
+        reading = read(bytes(data))
+        hit = next(i for i, (start, stop) in enumerate(PLACES, 1) if start <= bit // 8 < stop)
+        assert steps(reading) == [step for step in range(1, COUNT + 1) if step != hit], bit
+        assert reading.skipped == 1, bit
+        assert reading.says(f"byte {PLACES[hit - 1][0]}"), bit
 
 
 @RUNS
