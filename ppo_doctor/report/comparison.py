@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ppo_doctor.compare import Comparison, Difference, Side
+    from ppo_doctor.divergence import Divergence
 
 #: Rows of a table before "and N more".
 MOST = 20
@@ -23,7 +24,7 @@ def text(comparison: Comparison, *, everything: bool = False) -> str:
     parts = [
         [f"A  {_head(comparison.a)}", f"B  {_head(comparison.b)}"],
         _part("Settings that differ", map(_setting, comparison.differences), most, "none that either log shows"),
-        _part("Metrics that part", _parted(comparison), most, _nothing_parted(comparison)),
+        _part("Metrics that part, with medians from there on", _parted(comparison), most, _nothing_parted(comparison)),
         _part("Causes that lead on one side only", _causes(comparison), most, "none"),
         _part("What may explain it", _explained(comparison), most, "no setting that we know to act on what parts"),
     ]
@@ -55,7 +56,12 @@ def _value(value: object) -> str:
 
 def _parted(comparison: Comparison) -> list[str]:
     found = comparison.divergences or ()
-    return [f"{d.metric} from step {d.step}: {number(d.a)} → {number(d.b)} (medians from there on)" for d in found]
+    return [f"{d.metric} from step {d.step}: {number(d.a)} → {number(d.b)}{_looked_for(d)}" for d in found]
+
+
+def _looked_for(divergence: Divergence) -> str:
+    """Tell where a lower bar was passed: seeds of one setting differ as much where none differs."""
+    return "  (level; looked for, since a setting that differs acts on it)" if divergence.expected else ""
 
 
 def _nothing_parted(comparison: Comparison) -> str:

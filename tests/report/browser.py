@@ -20,6 +20,7 @@ FLAGS = (
     "--headless",
     "--remote-debugging-pipe",
     "--disable-gpu",
+    "--hide-scrollbars",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

@@ -60,6 +60,10 @@ def test_no_error_no_request_and_nothing_beside_the_page(
     asked = {event["request"]["url"] for event in tab.events("Network.requestWillBeSent")}
     assert {url for url in asked if not url.startswith("data:")} == {pages[name].as_uri()}
     assert tab.js("document.documentElement.scrollWidth <= innerWidth")
+    cut = (
+        "[...document.querySelectorAll('button, .badge, .link .name')].filter((e) => e.scrollWidth > e.clientWidth + 1)"
+    )
+    assert tab.js(f"{cut}.map((e) => e.textContent)") == []
     assert tab.js("document.scripts.length") == 1
     assert tab.js("!document.querySelector('#theme').hidden"), "the script did not run"
 
