@@ -26,6 +26,7 @@ class Value:
     """One value of a summary. A scalar has a number; `at` and `kind` say where it stands if its width is fixed."""
 
     tag: str
+    tag_at: tuple[int, int] = (0, 0)
     number: float | None = None
     kind: str = ""
     at: int = -1
@@ -72,11 +73,12 @@ def number_at(data: bytes, kind: str, at: int) -> float:
 
 def _value(data: bytes, start: int, stop: int) -> Value:
     tag = plugin = ""
+    tag_at = (0, 0)
     content = b""
     found: Value | None = None
     for field, kind, a, b, _ in fields(data, start, stop):
         if field == 1 and kind == BYTES:
-            tag = text(data, a, b)
+            tag, tag_at = text(data, a, b), (a, b)
         elif field == 2 and kind == FIXED32:
             found = Value(tag="", number=number_at(data, "<f4", a), kind="<f4", at=a)
         elif field == 8 and kind == BYTES:
@@ -86,6 +88,7 @@ def _value(data: bytes, start: int, stop: int) -> Value:
     found = found or Value(tag="", elements=0)
     return Value(
         tag=tag,
+        tag_at=tag_at,
         number=found.number,
         kind=found.kind,
         at=found.at,

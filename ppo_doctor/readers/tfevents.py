@@ -1,7 +1,7 @@
 """Event files of TensorBoard: scalars of every kind, and the settings that text and hparams plugins hold.
 
-Most events of a file differ from each other in three numbers only: time, step and value. What is the same is learned
-from the first of a kind, and all others like it are taken apart together.
+Most events of a file differ from each other in tag, time, step and value only. How they are built is learned from the
+first of a kind, and all others like it are taken apart together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Kinds tried on the records of one length at a time, and kept per length; the rest is read one by one.
 MOST_KINDS = 64
 #: Longer records are not compared: they hold histograms, images, text.
-_LONGEST_KIND = 1024
+_LONGEST_KIND = 4096
 #: Tags whose text describes the model and not the training.
 _MODEL = "model_config"
 _STAMP = re.compile(r"tfevents\.(\d+)(.*)")
@@ -72,15 +72,16 @@ def _begun(path: Path) -> tuple[int, tuple[tuple[bool, int, str], ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kind:
-    """Events of one tag and length: `octets & mask == pattern` tells them, the numbers stand where it says."""
+    """Events built alike: `octets & mask == pattern` tells them, and what differs stands where it says."""
 
-    tag: int
     mask: Octets
     pattern: Octets
     step_at: tuple[int, int]
     wall_at: int
-    value_at: int
-    value_kind: str
+    #: of each value its tag, where it stands, and what it is
+    values: tuple[tuple[int, int, str], ...]
+    #: where the tag of a single value stands, which may then be any other of that length
+    tag_at: tuple[int, int] | None
 
 
 @dataclass(slots=True)
@@ -110,6 +111,7 @@ class Decoder:
         self._framer = Framer(source.notes)
         self._points = Points(source.path, source.notes)
         self._kinds: dict[int, list[_Kind]] = {}
+        self._by_bytes: dict[bytes, int] = {}
         self._configs: list[EmbeddedConfig] = []
         self._seen: list[dict[str, ConfigValue]] = []
         self._others = 0
@@ -186,33 +188,61 @@ class Decoder:
             tried += 1
             hit = ((octets[left] & kind.mask) == kind.pattern).all(axis=1)
             if hit.any():
-                _read(kind, octets[left[hit]], numbers[left[hit]], found)
+                self._read(kind, octets[left[hit]], numbers[left[hit]], found)
                 left = left[~hit]
         return np.append(left, np.array(odd, dtype=np.int64))
 
     def _learn(self, octets: Octets) -> _Kind | None:
-        """Return the kind of an event that holds one number of fixed width and nothing else."""
+        """Return the kind of an event that holds numbers of fixed width and nothing else."""
         try:
             one = event(octets.tobytes())
         except WireError:
             return None
-        if len(one.values) != 1 or one.values[0].at < 0 or one.values[0].plugin == "hparams":
+        if not one.values or any(value.at < 0 or value.plugin == "hparams" for value in one.values):
             return None
-        value = one.values[0]
         mask = np.full(len(octets), 255, dtype=np.uint8)
         mask[slice(*one.step_at)] = 128
-        mask[value.at : value.at + _width(value.kind)] = 0
+        for value in one.values:
+            mask[value.at : value.at + _width(value.kind)] = 0
         if one.wall_at >= 0:
             mask[one.wall_at : one.wall_at + 8] = 0
+        tag_at = one.values[0].tag_at if len(one.values) == 1 else None
+        if tag_at is not None:
+            mask[slice(*tag_at)] = 0
         return _Kind(
-            tag=self._points.tag(value.tag),
             mask=mask,
             pattern=octets & mask,
             step_at=one.step_at,
             wall_at=one.wall_at,
-            value_at=value.at,
-            value_kind=value.kind,
+            values=tuple((self._points.tag(value.tag), value.at, value.kind) for value in one.values),
+            tag_at=tag_at,
         )
+
+    def _read(self, kind: _Kind, octets: Octets, numbers: IntArray, found: _Found) -> None:
+        """Read the numbers of events of one kind; `octets` has shape [events, length]."""
+        count = len(octets)
+        steps = np.zeros(count, dtype=np.uint64)
+        for shift, place in enumerate(range(*kind.step_at)):
+            steps |= (octets[:, place] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * shift)
+        walls = _numbers(octets, "<f8", kind.wall_at) if kind.wall_at >= 0 else np.zeros(count)
+        for tag, at, what in kind.values:
+            tags = np.full(count, tag, dtype=np.int64) if kind.tag_at is None else self._tags(octets, *kind.tag_at)
+            found.add(tags, steps.view(np.int64), _numbers(octets, what, at), walls, numbers)
+
+    def _tags(self, octets: Octets, start: int, stop: int) -> IntArray:
+        """Return the number of the tag that stands in each row at that place."""
+        cells = octets[:, start:stop]
+        if (cells == cells[0]).all():
+            return np.full(len(cells), self._tag(cells[0].tobytes()), dtype=np.int64)
+        raw, width = cells.tobytes(), stop - start
+        tags = (self._tag(raw[at : at + width]) for at in range(0, len(raw), width))
+        return np.fromiter(tags, dtype=np.int64, count=len(cells))
+
+    def _tag(self, raw: bytes) -> int:
+        number = self._by_bytes.get(raw)
+        if number is None:
+            number = self._by_bytes[raw] = self._points.tag(raw.decode("utf-8", "replace"))
+        return number
 
     def _by_hand(self, data: bytes, number: int, found: _Found) -> None:
         try:
@@ -257,17 +287,6 @@ class Decoder:
 
 def _width(kind: str) -> int:
     return 2 if kind == BFLOAT16 else np.dtype(kind).itemsize
-
-
-def _read(kind: _Kind, octets: Octets, numbers: IntArray, found: _Found) -> None:
-    """Read the numbers of events of one kind; `octets` has shape [events, length]."""
-    count = len(octets)
-    steps = np.zeros(count, dtype=np.uint64)
-    for shift, place in enumerate(range(*kind.step_at)):
-        steps |= (octets[:, place] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * shift)
-    walls = _numbers(octets, "<f8", kind.wall_at) if kind.wall_at >= 0 else np.zeros(count)
-    values = _numbers(octets, kind.value_kind, kind.value_at)
-    found.add(np.full(count, kind.tag, dtype=np.int64), steps.view(np.int64), values, walls, numbers)
 
 
 def _numbers(octets: Octets, kind: str, at: int) -> FloatArray:
