@@ -54,7 +54,7 @@ def compared(ours: Run, theirs: Run) -> Agreement:
     found = [_at_shared_steps(*pair) for pair in pairs]
     names = {series.name for series, _ in telling}
     share = _share([d for d in found if d.name in names] if telling else found)
-    clock = None if share is not None and share > 0.5 else _clock(telling)
+    clock = _clock(telling)
     if clock is not None:
         return Agreement(metrics=len(pairs), share=1.0, clock=clock)
     if share is None:
@@ -120,6 +120,8 @@ def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] 
     if not alike or not all(_equal(a.values, b.values, a, b).all() for a, b in alike):
         return None
     ours, theirs = max(alike, key=lambda pair: len(pair[0]))
+    if np.array_equal(ours.axis.steps, theirs.axis.steps):
+        return None
     return theirs.axis.steps, ours.axis.steps
 
 

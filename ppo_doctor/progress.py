@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Seconds of work before anything is shown.
 PATIENCE = 1.0
+#: Longest label, in characters.
+WIDTH = 40
 
 
 @contextmanager
@@ -71,5 +74,6 @@ class _Shown:
     def _label(self) -> str:
         from ppo_doctor.report.escape import plain
 
-        name = plain(self._names[min(self._done, len(self._names) - 1)]) if self._names else ""
-        return name if len(name) <= 40 else f"…{name[-39:]}"
+        name = self._names[min(self._done, len(self._names) - 1)] if self._names else ""
+        short = plain("/".join(Path(name).parts[-2:]))
+        return short if len(short) <= WIDTH else f"{short[: WIDTH - 1]}…"
