@@ -106,7 +106,7 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED_FILES = {
     "report/pages.py": {"testing", "metrics"},
     "report/inspection_text.py": {"inspection"},
-    "report/comparison.py": {"compare"},
+    "report/comparison.py": {"compare", "divergence"},
 }
 
 
