@@ -14,10 +14,8 @@ from ppo_doctor.sources.naming import Role, role_of
 DEEPEST = 8
 MOST_FOLDERS = 5_000
 MOST_ENTRIES = 20_000
-#: Folders that never hold a run's log: caches, copies of code, environments.
-SKIPPED = frozenset(
-    {"__pycache__", "node_modules", "site-packages", "venv", "env", "artifacts", "media", "code", "build", "dist"}
-)
+#: Folders that never hold a run's log: caches, environments, what trackers keep of images and models.
+SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "artifacts", "media"})
 #: Hidden folders that hold logs all the same (Sample Factory).
 NOT_HIDDEN = frozenset({".summary"})
 
