@@ -75,6 +75,17 @@ def test_lines_that_are_none_are_skipped(tmp_path):
     assert reading.skipped == 3
 
 
+@RUNS
+@given(st.binary(max_size=300) | st.text("0123456789.-e nan\n\t", max_size=200).map(str.encode))
+def test_any_bytes_in_a_metric_file(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "metrics").mkdir()
+    (folder / "metrics" / "a").write_bytes(data)
+    (folder / "metrics" / "b").write_text("1000 0.5 1\n", encoding="utf-8")
+    reading = gather("mlflow", read_folder(folder))
+    assert [record["b"] for record in reading.records if "b" in record] == [0.5]
+
+
 def test_a_run_without_metrics(tmp_path):
     assert store(tmp_path / "r", {}).records == []
 
