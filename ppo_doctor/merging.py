@@ -53,9 +53,10 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Pile:
-    """Readings of the same run; the first is the richest."""
+    """Readings of the same run; the first is the richest. `marks` are those of all of them."""
 
     readings: list[_Reading]
+    marks: frozenset[object]
     agreements: list[Agreement] = field(default_factory=list)
 
     @property
@@ -160,8 +161,10 @@ def _readings(
     """Return what each content says of its run; a content without records only lends its settings to the others."""
     held = [content for content in contents if content.builder.records]
     settings = [found for content in contents if not content.builder.records for found in content.embedded]
-    for content in held:
-        content.embedded += settings
+    marks = [mark for content in held for mark in _marks(content)]
+    if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
+        for content in held:
+            content.embedded += settings
     like = _like(held)
     readings: list[_Reading] = []
     empty = [content for content in contents if not content.builder.records and not (held and content.embedded)]
@@ -203,35 +206,36 @@ def _worth(run: Run) -> float:
 def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
     piles: list[_Pile] = []
     for reading in readings:
+        marks = _marks(reading.content)
         for pile in piles:
+            if not source.together and marks & pile.marks:
+                continue
             agreement = compared(pile.main.run, reading.run)
-            if source.together or _same_run(pile, reading, agreement):
+            if source.together or _same_run(pile.main, reading, agreement):
                 pile.readings.append(reading)
                 pile.agreements.append(agreement)
+                pile.marks |= marks
                 break
         else:
-            piles.append(_Pile([reading]))
+            piles.append(_Pile([reading], marks))
     return piles
 
 
-def _same_run(pile: _Pile, reading: _Reading, agreement: Agreement) -> bool:
-    """Tell whether a reading is of the run of a pile, by where it lies and by what it says."""
-    if any(_rivals(other.content, reading.content) for other in pile.readings):
-        return False
-    named = reading.named and pile.main.named
+def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
+    """Tell whether a reading is of the same run as another, by where it lies and by what it says."""
+    named = reading.named and main.named
     if agreement.share is not None:
         return agreement.share >= (NAMED_ALIKE if named else FOUND_ALIKE)
     if agreement.metrics:
         return named
-    return overlap(pile.main.run, reading.run) >= COVERED
+    return overlap(main.run, reading.run) >= COVERED
 
 
-def _rivals(one: Content, other: Content) -> bool:
-    """Tell contents that are different runs beyond doubt: runs of one file, or event files that start over."""
-    if one.path == other.path:
-        return True
-    same = one.container == other.container and one.container in ("tfevents", "wandb")
-    return same and Path(one.path).parent == Path(other.path).parent
+def _marks(content: Content) -> frozenset[object]:
+    """Return what contents of one run cannot share: runs of one file, and event files that start over, are several."""
+    chained = content.container in ("tfevents", "wandb")
+    folder = {(content.container, Path(content.path).parent)} if chained else set()
+    return frozenset({content.path, *folder})
 
 
 def _merged(pile: _Pile, request: Request) -> Run:

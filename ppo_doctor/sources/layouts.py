@@ -67,13 +67,23 @@ def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSour
 
 def _plain(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
     own = _own(folder)
-    parts = [child for child in folder.folders if own is not None and child.path.name.lower() in PARTS]
+    parts = [child for child in folder.folders if own is not None and _is_part(child, folder)]
     if own is not None:
         perhaps = [path for part in parts for path in _logs_below(part)]
         yield replace(own, perhaps=(*own.perhaps, *map(str, perhaps)), dumps=_dumps(folder, parts), folders=settings)
     for child in folder.folders:
         if child not in parts:
             yield from runs_in(child, settings)
+
+
+def _is_part(child: Folder, folder: Folder) -> bool:
+    """Tell whether a folder may hold a part of the logs of the run above: by its name, or as TensorBoard's writers do.
+
+    They put hyperparameters, and the curves of one chart, into event files of their own one folder below.
+    """
+    if child.path.name.lower() in PARTS:
+        return True
+    return bool(folder.of("events")) and not child.folders and set(child.files) == {"events"}
 
 
 def _own(folder: Folder) -> RunSource | None:
@@ -167,7 +177,7 @@ def _checkpointed(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
     return RunSource(
         logs=logs,
         perhaps=tuple(path for path in dict.fromkeys(below) if path not in logs),
-        folders=(folder.path, *settings),
+        folders=tuple(dict.fromkeys([folder.path, *(state.parent for state in states), *settings])),
         dumps=_dumps(folder, folder.folders),
         told=own.told,
     )

@@ -376,3 +376,31 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path):
     files = {"trainer_state.json": as_state(grpo_rows()), "completions/completions_00001.parquet": b"PAR1junkPAR1"}
     (run,) = read_runs(str(write(tmp_path, files)), Request())
     assert any("completions_00001.parquet" in note.text for note in run.notes)
+
+
+def hparams(**settings):
+    from tests.readers.event_files import event, event_file, field
+
+    table = "|param|value|\n|-|-|\n" + "\n".join(f"|{key}|{value}|" for key, value in settings.items())
+    plugin = field(9, field(1, field(1, "text")))
+    return event_file(
+        event(0, field(1, "hyperparameters/text_summary") + plugin + field(8, field(1, 7) + field(8, table)))
+    )
+
+
+def test_hyperparameters_in_an_event_file_below_are_the_run_s(tmp_path):
+    files = {events_name(): as_events(cleanrl_rows()), f"1700000000.5/{events_name()}": hparams(update_epochs=7)}
+    (run,) = read_runs(str(write(tmp_path, files)), Request())
+    assert run.config["ppo_epochs"].value == 7
+
+
+def test_settings_without_a_run_are_nobody_s_among_several(tmp_path):
+    files = {events_name(i): as_events(sb3_rows(seed=i)) for i in range(1, 4)}
+    runs = read_runs(str(write(tmp_path, files | {events_name(9): hparams(n_epochs=7)})), Request())
+    assert len(runs) == 3
+    assert all(run.config["ppo_epochs"].how == "default" for run in runs)
+
+
+def test_runs_below_a_run_are_runs_of_their_own(tmp_path):
+    files = {events_name(): as_events(sb3_rows(seed=1)), f"PPO_2/{events_name()}": as_events(sb3_rows(seed=2))}
+    assert len(read_runs(str(write(tmp_path, files)), Request())) == 2
