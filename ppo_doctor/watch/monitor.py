@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-from ppo_doctor.cutting import cut
+from ppo_doctor.cutting import cut, since
 from ppo_doctor.judgement import NEVER, fails
 from ppo_doctor.model import Severity
 from ppo_doctor.watch.events import Event
@@ -20,13 +20,20 @@ STEADY = 3
 #: The same for a cause without proof: in a young run statistics pass through what would be a fault later. The longest
 #: such passage in a sound run of the lab took 10 updates, in which a critic had not learnt anything yet.
 STEADY_WITHOUT_PROOF = 12
+#: Updates that are judged by themselves, too, once the run has twice as many: what began late in a long run weighs
+#: little in the whole of it. There only proofs count, for statistics of a stretch say nothing about a run.
+RECENT = 40
 
 
 @dataclass(slots=True)
 class _Held:
-    """A leading cause: the update at which it was first and last seen to lead, and whether that was told."""
+    """A leading cause: the update at which it was first and last seen to lead, and whether that was told.
+
+    `diagnosis` is the one in which it leads: of the whole run, or of its last updates.
+    """
 
     cause: RankedCause
+    diagnosis: Diagnosis
     first: int
     last: int
     told: bool = False
@@ -50,7 +57,7 @@ class Monitor:
         self.updates = 0
         #: the verdict that was told last
         self.verdict: Verdict | None = None
-        self.confirmed: list[RankedCause] = []
+        self.confirmed: list[tuple[Diagnosis, RankedCause]] = []
         self._held: dict[str, _Held] = {}
         self._verdict_since: tuple[Verdict, int] | None = None
 
@@ -76,29 +83,40 @@ class Monitor:
         self.run, self.diagnosis = run, diagnosis
         if self.updates == before:
             return []
-        firm = {cause.id: cause for cause in leading(diagnosis)}
-        for name, cause in firm.items():
-            held = self._held.setdefault(name, _Held(cause, self.updates, self.updates))
-            held.cause, held.last = cause, self.updates
+        self._see(diagnosis, leading(diagnosis))
+        recent = lately(run)
+        if recent is not None:
+            of_late = judge(recent)
+            self._see(of_late, proven(of_late))
         for ago in sorted({held.needs for held in self._held.values() if held.first == self.updates}):
             self._look_back(run, judge, before, ago)
         return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
 
+    def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:
+        """Note which causes lead; what the whole run says of a cause goes before what its last updates say."""
+        for cause in causes:
+            held = self._held.setdefault(cause.id, _Held(cause, diagnosis, self.updates, self.updates))
+            if held.last < self.updates or diagnosis is self.diagnosis:
+                held.cause, held.diagnosis, held.last = cause, diagnosis, self.updates
+
     def _look_back(self, run: Run, judge: Callable[[Run], Diagnosis], before: int, ago: int) -> None:
         """Count causes that led some updates ago already, where so many updates came at once that nobody looked."""
         was = as_it_was(run, ago) if before <= self.updates - ago else None
-        for cause in leading(judge(was)) if was else []:
-            held = self._held.get(cause.id)
-            if held is not None:
-                held.first = min(held.first, self.updates - ago)
+        if was is None:
+            return
+        recent = lately(was)
+        led = [*leading(judge(was)), *(proven(judge(recent)) if recent else [])]
+        for held in (held for held in self._held.values() if held.cause.id in {cause.id for cause in led}):
+            held.first = min(held.first, self.updates - ago)
 
     def _confirm(self) -> list[Event]:
         events = []
         for held in self._held.values():
             if not held.told and held.last == self.updates and self.updates - held.first >= held.needs:
                 held.told = True
-                self.confirmed.append(held.cause)
-                events.append(self._event("cause", cause_says(held.cause), held.cause.severity))
+                self.confirmed.append((held.diagnosis, held.cause))
+                late = "" if held.diagnosis is self.diagnosis else f" in the last {RECENT} updates"
+                events.append(self._event("cause", cause_says(held.cause) + late, held.cause.severity))
         return events
 
     def _clear(self) -> list[Event]:
@@ -133,6 +151,11 @@ def leading(diagnosis: Diagnosis) -> list[RankedCause]:
     return [c for c in diagnosis.causes if fails(c, Severity.INFO) and c.complaint not in contested]
 
 
+def proven(diagnosis: Diagnosis) -> list[RankedCause]:
+    """Return those of `leading` that are established."""
+    return [cause for cause in leading(diagnosis) if cause.confidence == "established"]
+
+
 def cause_says(cause: RankedCause) -> str:
     """Return a cause in one line."""
     since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
@@ -152,3 +175,12 @@ def as_it_was(run: Run, ago: int) -> Run | None:
     if typical <= ago:
         return None
     return replace(run, series=cut(run.series, (None, int(axis.steps[typical - ago - 1]))))
+
+
+def lately(run: Run) -> Run | None:
+    """Return the last updates of a run that has many, else None."""
+    typical = updates(run)
+    if typical < 2 * RECENT:
+        return None
+    axis = next(series.axis for series in run.series.values() if len(series) == typical)
+    return since(run, int(axis.steps[typical - RECENT]))

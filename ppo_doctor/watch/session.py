@@ -227,9 +227,9 @@ class Session:
         self._tell_all(monitor.take(run, diagnosis, self._judge.diagnose))
         self.view.monitor = monitor
         confirmed, monitor.confirmed = monitor.confirmed, []
-        for cause in confirmed:
+        for said, cause in confirmed:
             if self._hook is not None:
-                self._tell_all(self._hook.start(diagnosis, cause, run.steps[1] if run.steps else None))
+                self._tell_all(self._hook.start(said, cause, run.steps[1] if run.steps else None))
 
     def finish(self) -> ExitCode:
         """Judge the log as it is now, its last line too, and say so; the exit code is that of `analyze`."""

@@ -10,7 +10,7 @@ from ppo_doctor import load_run
 from ppo_doctor.model import OpenComplaint, Severity
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
-from ppo_doctor.watch.monitor import STEADY, STEADY_WITHOUT_PROOF, Monitor, as_it_was, updates
+from ppo_doctor.watch.monitor import RECENT, STEADY, STEADY_WITHOUT_PROOF, Monitor, as_it_was, lately, updates
 
 from .conftest import SICK
 
@@ -76,6 +76,28 @@ def test_an_interruption_starts_the_count_again(judged, confidence, needs):
 def test_a_short_alarm_changes_no_verdict(judged):
     told = judged.play(Monitor(), [*[None] * 10, *["likely"] * 10, *[None] * 20])
     assert [kind for _, kind in told] == ["verdict"]
+
+
+def test_a_fault_that_begins_late_in_a_long_run_is_seen_in_its_last_updates(judged):
+    """The whole of the run says nothing; its last 40 updates prove a cause."""
+    monitor = Monitor(fail_on="high")
+    told = {}
+    for update in range(2 * RECENT - 5, 2 * RECENT + 1):
+
+        def judge(run):
+            return judged.says("established" if updates(run) == RECENT else None)
+
+        for event in monitor.take(judged.at(update), judged.says(), judge):
+            told.setdefault(event.kind, []).append((update, event.text))
+    assert monitor.pending
+    assert "cause" not in told
+
+
+def test_what_only_statistics_say_of_the_last_updates_is_not_heard(judged):
+    monitor = Monitor()
+    for update in range(RECENT, 2 * RECENT + 1):
+        monitor.take(judged.at(update), judged.says(), lambda _: judged.says("likely"))
+    assert monitor.pending == []
 
 
 def test_a_cause_that_goes_is_told_once(judged):
@@ -147,3 +169,11 @@ def test_the_run_as_it_was_ends_some_updates_before(sick):
     assert updates(before) == updates(run) - 7
     assert before.steps == (run.steps[0], run.steps[1] - 7)
     assert as_it_was(run, updates(run)) is None
+
+
+def test_the_last_updates_of_a_long_run_only(sick):
+    run, _ = sick
+    assert updates(run) == 2 * RECENT
+    assert updates(lately(run)) == RECENT
+    assert lately(run).steps[1] == run.steps[1]
+    assert lately(as_it_was(run, 1)) is None
