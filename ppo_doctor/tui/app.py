@@ -199,7 +199,10 @@ class ReportApp(Shell):
     async def _ask_setting(self, name: str) -> None:
         hint = "Enter judges the same records under this value; “none” for no value; Esc leaves all as it is."
         ask = Ask(
-            f"Suppose {name} =", hint, self.settings.present(name), lambda text: "" if text.strip() else "a value"
+            f"Suppose {name} =",
+            hint,
+            self.settings.present(name),
+            lambda text: "" if text.strip() else "a value is needed",
         )
         answer = await self.push_screen_wait(ask)
         if answer:

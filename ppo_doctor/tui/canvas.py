@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,13 +27,18 @@ class Canvas:
 
     def line(self, points: Sequence[tuple[int, int]]) -> None:
         """Draw straight lines from dot to dot, (across, down); dots outside the grid are left out."""
-        if len(points) == 1:
-            self._dot(*points[0])
-        for (x0, y0), (x1, y1) in pairwise(points):
-            size = max(abs(x1 - x0), abs(y1 - y0), 1)
-            across = np.rint(np.linspace(x0, x1, size + 1)).astype(np.int64)
-            down = np.rint(np.linspace(y0, y1, size + 1)).astype(np.int64)
-            self._fill(across, down)
+        if not len(points):
+            return
+        ends = np.asarray(points, dtype=np.int64)
+        starts = ends[:-1] if len(ends) > 1 else ends
+        reach = ends[1:] - starts if len(ends) > 1 else np.zeros_like(ends)
+        # Every line takes as many dots as it is long in its longer direction; all lines are laid out in one go.
+        dots = np.maximum(np.abs(reach).max(axis=1), 1) + 1
+        line = np.repeat(np.arange(len(dots)), dots)
+        along = np.arange(len(line)) - np.repeat(np.cumsum(dots) - dots, dots)
+        share = along / (dots[line] - 1)
+        placed = np.rint(starts[line] + share[:, None] * reach[line]).astype(np.int64)
+        self._fill(placed[:, 0], placed[:, 1])
 
     def rows(self, *, ascii_only: bool = False) -> list[str]:
         """Return the rows of characters; a character without a dot is a blank."""
@@ -44,9 +48,6 @@ class Canvas:
             return ["".join(map(_sign, row)) for row in levels]
         codes = (cells * _BITS[None, :, None, :]).sum(axis=(1, 3))
         return ["".join(chr(_BRAILLE + code) if code else " " for code in row) for row in codes.tolist()]
-
-    def _dot(self, across: int, down: int) -> None:
-        self._fill(np.array([across]), np.array([down]))
 
     def _fill(self, across: IntArray, down: IntArray) -> None:
         inside = (across >= 0) & (across < self._dots.shape[1]) & (down >= 0) & (down < self._dots.shape[0])

@@ -71,9 +71,12 @@ class Causes:
             _whole(page, self._session, frame)
             return page.lines
         _story(page, self._session, cause)
+        if frame.why:  # first what was asked for
+            _account(page, self._session, cause, everything=True)
         _to_do(page, self._session, cause)
         sections.chain(page, self._session.told, RenderOptions())
-        _account(page, self._session, cause, everything=frame.why)
+        if not frame.why:
+            _account(page, self._session, cause, everything=False)
         lines = page.lines
         if frame.alone:
             lines = [*lines, (), *self._plots(cause, frame.width, ON_PAGE, frame)]
@@ -95,7 +98,7 @@ class Causes:
         cause = self._cause(key)
         if cause is None:
             return [Copy(what="the run", text=self._session.diagnosis.run.id)]
-        chosen = remedies(cause.remedies, self._session.diagnosis.run.framework, everything=True)
+        chosen = remedies(cause.remedies, self._session.diagnosis.run.framework, everything=False)
         keys = [Copy(what="key", text=remedy.key) for remedy in chosen if remedy.key]
         places = [Copy(what="place", text=str(source)) for source in _places(self._session, cause)]
         words = [Copy(what="remedy", text=remedy.do) for remedy in chosen]
@@ -161,7 +164,7 @@ def _to_do(page: Page, session: Session, cause: RankedCause) -> None:
     chosen = remedies(cause.remedies, run.framework, everything=False)
     if not chosen:
         return
-    heading(page, "What to do" if cause.benign else "Try, in this order", "c copies the key")
+    heading(page, "What to do" if cause.benign else "Try, in this order", "c copies")
     for number, remedy in enumerate(chosen, start=1):
         key = (" → ", Span(plain(remedy.key), "bold cyan")) if remedy.key else ()
         page.add((Span(f"{number}.{BOUND}", "bold"), remedy_says(remedy, run), *key), 0, 3)

@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.report import FORMATS
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.layout import Page, Span
+from ppo_doctor.report.layout import Page, Span, wrap
 from ppo_doctor.tui.widgets import Pane, Rows, rich_text
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Format → how a file of it is named.
 ENDINGS = {"text": "txt", "markdown": "md", "junit": "xml", "github": "txt"}
+#: Columns within a window.
+INSIDE = 56
 HELP: tuple[tuple[str, str], ...] = (
     ("1 2 3 4 5", "causes, findings, all metrics, configuration and K, lines of the log"),
     ("↑ ↓, j k", "choose; in a page: scroll"),
@@ -62,6 +64,12 @@ class Dialog(ModalScreen[str]):
     def action_close(self) -> None:
         """Answer with nothing."""
         self.dismiss("")
+
+    def say(self, words: str) -> None:
+        """Put what is wrong in the place of the hint."""
+        hint = self.query_one(".hint", Static)
+        hint.update(words)
+        hint.add_class("wrong")
 
 
 class Help(Dialog):
@@ -111,7 +119,7 @@ class Choose(Dialog):
         """Lay title and list out."""
         with Vertical(classes="window"):
             yield Static(self._title, markup=False, classes="title")
-            yield Rows(*(Option(rich_text([line])) for line in self._lines), markup=False)
+            yield Rows(*(Option(rich_text(wrap(line, INSIDE, "", "  "))) for line in self._lines), markup=False)
 
     def on_mount(self) -> None:
         """Begin at the line that holds now."""
@@ -140,7 +148,7 @@ class Ask(Dialog):
         """Answer, or say what is wrong."""
         wrong = self._accept(event.value)
         if wrong:
-            self.query_one(".hint", Static).update(rich_text([(Span(wrong, "bold red"),)]))
+            self.say(wrong)
         else:
             self.dismiss(event.value)
 
@@ -175,10 +183,10 @@ class Export(Dialog):
         """Write the file; an existing one only when Enter is pressed again."""
         path = Path(event.value).expanduser()
         if not event.value.strip():
-            self._say("name a file")
+            self.say("name a file")
         elif path.exists() and path != self._confirmed:
             self._confirmed = path
-            self._say(f"{plain(str(path))} exists; Enter again replaces it")
+            self.say(f"{plain(str(path))} exists; Enter again replaces it")
         else:
             self._export(path)
 
@@ -187,12 +195,9 @@ class Export(Dialog):
         try:
             self._write(list(FORMATS)[chosen], path)
         except DoctorError as error:
-            self._say(plain(error.message))
+            self.say(plain(error.message))
         else:
             self.dismiss(str(path))
-
-    def _say(self, words: str) -> None:
-        self.query_one(".hint", Static).update(rich_text([(Span(words, "bold yellow"),)]))
 
 
 def file_name(stem: str, format: str) -> str:

@@ -10,6 +10,7 @@ from ppo_doctor.arrays import quantile
 from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.report.escape import plain
+from ppo_doctor.report.html_plots import drawn
 from ppo_doctor.report.layout import Span, columns
 from ppo_doctor.report.plots import thin
 from ppo_doctor.report.sparkline import sparkline
@@ -86,7 +87,7 @@ class Metrics:
     def _implicated(self) -> set[str]:
         run = self._session.run
         fired = [f for f in self._session.diagnosis.findings if f.status == "fired"]
-        return {e.metric for f in fired for e in f.evidence if e.metric in run.series}
+        return {name for f in fired for e in f.evidence for name in drawn(e, run)}
 
     def _line(self, series: Series, width: int, implicated: bool) -> Line:
         """Return name, spark and last value in columns; the spark takes what the names leave."""
@@ -154,9 +155,8 @@ def _about(page: Page, session: Session, series: Series) -> None:
     if not series.resolution.exact:
         exactness = series.resolution.absolute or series.resolution.relative
         page.add(f"written to within {number(exactness)}{'' if series.resolution.absolute else ' of each value'}", 0, 2)
-    speaking = [
-        f for f in session.told.findings if f.status == "fired" and any(e.metric == series.name for e in f.evidence)
-    ]
+    fired = [f for f in session.told.findings if f.status == "fired"]
+    speaking = [f for f in fired if any(series.name in drawn(e, session.run) for e in f.evidence)]
     if speaking:
         heading(page, "Findings on it", "2 shows them")
     for finding in speaking:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import number, sentence
 from ppo_doctor.model import SourceRef
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.layout import Span, wrap
+from ppo_doctor.report.layout import Span
 from ppo_doctor.report.words import flowing
 from ppo_doctor.tui.reading import Excerpt, excerpt
 from ppo_doctor.tui.search import ranked
-from ppo_doctor.tui.subject import Copy, Row, cut, heading, nothing, page_of
+from ppo_doctor.tui.subject import Copy, Row, cut, folded, heading, nothing, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 
     Placed: TypeAlias = tuple[Finding, Evidence, SourceRef]
 
+_DELIMITERS = re.compile(r"[,\t;]")
 #: Columns of a line's number, and characters of the line in question that are shown.
 NUMBER, LONGEST = 7, 4000
+#: Lines read below a place at the least: the keys of a record in pretty JSON or in a box of a console stand there.
+BELOW = 80
 
 
 class Places:
@@ -47,11 +53,15 @@ class Places:
             return nothing(frame, "No number of this report stands at a place in a log.")
         finding, evidence, place = entry
         page = page_of(frame)
-        page.add(flowing(sentence(evidence, denied=finding.status == "clear")), 0, 2)
+        without_place = replace(evidence, source=None)
+        page.add(flowing(sentence(without_place, denied=finding.status == "clear")), 0, 2)
         page.add((Span(plain(str(place)), "bold"), Span(f"  {plain(place.key or '')}", "cyan")), 0, 2)
         page.blank()
         room = max(frame.height - len(page.lines), 7)
-        _excerpt(page, excerpt(place, self._session.run.sources, before=room // 3, after=room // 2), place, frame)
+        sources = self._session.run.sources
+        spread = any(s.path == place.path and s.container in ("json", "console") for s in sources)
+        after = max(room // 2, BELOW) if spread else room // 2
+        _excerpt(page, excerpt(place, sources, before=room // 3, after=after), place, frame)
         _as_read(page, self._session, place)
         return page.lines
 
@@ -99,10 +109,11 @@ def _words(entry: Placed) -> str:
 
 def _lines(finding: Finding, evidence: Evidence, place: SourceRef, width: int) -> tuple[Line, ...]:
     sign, style = ("✗", "red") if finding.status == "fired" else ("✓", "green")
-    head = (Span(sign, style), Span(f" {plain(evidence.raw)}", "bold" if finding.status == "fired" else ""))
+    words = cut(plain(evidence.raw), width - 2)
+    head = (Span(sign, style), Span(f" {words}", "bold" if finding.status == "fired" else ""))
     name = plain(str(place))
     short = name if len(name) <= width - 4 else "…" + name[-(width - 5) :]
-    return (wrap(head, width, "", "  ")[0], (Span(f"    {short}", "dim"),))
+    return (head, (Span(f"    {short}", "dim"),))
 
 
 def _excerpt(page: Page, held: Excerpt, place: SourceRef, frame: Frame) -> None:
@@ -111,25 +122,52 @@ def _excerpt(page: Page, held: Excerpt, place: SourceRef, frame: Frame) -> None:
         return
     if held.lines and held.lines[-1][0] < (place.line or 0):
         page.add(f"The file ends before line {place.line}: it has changed since it was read.")
+    width = max(frame.width - NUMBER - 1, 8)
+    wanted = keys_of(place)
     for number_, text in held.lines:
         ours = number_ == place.line
         head = Span(f"{'▶' if ours else ' '}{number_:>{NUMBER - 1}} ", "bold yellow" if ours else "dim")
-        if ours:
-            page.add((head, *_marked(plain(text, LONGEST), place.key or "")), 0, NUMBER + 2)
+        # The keys of a record that goes over several lines stand below its first.
+        here = [key for key in wanted if _pair(key).search(text)] if number_ > (place.line or 0) else []
+        wanted = [key for key in wanted if key not in here]
+        if ours or here:
+            found = folded([marked(text, keys_of(place), held.names if ours else ())], width)
+            heads = [head, *[Span(" " * (NUMBER + 1))] * (len(found) - 1)]
+            page.lines += [(first, *line) for first, line in zip(heads, found, strict=True)]
         else:
-            words = cut(plain(text.replace("\t", " "), LONGEST), max(frame.width - NUMBER - 2, 8))
-            page.lines.append((head, Span(words, "dim")))
+            page.lines.append((head, Span(cut(plain(text.replace("\t", " "), LONGEST), width), "dim")))
+        if ours and (held.names or any(_pair(key).search(text) for key in wanted)):
+            wanted = []
 
 
-def _marked(text: str, key: str) -> list[Span]:
-    """Return a line with the key, and the value right after it, marked."""
-    at = text.find(key) if key else -1
-    if at < 0:
-        return [Span(text)]
-    end = at + len(key)
-    while end < len(text) and text[end] not in ",;}|\n" and end - at < len(key) + 40:
-        end += 1
-    return [Span(text[:at]), Span(text[at:end], "bold reverse"), Span(text[end:])]
+def keys_of(place: SourceRef) -> list[str]:
+    """Return the keys of a place as written; several metrics that were judged together stand side by side."""
+    return [key for key in (place.key or "").split(", ") if key]
+
+
+def marked(text: str, keys: Sequence[str], names: Sequence[str]) -> Line:
+    """Return a line of a log, made safe, with the values of some keys marked; `names` are those of its columns."""
+    spans: list[Span] = []
+    at = 0
+    for start, end in _values(text, keys, names):
+        spans += [Span(plain(text[at:start], LONGEST)), Span(plain(text[start:end], LONGEST), "bold reverse")]
+        at = end
+    return (*spans, Span(plain(text[at:], LONGEST)))
+
+
+def _values(text: str, keys: Sequence[str], names: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where values stand: the cells of a table, else each key with what follows it up to the next delimiter."""
+    if names:
+        starts = [0, *(match.end() for match in _DELIMITERS.finditer(text)), len(text) + 1]
+        cells = list(pairwise(starts))
+        wanted = [cells[i] for i, name in enumerate(names) if name in keys and i < len(cells)]
+        return [(start, end - 1) for start, end in wanted] if len(cells) == len(names) and '"' not in text else []
+    found = sorted((match.start(), match.end()) for key in keys if (match := _pair(key).search(text)))
+    return [pair for i, pair in enumerate(found) if i == 0 or pair[0] >= found[i - 1][1]]
+
+
+def _pair(key: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w/]){re.escape(key)}(?![\w/])[^,;|}}]{{0,40}}")
 
 
 def _as_read(page: Page, session: Session, place: SourceRef) -> None:

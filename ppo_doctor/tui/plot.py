@@ -12,6 +12,7 @@ import numpy as np
 from ppo_doctor.evidence import number
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns
+from ppo_doctor.report.layout import ascii_only as in_ascii
 from ppo_doctor.report.plots import label, scale, step_label, step_ticks, thin, ticks
 from ppo_doctor.tui.canvas import ACROSS, DOWN, Canvas
 
@@ -75,6 +76,8 @@ def plot(series: Series, span: tuple[int, int], marks: Marks, size: tuple[int, i
     points = thin(series, span, columns=width * ACROSS)
     axis = scale(points.values, marks.bounds)
     names = _value_labels(axis, marks, height)
+    if ascii_only:  # before anything is measured: a stand-in may be wider than its sign
+        names = {row: (in_ascii(name), style) for row, (name, style) in names.items()}
     gutter = max([LEAST_GUTTER, *(columns(name) for name, _ in names.values())]) + 1
     area = Area(width=width - gutter - 1, height=height, span=span, axis=axis)
     cells = _cells(points, marks, area, ascii_only=ascii_only)

@@ -29,6 +29,8 @@ class Excerpt:
     """Lines of a file by number, or why there are none."""
 
     lines: tuple[tuple[int, str], ...] = ()
+    #: names of the columns, where the file is a table
+    names: tuple[str, ...] = ()
     because: str = ""
 
 
@@ -42,7 +44,8 @@ def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int
     if container is not None and container not in TEXT:
         return Excerpt(because=f"{container} is a binary container; what was read from this record:")
     try:
-        return Excerpt(lines=_lines(place.path, max(place.line - before, 1), place.line + after))
+        names = _names(place.path) if container == "csv" else ()
+        return Excerpt(lines=_lines(place.path, max(place.line - before, 1), place.line + after), names=names)
     except DoctorError as error:
         return Excerpt(because=f"{error.message}.")
 
@@ -50,6 +53,13 @@ def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int
 def _lines(path: str, first: int, last: int) -> tuple[tuple[int, str], ...]:
     held = islice(Source(path).lines(), first - 1, last)
     return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in enumerate(held, first))
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """Return the names in the first line of a table that has one."""
+    for _, line in _lines(path, 1, 1):
+        return tuple(name.strip(" \"'\r") for name in re.split(r"[,\t;]", line))
+    return ()
 
 
 def hidden(line: str) -> str:
@@ -60,7 +70,9 @@ def hidden(line: str) -> str:
 def _pair(match: re.Match[str]) -> str:
     value = match["value"]
     quote = value[:1] if value[:1] in "\"'" else ""
-    if redact(match["key"], value.strip("\"'")) != REDACTED and redact(match["key"], _number(value)) != REDACTED:
+    # A number is a secret under fewer keys than a text: "max_tokens": 512 is none.
+    number = None if quote else _number(value)
+    if redact(match["key"], value.strip("\"'") if number is None else number) != REDACTED:
         return match[0]
     return match[0][: match.start("value") - match.start()] + f"{quote}{REDACTED}{quote}"
 

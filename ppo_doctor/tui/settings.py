@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.evidence import number
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns
 from ppo_doctor.report.words import VERDICT_STYLE, flowing, updates
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 RAW = "as written: "
 #: Rivals named in a comparison.
 MOST_CAUSES = 3
+#: Checks named that come out otherwise.
+MOST_TURNED = 8
 
 
 class Settings:
@@ -80,6 +83,8 @@ class Settings:
         """Return the value that a row shows now."""
         run = self._session.run
         if key == "K":
+            if "K" in self._session.overrides:
+                return str(self._session.overrides["K"])
             effective = self._session.diagnosis.run.updates_per_batch.effective
             return "" if effective is None else f"{effective:g}"
         return shown_value(run, key)
@@ -121,8 +126,11 @@ def _setting(page: Page, name: str, session: Session) -> None:
     if setting is None:
         page.add("Neither the log nor a configuration beside it has this setting.")
         return
+    if name in session.overrides:
+        page.add("Supposed by you.", 0, 2)
+        return
     how = {"configured": "as configured", "default": "the framework's default, which is evidence and no proof"}
-    words = "supposed by you" if name in session.overrides else how.get(setting.how, setting.how)
+    words = how.get(setting.how, setting.how)
     page.add((f"{words}: ", Span(plain(setting.key), "cyan"), f" in {plain(str(setting.source))}"), 0, 2)
 
 
@@ -137,10 +145,11 @@ def _updates(page: Page, session: Session) -> None:
     k = session.told.run.updates_per_batch
     page.add(updates(k), 0, 2)
     known: Fact | None = session.run.facts.get("updates_configured")
-    if known is not None:
-        page.add(
-            f"By the configuration {plain(str(known.value))}: {flowing(known.says)} ({plain(str(known.source))}).", 0, 2
-        )
+    if "K" in session.overrides:
+        page.add(f"Supposed by you: {session.overrides['K']}.", 0, 2)
+    elif known is not None:
+        value = number(float(str(known.value)))
+        page.add(f"By the configuration {value}: {flowing(known.says)} ({plain(str(known.source))}).", 0, 2)
     if k.observed is not None:
         page.add(f"The log itself shows {k.observed:g}, which goes before any configured or supposed value.", 0, 2)
     page.add("With K = 1 the importance ratio is 1 by construction, and rules about the ratio do not apply.", 0, 0)
@@ -153,10 +162,29 @@ def _compared(page: Page, session: Session) -> None:
             (Span("≈ ", "bold yellow"), f"{plain(name)} = {plain(str(value))}, as read {_as_read(session, name)}"), 0, 2
         )
     page.blank()
-    for words, diagnosis in (("As read", session.case.diagnosis), ("If so", session.diagnosis)):
+    before, after = session.case.diagnosis, session.diagnosis
+    for words, diagnosis in (("As read", before), ("If so", after)):
         page.add((Span(f"{words:8}", "bold"), Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict])))
-        for cause in _leading(diagnosis):
-            page.add((f"{cause[0]}, ", Span(cause[1], "cyan")), 2, 2)
+        for confidence, name in _leading(diagnosis):
+            page.add((f"{confidence}, ", Span(name, "cyan")), 2, 2)
+    page.blank()
+    turned = _turned(before, after)
+    if not turned:
+        page.add("No check comes out otherwise, so nothing changes.")
+    for line in turned[:MOST_TURNED]:
+        page.add(line, 0, 2)
+    if len(turned) > MOST_TURNED:
+        page.add(Span(f"… and {len(turned) - MOST_TURNED} more checks come out otherwise", "dim"))
+
+
+def _turned(before: Diagnosis, after: Diagnosis) -> list[tuple[Span, ...]]:
+    """Return the checks that come out otherwise, each with both outcomes."""
+    was = {finding.rule: finding.status for finding in before.findings}
+    changed = [f for f in after.findings if was.get(f.rule) != f.status]
+    return [
+        (Span(plain(f.rule), "cyan"), Span(f": {was.get(f.rule, 'not run')} → "), Span(f.status, "bold"))
+        for f in changed
+    ]
 
 
 def _as_read(session: Session, name: str) -> ConfigValue:

@@ -16,6 +16,7 @@ from ppo_doctor.tui.metrics import Metrics
 from ppo_doctor.tui.places import Places
 from ppo_doctor.tui.session import Frame, Session
 from ppo_doctor.tui.settings import Settings
+from ppo_doctor.tui.subject import folded
 from ppo_doctor.tui.widgets import Bar, Pane, Split
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Shell(App[None]):
         self.crash: Exception | None = None
         self.interrupted = False
         self.subjects: dict[str, Subject] = {}
+        #: view and row whose page is on the screen
+        self._on_page: tuple[str, str] | None = None
         self.fresh_subjects()
         self.register_theme(look.THEME)
         self.ansi_theme_dark = look.COLORS
@@ -121,6 +124,7 @@ class Shell(App[None]):
     def refresh_page(self, *, keep: bool = False) -> None:
         """Draw the page about the chosen row."""
         split, key = self.split, self.split.choices.chosen
+        self._on_page = self.view, key
         if self.view == "metrics":
             onset = bool(self.subject.plots(key, self._frame(split.plots, alone=False)))
             split.set_class(onset, "onset")
@@ -128,7 +132,7 @@ class Shell(App[None]):
         if self.subject.slow:
             self._show_later(self.view, key, frame)
             return
-        split.page.show(self.subject.page(key, frame), keep=keep)
+        split.page.show(folded(self.subject.page(key, frame), frame.width), keep=keep)
         if split.plots.display:
             split.plots.show(self.subject.plots(key, self._frame(split.plots, alone=False)), keep=keep)
 
@@ -144,7 +148,7 @@ class Shell(App[None]):
         lines = await asyncio.to_thread(self.subjects[view].page, key, frame)
         split = self.query_one(f"#{view}", Split)
         if split.choices.chosen == key:
-            split.page.show(lines)
+            split.page.show(folded(lines, frame.width))
 
     def on_split_resized(self, event: Split.Resized) -> None:
         """Wrap everything anew."""
@@ -153,7 +157,7 @@ class Shell(App[None]):
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the page about the row that was chosen in a list of ours."""
-        if event.option_list is self.split.choices:
+        if event.option_list is self.split.choices and self._on_page != (self.view, self.split.choices.chosen):
             self.refresh_page()
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.report.layout import Page, Span
+from ppo_doctor.report.layout import Page, Span, columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +51,36 @@ class Subject(Protocol):
         """Return what can be copied from the page about an entry."""
 
 
+#: Prose is not set wider than this: longer lines are hard to come back from.
+WIDEST = 110
+
+
 def page_of(frame: Frame) -> Page:
-    """Return an empty page that fills a frame."""
-    return Page(width=frame.width, ascii=frame.ascii)
+    """Return an empty page as wide as a frame, or as prose should be."""
+    return Page(width=min(frame.width, WIDEST), ascii=frame.ascii)
+
+
+def folded(lines: Sequence[Line], width: int) -> list[Line]:
+    """Return lines no wider than this; a word that is, such as a path, goes on in the next line."""
+    return [piece for line in lines for piece in _folded(line, width)]
+
+
+def _folded(line: Line, width: int) -> list[Line]:
+    if sum(columns(span.text) for span in line) <= width:
+        return [line]
+    pieces: list[list[Span]] = [[]]
+    room = width
+    for span in line:
+        text = ""
+        for character in span.text:
+            size = columns(character)
+            if size > room:
+                pieces[-1].append(Span(text, span.style))
+                pieces.append([])
+                text, room = "", width
+            text, room = text + character, room - size
+        pieces[-1].append(Span(text, span.style))
+    return [tuple(piece) for piece in pieces]
 
 
 def cut(text: str, width: int) -> str:

@@ -28,13 +28,22 @@ if TYPE_CHECKING:
     from ppo_doctor.tui.subject import Row
 
 
+#: Signs of plots and lists that the reports' own table of stand-ins does not have; none changes its width.
+_SIGNS = str.maketrans("┤│└─┴━┊╌▲↑↓▶≈≡", "+|+-+=:.^^v>~=")
+
+
+def in_ascii(text: str) -> str:
+    """Return text for a terminal whose font has ASCII only."""
+    return ascii_only(text.translate(_SIGNS))
+
+
 def rich_text(lines: Iterable[Line], *, ascii_signs: bool = False) -> Text:
     """Return lines of spans as rich text; nothing in them is read as markup."""
     text = Text(no_wrap=True, overflow="ignore")
     for number, line in enumerate(lines):
         text.append("\n" if number else "")
         for span in line:
-            text.append(ascii_only(span.text) if ascii_signs else span.text, span.style or None)
+            text.append(in_ascii(span.text) if ascii_signs else span.text, span.style or None)
     return text
 
 
@@ -74,13 +83,13 @@ class Pane(ScrollView, can_focus=True):
         base = self.rich_style
         if not 0 <= at < len(self._lines):
             return Strip.blank(width, base)
-        parts = ((ascii_only(s.text) if self._ascii else s.text, s.style) for s in self._lines[at])
+        parts = ((in_ascii(s.text) if self._ascii else s.text, s.style) for s in self._lines[at])
         segments = [Segment(text, base + Style.parse(style) if style else base) for text, style in parts]
         return Strip(segments).adjust_cell_length(width, base)
 
 
 class Rows(OptionList):
-    """A list whose chosen row shows without colours, too: there it is reversed, or bold while the list is not in use."""
+    """A list whose chosen row shows without colours, too: reversed, or bold while the list is not in use."""
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the screen."""
