@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
+from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.model import Fact, Note, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.splitting import by_name, split
 from ppo_doctor.table import EmbeddedConfig, Table
 
@@ -171,10 +170,10 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     settings = configuration.canonical_settings(profile, found)
     _check_told(outer.request, profile)
     profile = _without_constants(profile, settings, builder)
-    series = _cut(builder.series(profile), outer.request.steps)
+    series = cut(builder.series(profile), outer.request.steps)
     if not any(len(s) for s in series.values()):
-        cut = outer.request.steps != (None, None)
-        what = "no record within the steps asked for" if cut else "no metric that any rule knows"
+        some = outer.request.steps != (None, None)
+        what = "no record within the steps asked for" if some else "no metric that any rule knows"
         raise DoctorError(f"{path}{suffix}: {what}")
     return Run(
         id=path + suffix,
@@ -300,20 +299,3 @@ def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder
         facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
     configured = configuration.configured_updates(profile, settings)
     return facts | ({configured.name: configured} if configured else {})
-
-
-def _cut(series: Mapping[str, Series], steps: tuple[int | None, int | None]) -> dict[str, Series]:
-    if steps == (None, None):
-        return dict(series)
-    return {name: kept for name, s in series.items() if len(kept := _within(s, steps))}
-
-
-def _within(series: Series, steps: tuple[int | None, int | None]) -> Series:
-    low, high = steps
-    held = series.axis.steps
-    keep = np.flatnonzero((held >= (low if low is not None else held.min(initial=0))) & (held <= _upper(high, held)))
-    return replace(series, axis=series.axis.take(keep), values=series.values[keep])
-
-
-def _upper(high: int | None, held: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
-    return high if high is not None else int(held.max(initial=0))

@@ -87,7 +87,8 @@ ALLOWED: dict[str, set[str]] = {
     "docs": {"errors", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
-        *("builder", "config_files", "configuration", "errors", "frameworks", "model", "readers", "splitting", "table"),
+        *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "model", "readers"),
+        *("splitting", "table"),
     },
     "agreement": {"arrays", "model"},
     "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources"},

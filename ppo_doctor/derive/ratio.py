@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model import Axis, Fact, Resolution, Series
+from ppo_doctor.model import Fact, Resolution, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -80,7 +80,7 @@ def _change_within_batch(observations: Observations, name: str) -> Series | None
     # A change of exactly 0 needs both values in full; batches without any advantage repeat for another reason.
     same = (batch[lag:] == batch[:-lag]) & (batch[lag:] >= 0) & alive[lag:]
     index = np.flatnonzero(same) + lag
-    axis = Axis(path=series.axis.path, steps=series.axis.steps[index], lines=series.axis.lines[index])
+    axis = series.axis.take(index)
     with np.errstate(invalid="ignore"):  # infinite minus infinite is NaN, which no rule compares
         values = np.abs(series.values[index] - series.values[index - lag])
     doubled = Resolution(absolute=2 * series.resolution.absolute)

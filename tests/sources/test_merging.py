@@ -199,3 +199,17 @@ def test_a_folder_of_nothing_but_broken_logs_says_why(tmp_path):
         runs_of(source, Request())
     assert "progress" in caught.value.message
     assert caught.value.code == ExitCode.NOTHING_TO_JUDGE
+
+
+def test_the_same_line_of_two_files_is_two_records(tmp_path):
+    """A NaN in the second file of a resumed run stands at its own step, not at that of the first file's line."""
+    early, late = sb3_rows(10), sb3_rows(10, start=11)
+    late[4] = (late[4][0], late[4][1] | {"train/value_loss": float("nan"), "train/policy_gradient_loss": float("nan")})
+    write(tmp_path, {events_name(1): as_events(early), events_name(2): as_events(late)})
+    from ppo_doctor.derive import Observations
+
+    series = Observations(the_run(tmp_path)).series("nonfinite_metrics")
+    (at,) = np.flatnonzero(series.values)
+    assert series.axis.steps[at] == late[4][0]
+    assert Path(series.source(int(at)).path).name == events_name(2)
+    assert series.axis.steps.tolist() == [step for step, _ in early + late]
