@@ -6,7 +6,7 @@ import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
@@ -24,6 +24,8 @@ DATA = b"".join(FRAMES)
 #: where each record begins, and the end
 EDGES = [sum(map(len, FRAMES[:i])) for i in range(COUNT + 1)]
 NAME = "events.out.tfevents.1"
+#: First bytes of gzip and zstd: what follows is unpacked, or refused in words, before this reader sees it.
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 def read(data, name=NAME):
@@ -59,7 +61,9 @@ def test_any_flipped_bit_costs_its_record_alone():
 @given(st.integers(0, len(DATA)), st.integers(0, 200), st.binary(max_size=200))
 def test_what_lies_outside_of_a_damaged_stretch_is_read(start, length, junk):
     stop = min(len(DATA), start + length)
-    reading = read(DATA[:start] + junk + DATA[stop:])
+    data = DATA[:start] + junk + DATA[stop:]
+    assume(not data.startswith(COMPRESSED))
+    reading = read(data)
     intact = [i for i in range(1, COUNT) if EDGES[i + 1] <= start or EDGES[i] >= stop]
     assert set(intact) <= set(steps(reading))
     assert len(reading.records) <= len(intact) + 1  # one may have been stitched together from two
@@ -81,8 +85,7 @@ def test_many_flipped_bits(bits):
 @RUNS
 @given(st.binary(max_size=2000))
 def test_any_bytes_give_records_or_notes(data):
-    if data.startswith(b"\x28\xb5\x2f\xfd"):
-        return  # refused in words: this Python may not know zstd
+    assume(not data.startswith(COMPRESSED))
     assert all(isinstance(item, Table | Note) for item in tfevents.read(Source(NAME, io.BytesIO(data))))
 
 
