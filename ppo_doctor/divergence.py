@@ -25,10 +25,10 @@ NOISES = 4.0
 WALKS = 3.0
 #: Where a setting acts, the level has to differ by this many of its Allan deviations.
 LEVELS = 4.0
-#: Lags and averages reach up to this share of the records: eight of them tell how they spread.
-LONGEST = 1 / 8
-#: Quantile of squared jumps that stands for their variance, and its value for a normal variable: a single jump of the
-#: gap, which is what we look for, touches an eighth of the lags and leaves this quantile as it is.
+#: Lags, and averages, reach up to this share of the records. A single jump of the gap is what we look for: it touches
+#: one lag in seven of the longest, and one in five pairs of neighbouring averages, and may not count as its spread.
+LONGEST, WIDEST = 1 / 8, 1 / 12
+#: Quantile of squared jumps that stands for their variance, and its value for a normal variable.
 QUANTILE, CHI_SQUARE = 0.75, 1.3233
 #: A gap below this share of the larger value is none, however quiet the metric.
 LEAST_SHARE = 0.02
@@ -180,7 +180,7 @@ def other_level(a: FloatArray, b: FloatArray) -> int | None:
     it tells how well the mean over the rest of the run is known (Allan 1966).
     """
     left, right, alike = _means(a, b)
-    window = max(int(len(left) * LONGEST), 1)
+    window = max(int(len(left) * WIDEST), 1)
     if not alike.all() or len(left) < 8:
         return None
     scale = _averaged((np.abs(left) + np.abs(right)) / 2, window)
@@ -208,10 +208,9 @@ def _unsure(gap: FloatArray, length: int, window: int) -> float:
     shortest = max(window // 4, 1)
     far, near = _allan(gap, window), _allan(gap, shortest)
     exponent = _exponent(near, far, shortest, window, least=-1.0)
-    if exponent <= 0:
-        return float(np.sqrt(far * (length / window) ** exponent)) or np.finfo(float).tiny
     # A walk that begins before the stretch is further off than one that begins with it: three times in variance.
-    return float(np.sqrt(far * (len(gap) / window) ** exponent * (1 + 2 * exponent)))
+    reach, before = (length, 1.0) if exponent <= 0 else (len(gap), 1 + 2 * exponent)
+    return float(max(np.sqrt(far * before * (reach / window) ** exponent), np.finfo(float).tiny))
 
 
 def _allan(values: FloatArray, length: int) -> float:

@@ -60,8 +60,8 @@ def _parted(comparison: Comparison) -> list[str]:
 
 
 def _looked_for(divergence: Divergence) -> str:
-    """Tell where a lower bar was passed: seeds of one setting differ as much where none differs."""
-    return "  (level; looked for, since a setting that differs acts on it)" if divergence.expected else ""
+    """Tell where a lower bar was passed, that of a metric on which a setting acts that differs."""
+    return "  (by its level; seeds may differ as much, several with --group tell)" if divergence.expected else ""
 
 
 def _nothing_parted(comparison: Comparison) -> str:

@@ -50,7 +50,7 @@ VARIATIONS: Mapping[str, tuple[Variation, ...]] = {
         _vary("gamma", gamma=0.9),
         _vary("minibatch_size", *_BATCH, num_minibatches=16),
         _vary("ent_coef", ent_coef=0.05),
-        _vary("target_kl", target_kl=0.003),
+        _vary("target_kl", target_kl=0.001),
     ),
     "language": (
         _vary("learning_rate", learning_rate=2e-2),
