@@ -232,10 +232,11 @@ class Follower:
         """Set aside what stood in the file, under the name that the file has now."""
         tail, growing = self._tail, self._stream()
         path = growing.path
+        before = self.former or self._kept  # two files may have come and gone before anybody judged
         try:
-            former: Reading | None = _joined(self._kept, growing.finish())
+            former: Reading | None = _joined(before, growing.finish())
         except DoctorError:
-            former = self._kept
+            former = before
         growing.close()
         self.former, self._kept = former, None
         self._growing = Growing(path)

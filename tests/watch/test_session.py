@@ -268,6 +268,24 @@ def test_three_rotations_of_one_run(watching, tmp_path, lines, append):
     assert any("is gone" in text for text in watched.told("problem"))
 
 
+def test_files_that_come_and_go_before_anybody_judges(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    sound = lines(SOUND)
+    watched = watching(path, interval=100.0)
+    append(path, sound[:20])
+    watched.look()
+    path.rename(tmp_path / "1")
+    append(path, sound[20:40])
+    watched.look(pause=1.0)
+    path.rename(tmp_path / "2")
+    path.touch()
+    watched.look(pause=1.0)
+    path.rename(tmp_path / "3")
+    append(path, sound[40:])
+    watched.look(pause=200.0)
+    assert watched.session.view.monitor.updates == len(sound) - 1
+
+
 def test_a_log_that_is_gone_for_a_while_is_told_once(watching, tmp_path, lines, append):
     path = tmp_path / "run.jsonl"
     append(path, lines(SOUND)[:30])
