@@ -36,7 +36,8 @@ Part = tuple["Line", str]
 def title(session: Session, width: int) -> list[Part]:
     """Return verdict, run and what was read; what does not fit is left out, a long name from its left."""
     diagnosis = session.told
-    word = f" {VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict.upper()} "
+    supposed = "≈ " if session.overrides else ""
+    word = f" {supposed}{VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict.upper()} "
     which = f"{session.index + 1}/{len(session.cases)} " if len(session.cases) > 1 else ""
     facts = [fact.replace(BOUND, " ") for fact in run_facts(diagnosis.run)]
     room = width - columns(word) - columns(which) - 1

@@ -166,8 +166,16 @@ def _to_do(page: Page, session: Session, cause: RankedCause) -> None:
         return
     heading(page, "What to do" if cause.benign else "Try, in this order", "c copies")
     for number, remedy in enumerate(chosen, start=1):
-        key = (" → ", Span(plain(remedy.key), "bold cyan")) if remedy.key else ()
-        page.add((Span(f"{number}.{BOUND}", "bold"), remedy_says(remedy, run), *key), 0, 3)
+        words = remedy_says(remedy, run)
+        page.add((Span(f"{number}.{BOUND}", "bold"), *_keyed(words, remedy.key or "")), 0, 3)
+
+
+def _keyed(words: str, key: str) -> tuple[str | Span, ...]:
+    """Return a remedy with the key to change marked; the words name it, unless it is too long to stay in one piece."""
+    before, found, after = words.partition(plain(key)) if key else (words, "", "")
+    if key and not found:
+        return words, " → ", Span(plain(key), "bold cyan")
+    return before, Span(found, "bold cyan"), after
 
 
 def _account(page: Page, session: Session, cause: RankedCause, *, everything: bool) -> None:

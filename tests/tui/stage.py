@@ -145,7 +145,7 @@ def drive(
     app = ReportApp(cases_ or [a_case()], options or RenderOptions(), **look)
 
     async def main() -> None:
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             screen = Screen(app, pilot)
             await screen.settle()
             await script(screen)
