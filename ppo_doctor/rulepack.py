@@ -94,9 +94,10 @@ def load_pack(extra: Iterable[Path] = (), *, installed: bool = True) -> Pack:
     """
     built_in = _Part(folder=builtin_rules(), origin="built in", compiled=load("rules", builtin_rules(), build))
     further = [*(_installed() if installed else ()), *(_part(folder.resolve(), "--rules") for folder in extra)]
-    # A folder that is installed and named besides is one pack.
-    parts = [built_in, *{part.folder: part for part in further}.values()]
-    return _pack(built_in) if len(parts) == 1 else _merged(parts)
+    folders: dict[Path, _Part] = {}
+    for part in further:  # one that is installed and named besides is one pack
+        folders.setdefault(part.folder, part)
+    return _merged([built_in, *folders.values()]) if folders else _pack(built_in)
 
 
 def _installed() -> Iterator[_Part]:
