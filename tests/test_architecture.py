@@ -80,6 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "whatif": {"configuration", "errors", "frameworks", "model"},
     # it judges nothing: diagnoses, and how to make others, are given to it
     "tui": {"arrays", "configuration", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
+    "tensors": {"errors", "model"},
     "inspection": {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
