@@ -62,7 +62,7 @@ def widen(raw: AnyArray, dtype: str) -> AnyArray:
     if dtype == "bfloat16":
         return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype.startswith("float8"):
-        return _float8_table(dtype)[raw]
+        return np.take(_float8_table(dtype), raw)
     if dtype == "complex64":
         return raw.astype(np.complex64, copy=False).view(np.float32)
     if dtype == "complex128":

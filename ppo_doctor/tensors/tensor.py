@@ -108,7 +108,7 @@ class Tensor:
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 
     def chunks(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
-        """Yield the values as flat float32 or float64 pieces of at most `elements`, in logical order, bounded memory.
+        """Yield the values as flat float32 or float64 pieces of `elements`, the last one shorter, in logical order.
 
         Types that float32 holds exactly come as float32, the others as float64. Complex numbers come as pairs of real
         and imaginary part. A piece is valid until the next one is asked for.
@@ -117,7 +117,7 @@ class Tensor:
             yield widen(piece, self.dtype)
 
     def bits(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
-        """Yield the raw elements as flat pieces of at most `elements`, in logical order, for comparing exactly."""
+        """Yield the raw elements as flat pieces of `elements`, the last one shorter, for comparing exactly."""
         if not self.size:
             return
         kind = raw_type(self.dtype, big_endian=self.big_endian)
@@ -125,9 +125,7 @@ class Tensor:
             for piece in self.data.stream(*self._range(), elements * kind.itemsize):
                 yield piece.view(kind)
             return
-        with np.nditer(self.array(), flags=["external_loop", "buffered"], order="C", buffersize=elements) as pieces:
-            for piece in pieces:
-                yield np.array(piece)  # the buffer is used again
+        yield from _even(_blocks(self.array(), elements), elements)
 
     def _range(self) -> tuple[int, int]:
         """Return where the first byte of the view stands in the storage, and where its last one ends."""
@@ -155,6 +153,34 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
         steps.append(step)
         step *= max(n, 1)
     return tuple(reversed(steps))
+
+
+def _blocks(array: AnyArray, elements: int) -> Iterator[AnyArray]:
+    """Yield a strided array in logical order as flat copies of at most `elements`."""
+    inner = math.prod(array.shape[1:])
+    if array.ndim > 1 and inner > elements:
+        for row in array:
+            yield from _blocks(row, elements)
+        return
+    rows = max(1, elements // inner)
+    for at in range(0, len(array), rows):
+        yield np.ascontiguousarray(array[at : at + rows]).reshape(-1)
+
+
+def _even(blocks: Iterator[AnyArray], elements: int) -> Iterator[AnyArray]:
+    """Cut blocks of at most `elements` anew, so that all pieces but the last have exactly that many."""
+    held: list[AnyArray] = []
+    count = 0
+    for block in blocks:
+        missing = elements - count
+        held.append(block[:missing])
+        count += len(held[-1])
+        if count == elements:
+            yield held[0] if len(held) == 1 else np.concatenate(held)
+            held = [block[missing:]]
+            count = len(held[0])
+    if count:
+        yield np.concatenate(held)
 
 
 def check_view(where: str, shape: Sequence[object], stride: Sequence[object], offset: object, available: int) -> None:
