@@ -175,7 +175,7 @@ def test_a_plain_install_is_small(installed):
 def test_an_installed_copy_has_the_interactive_report(installed):
     assert (installed.site / "ppo_doctor" / "tui" / "report.tcss").is_file()
     code = "from ppo_doctor.tui.app import ReportApp; print(json.dumps(ReportApp.TITLE))"
-    assert installed.ask(f"import json; {code}") == "ppo-doctor"
+    assert installed.ask(code) == "ppo-doctor"
 
 
 def test_an_installed_copy_makes_frames(installed):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: Signs of plots and lists that the reports' own table of stand-ins does not have; none changes its width.
-_SIGNS = str.maketrans("┤│└─┴━┊╌▲↑↓▶≈≡", "+|+-+=:.^^v>~=")
+_SIGNS = str.maketrans("┤│└─┴━┊╌▲↑↓▶≈≡…", "+|+-+=:.^^v>~=~")
 
 
 def in_ascii(text: str) -> str:

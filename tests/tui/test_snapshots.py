@@ -47,3 +47,14 @@ def test_a_terminal_without_our_signs():
         assert max(map(ord, ours)) < 128
 
     drive(script, size=(120, 40), ascii_signs=True)
+
+
+def test_stand_ins_in_a_list_keep_every_row_on_its_line():
+    async def script(screen: Screen) -> None:
+        await screen.press("3")
+        text = screen.text()
+        check_golden("metrics-ascii-80x24", text)
+        for place, name in enumerate(screen.rows):
+            assert name[:8] in text.splitlines()[2 + place]
+
+    drive(script, size=(80, 24), ascii_signs=True)

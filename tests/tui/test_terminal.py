@@ -18,6 +18,12 @@ termios = pytest.importorskip("termios", reason="needs a terminal of POSIX")
 
 #: Seconds that the slowest machine may take for one thing to appear.
 PATIENCE = 60
+#: Makes the terminal on standard output the one that the program belongs to, and becomes the program.
+OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 CRASHING = """
 import sys
 from ppo_doctor.tui.metrics import Metrics
@@ -43,19 +49,13 @@ class Terminal:
             os.write(write_end, stdin)
             os.close(write_end)
         self.process = subprocess.Popen(
-            command,
+            (sys.executable, "-c", OWN_TERMINAL, *command),
             stdin=self.slave if read_end is None else read_end,
             stdout=self.slave,
             stderr=self.slave,
             env=os.environ | {"TERM": "xterm-256color", **variables},
-            preexec_fn=self._own,  # noqa: PLW1509 - nothing is threaded here
+            start_new_session=True,
         )
-
-    def _own(self) -> None:
-        import fcntl
-
-        os.setsid()
-        fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
 
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
