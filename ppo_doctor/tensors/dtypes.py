@@ -60,15 +60,18 @@ def widen(raw: AnyArray, dtype: str) -> AnyArray:
     Complex numbers become pairs of real and imaginary part; the last axis grows twofold. Integers beyond 2^53 round.
     """
     if dtype == "bfloat16":
-        return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        shifted: AnyArray = raw.astype(np.uint32) << np.uint32(16)
+        return shifted.view(np.float32)
     if dtype.startswith("float8"):
-        return np.take(_float8_table(dtype), raw)
+        values: npt.NDArray[np.float32] = _float8_table(dtype)[raw]
+        return values
     if dtype == "complex64":
         return raw.astype(np.complex64, copy=False).view(np.float32)
     if dtype == "complex128":
         return raw.astype(np.complex128, copy=False).view(np.float64)
     if dtype == "bool":  # a byte that is neither 0 nor 1 counts as true
-        return (raw.view(np.uint8) != 0).astype(np.float32)
+        true: npt.NDArray[np.bool_] = raw.view(np.uint8) != 0
+        return true.astype(np.float32)
     if dtype == "float32" or dtype in _TO_FLOAT32:
         return raw.astype(np.float32, copy=False)
     return raw.astype(np.float64, copy=False)
