@@ -133,7 +133,21 @@ def first_apart(a: FloatArray, b: FloatArray, *, wander: bool = True) -> int | N
         noise = np.full(len(gap), NOISES * np.hypot(_noise(a), _noise(b)))
         bound = np.maximum.reduce([bound, noise, WALKS * _walked(left - right)])
     apart = (_smoothed(gap) > bound) & (gap > 0) | ~finite
-    return _lasting(apart)
+    dead = _stuck(left, right) | _stuck(right, left)
+    return _lasting(apart | dead)
+
+
+def _stuck(side: FloatArray, other: FloatArray) -> BoolArray:
+    """Return the records in which a side stays at one number for half the run or more, and the other is elsewhere.
+
+    A metric that died needs no noise to tell: 0 in every record is no low value of what varies.
+    """
+    changes = np.flatnonzero(np.diff(side))
+    start = int(changes[-1]) + 1 if len(changes) else 0
+    tail = np.arange(len(side)) >= start
+    varies = len(np.unique(other[start:])) > (len(side) - start) / 2
+    stuck: BoolArray = tail & (other != side[-1]) & (varies and len(side) - start >= len(side) / 2)
+    return stuck
 
 
 def _means(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed
 from ppo_doctor.forms import fail, number, one_of, only, require, tables, text, texts, unique, whole
-from ppo_doctor.model import LINKS, QUESTIONS, Severity
+from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Severity
 from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
 
@@ -24,7 +24,6 @@ _CAUSE_FIELDS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
     *("twins", "measure", "never_proven", "rarer_twin", "references"),
 )
-PRIORS: Mapping[str, int] = {"common": -10, "occasional": -15, "rare": -22}
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
 PROOFS = ("identity", "counter", "tensor", "measured")
 

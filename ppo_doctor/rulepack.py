@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.compiled import Compiled, load, parse_toml
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
+    PRIORS,
     Cause,
     Clause,
     Complaint,
@@ -30,8 +31,12 @@ from ppo_doctor.model import (
     Unjudged,
     Weight,
 )
-from ppo_doctor.overrides import Changes, applied, changes
-from ppo_doctor.packfiles import PRIORS, build, build_further
+
+if TYPE_CHECKING:
+    from ppo_doctor.compiled import Parsed
+    from ppo_doctor.overrides import Changes
+
+__all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_references", "load_pack", "prose"]
 
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
 SOFT, HARD = 20, 60
@@ -100,6 +105,20 @@ def load_pack(extra: Iterable[Path] = (), *, installed: bool = True) -> Pack:
     return _merged([built_in, *folders.values()]) if folders else _pack(built_in)
 
 
+def build(parsed: Parsed) -> Compiled:
+    """Validate the files of the built-in pack; see `packfiles`, which is loaded where nothing is cached."""
+    from ppo_doctor import packfiles
+
+    return packfiles.build(parsed)
+
+
+def build_further(parsed: Parsed) -> Compiled:
+    """Validate the files of a pack that adds to the built-in one."""
+    from ppo_doctor import packfiles
+
+    return packfiles.build_further(parsed)
+
+
 def _installed() -> Iterator[_Part]:
     from ppo_doctor.installed import installed_packs
 
@@ -126,6 +145,8 @@ def _located(folder: Path, origin: str) -> Iterator[None]:
 
 
 def _merged(parts: list[_Part]) -> Pack:
+    from ppo_doctor.overrides import applied, changes
+
     unique((part.name, str(part.folder / "pack.toml")) for part in parts)
     packs = [_read(part) for part in parts]
     rules = tuple(rule for pack in packs for rule in pack.rules)

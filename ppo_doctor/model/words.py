@@ -33,6 +33,8 @@ ASKED: Mapping[str, str] = MappingProxyType(
         "numerics": "whether the numbers are finite",
     }
 )
+#: How common a cause is → its score before any finding, in decibans.
+PRIORS: Mapping[str, int] = MappingProxyType({"common": -10, "occasional": -15, "rare": -22})
 
 
 class Severity(StrEnum):

@@ -93,6 +93,16 @@ def test_a_walk_that_jumps_parts_where_it_jumps(seed):
     assert abs(first_apart(walk(seed), jumped) - 100) <= 12
 
 
+@pytest.mark.parametrize("start", [0, 60])
+def test_a_metric_that_dies_parts_where_it_dies(start):
+    """KL of 0 in every record is no low KL, however noisy the other run's is."""
+    a, b = (np.random.default_rng(seed).exponential(0.003, (1, 200)) for seed in (1, 2))
+    b[:, start:] = 0.0
+    assert first_apart(a, b) == start
+    b[:, 90:] = a[:, 90:] / 2
+    assert first_apart(a, b) is None
+
+
 def test_a_setting_in_force_parts_at_any_slope():
     flat, falling = np.full((1, 60), 1e-3), np.linspace(1e-3, 0, 60)[None]
     assert first_apart(flat, falling, wander=False) <= 2
