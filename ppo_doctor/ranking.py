@@ -70,11 +70,9 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     explained: list[Explanation] = []
     for complaint, openers in open_complaints(pack, findings):
         step, by_rule = _witnesses(complaint, openers, pack, findings, since)
-        accounts = candidates(pack, complaint, by_rule)
-        earlier = _folds(explained, openers, pack)
-        settled = _settle(complaint, openers, accounts, pack, by_rule, earlier)
+        settled = _settle(complaint, openers, candidates(pack, complaint, by_rule), pack, by_rule)
         explained.append(replace(settled, since_step=step, findings=by_rule))
-    return tuple(explained)
+    return _folded(explained, pack)
 
 
 def _witnesses(
@@ -179,7 +177,6 @@ def _settle(
     accounts: list[Account],
     pack: Pack,
     findings: Mapping[str, Finding],
-    earlier: str | None,
 ) -> Explanation:
     unknown = _unknown(openers, pack)
     best = accounts[0].score if accounts else -1000
@@ -198,9 +195,8 @@ def _settle(
         complaint=complaint,
         openers=openers,
         leader=accounts[0].cause.id if best >= 0 else "healthy",
-        causes=() if earlier else ranked,
-        verdict="healthy" if earlier else _verdict(level, ranked, healthy_level=best <= LEVEL_DB),
-        folded_into=earlier,
+        causes=ranked,
+        verdict=_verdict(level, ranked, healthy_level=best <= LEVEL_DB),
     )
 
 
@@ -313,19 +309,35 @@ def _to_log(finding: Finding) -> str:
     return ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)
 
 
-def _folds(explained: Sequence[Explanation], openers: Sequence[Finding], pack: Pack) -> str | None:
-    """Return the earlier leader that already accounts for these openers, if there is one.
+def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, ...]:
+    """Return the explanations with those folded that another one's leader already accounts for.
+
+    Between two that account for each other, the earlier one stands.
+    """
+    kept: list[Explanation] = []
+    for index, entry in enumerate(explained):
+        into = next((e for e in kept if _accounts_for(e, entry, pack)), None) or next(
+            (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _weighs(entry, e, pack)), None
+        )
+        kept.append(replace(entry, causes=(), verdict="healthy", folded_into=into.leader) if into else entry)
+    return tuple(kept)
+
+
+def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
+    """Tell whether an earlier leader accounts for another complaint.
 
     It does when each opener weighs for it, or when numbers broke before: what is read after that is no measurement.
     """
-    for explanation in explained:
-        cause = pack.cause(explanation.leader)
-        if cause is None or cause.benign or explanation.folded_into:
-            continue
-        weights = {weight.finding: weight.fired for weight in cause.weights}
-        if all(weights.get(opener.rule, 0) >= FOLD_DB for opener in openers) or _after_the_break(explanation, openers):
-            return cause.id
-    return None
+    cause = pack.cause(first.leader)
+    known = cause is not None and not cause.benign and not first.folded_into
+    return known and (_weighs(first, other, pack) or _after_the_break(first, other.openers))
+
+
+def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:
+    """Tell whether each opener of one complaint weighs for the leader of another."""
+    cause = pack.cause(first.leader)
+    weights = {weight.finding: weight.fired for weight in cause.weights} if cause and not cause.benign else {}
+    return all(weights.get(opener.rule, 0) >= FOLD_DB for opener in other.openers)
 
 
 def _after_the_break(explanation: Explanation, openers: Sequence[Finding]) -> bool:
