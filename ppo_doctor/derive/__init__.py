@@ -50,6 +50,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
         # ratio
         "ratio_departure": _row("ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_max", "ratio_mean"),
+        "idle_updates_share": _row("ratio:idle_updates_share", "approx_kl", "ratio_std"),
         "ratio_trace": _row("ratio:ratio_trace", "approx_kl", "ratio_std", "clip_fraction"),
         "loss_change_within_batch": _row("ratio:loss_change_within_batch", "loss+reward_mean"),
         "gradient_change_within_batch": _row("ratio:gradient_change_within_batch", "grad_norm+reward_mean"),
@@ -71,6 +72,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
         "constant_returns_share": _row("critic:constant_returns_share", "explained_variance+value_loss"),
+        "value_follow": _row("critic:value_follow", "values_mean+returns_mean"),
         "value_loss_growth": _row("critic:value_loss_growth", "value_loss"),
         "value_loss_overflow": _row("critic:value_loss_overflow", "value_loss+policy_loss"),
         "value_loss_late": _row("critic:value_loss_late", "value_loss"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,28 @@ if TYPE_CHECKING:
 
 #: Records per third below which a drift of entropy cannot be told from noise.
 LEAST = 6
+#: Below this entropy (nats) all other choices together have less probability than float32 rounds away from 1, so that
+#: log-probs are exactly 0, and with them every ratio exactly 1 and every gradient of a log-prob 0.
+DETERMINISTIC = 1e-6
+
+
+def while_alive(observations: Observations, series: Series) -> Series:
+    """Return a series of the policy's movement without the records in which the policy always acts alike.
+
+    Nothing is seen to move there, whatever the update does: a ratio of 1 is a theorem, as with one update per batch.
+    """
+    entropy = observations.run.series.get("entropy")
+    if entropy is None or entropy.axis is not series.axis:
+        return series
+    known = np.isfinite(entropy.values)
+    dead = known & (entropy.values >= 0) & (entropy.values + entropy.resolution.absolute < DETERMINISTIC)
+    return dataclasses.replace(series, values=np.where(dead, np.nan, series.values)) if dead.any() else series
 
 
 def weight_motion(observations: Observations) -> Series | None:
     """Return the logged size of each update: the parameters' change, else the KL of a probe after the update."""
-    return observations.run.series.get("update_norm") or observations.run.series.get("probe_kl")
+    motion = observations.run.series.get("update_norm") or observations.run.series.get("probe_kl")
+    return motion and while_alive(observations, motion)
 
 
 def policy_drift(observations: Observations) -> Fact | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.derive.onset import spikes
+from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def update_kl(observations: Observations) -> Series | None:
     """Return the KL from the old policy to the new one at the end of an update, per record, in nats.
 
     A mean over all minibatches is multiplied by 3 (KL grows with the square of the pass). None where the KL is against
-    another policy, or where nobody says which part of the update it is taken over.
+    another policy, or where nobody says which part of the update it is taken over. Updates of a policy that always acts
+    alike are left out: their KL is 0 however far the weights go.
     """
     kl = observations.run.series.get("approx_kl")
     if kl is None or not len(kl) or kl.reference not in (None, "old policy"):
@@ -36,9 +38,10 @@ def update_kl(observations: Observations) -> Series | None:
     factor = MEAN_TO_LAST if (kl.aggregation or "").startswith("all minibatches") else 1.0
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
     resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
-    return dataclasses.replace(
+    size = dataclasses.replace(
         kl, name="update_kl", values=factor * values, resolution=resolution, how="computed", aggregation="last epoch"
     )
+    return while_alive(observations, size)
 
 
 def clipped_share(observations: Observations) -> Series | None:

@@ -38,7 +38,7 @@ METRIC = frozenset(
         "note",
     }
 )
-ESTIMATORS = frozenset({"k1", "k2", "k3", "exact", "both sides", "effective"})
+ESTIMATORS = frozenset({"k1", "k2", "k3", "exact", "both sides", "effective", "with bias"})
 #: Over what a logged value was averaged or taken.
 AGGREGATIONS = frozenset(
     {
