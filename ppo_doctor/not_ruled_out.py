@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Cause, Finding, Rule, Weight
     from ppo_doctor.rulepack import Pack
 
-#: A finding whose silence weighs at least this against a cause has looked for it.
+#: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
 LOOKS_DB = 6
 
 
@@ -50,7 +50,8 @@ def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding]) -> s
 
 
 def _looked(weight: Weight, finding: Finding) -> bool:
-    return finding.status == "fired" or (finding.status == "clear" and weight.clear <= -LOOKS_DB)
+    loud = {"fired": weight.fired, "clear": -weight.clear}.get(finding.status, 0)
+    return loud >= LOOKS_DB
 
 
 def _unreadable(finding: Finding) -> bool:

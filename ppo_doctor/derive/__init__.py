@@ -115,6 +115,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "update_kl": _row("steps:update_kl", "approx_kl"),
+        "first_updates_kl": _row("steps:first_updates_kl", "approx_kl"),
+        "early_entropy_share": _row("entropy:early_entropy_share", "entropy"),
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
