@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,13 +89,12 @@ def recognised(cases: Sequence[Case], rows: Sequence[Mapping[str, float]]) -> di
 
 def _guesses(held: F64, truth: npt.NDArray[np.str_], seeds: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
     """Return for each log the cause that a forest names which was grown without the logs of its fold of seeds."""
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.model_selection import GroupKFold
-
+    # Untyped, and installed with the dependency group "lab" only.
+    forests, folds = import_module("sklearn.ensemble"), import_module("sklearn.model_selection")
     guessed = np.empty_like(truth)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for fitted, left in GroupKFold(3).split(held, truth, seeds):
-            forest = RandomForestClassifier(300, class_weight="balanced", random_state=0, n_jobs=1)
+        for fitted, left in folds.GroupKFold(3).split(held, truth, seeds):
+            forest = forests.RandomForestClassifier(300, class_weight="balanced", random_state=0, n_jobs=1)
             guessed[left] = forest.fit(held[fitted], truth[fitted]).predict(held[left])
     return guessed
