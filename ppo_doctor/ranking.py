@@ -334,10 +334,12 @@ def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
 
 
 def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:
-    """Tell whether each opener of one complaint weighs for the leader of another."""
+    """Tell whether each opener of one complaint weighs for the leader of another, or is what that cause leads to."""
     cause = pack.cause(first.leader)
-    weights = {weight.finding: weight.fired for weight in cause.weights} if cause and not cause.benign else {}
-    return all(weights.get(opener.rule, 0) >= FOLD_DB for opener in other.openers)
+    if cause is None or cause.benign:
+        return False
+    explained = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB} | set(cause.leads_to)
+    return all(opener.rule in explained for opener in other.openers)
 
 
 def _after_the_break(explanation: Explanation, openers: Sequence[Finding]) -> bool:

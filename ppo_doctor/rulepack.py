@@ -36,7 +36,7 @@ _CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "windo
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_FIELDS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
-    *("twins", "measure", "never_proven", "rarer_twin", "references"),
+    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to"),
 )
 PRIORS: Mapping[str, int] = {"common": -10, "occasional": -15, "rare": -22}
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
@@ -278,6 +278,7 @@ def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
         measure=tuple(Measurement(**measure) for measure in raw.get("measure", ())),
         never_proven=raw.get("never_proven", False),
         rarer_twin=raw.get("rarer_twin", False),
+        leads_to=tuple(raw.get("leads_to", ())),
         path=str(folder / raw["path"]),
     )
 
@@ -305,6 +306,8 @@ def check_references(pack: Pack) -> None:
             _one_of(cause.path, "complaint", complaint, sorted(complaints))
         for twin in cause.twins:
             _one_of(cause.path, "twin", twin, sorted(causes))
+        for finding in cause.leads_to:
+            _one_of(cause.path, "leads_to", finding, sorted(rules))
         for weight in cause.weights:
             _one_of(cause.path, "finding", weight.finding, sorted(rules))
             _check_weight(cause, weight, rules[weight.finding])

@@ -28,12 +28,15 @@ def while_alive(observations: Observations, series: Series) -> Series:
     """Return a series of the policy's movement without the records in which the policy always acts alike.
 
     Nothing is seen to move there, whatever the update does: a ratio of 1 is a theorem, as with one update per batch.
+    The update that made the policy deterministic stays.
     """
     entropy = observations.run.series.get("entropy")
-    if entropy is None or entropy.axis is not series.axis:
+    if entropy is None or entropy.axis is not series.axis or not len(entropy):
         return series
-    known = np.isfinite(entropy.values)
-    dead = known & (entropy.values >= 0) & (entropy.values + entropy.resolution.absolute < DETERMINISTIC)
+    known = np.isfinite(entropy.values) & (entropy.values >= 0)
+    fixed = known & (entropy.values + entropy.resolution.absolute < DETERMINISTIC)
+    before = np.append(False, fixed[:-1])
+    dead = fixed & before
     return dataclasses.replace(series, values=np.where(dead, np.nan, series.values)) if dead.any() else series
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.arrays import distinct, median
+from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Axis, Fact, Resolution, Series
 
 if TYPE_CHECKING:

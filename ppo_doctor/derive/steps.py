@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MEAN_TO_LAST = 3.0
 #: A gradient norm this many times the median is a spike (for one in a hundred records it is common).
 SPIKE = 10.0
+#: Updates that tell how large the first steps are.
+FIRST, FEWEST = 5, 2
 #: Isolated records are spikes only as long as they are rare.
 RARE = 0.15
 
@@ -42,6 +44,20 @@ def update_kl(observations: Observations) -> Series | None:
         kl, name="update_kl", values=factor * values, resolution=resolution, how="computed", aggregation="last epoch"
     )
     return while_alive(observations, size)
+
+
+def first_updates_kl(observations: Observations) -> Fact | None:
+    """Return the median KL of the first five updates, in nats: steps that are too large are so from the start.
+
+    Two are enough where the policy is deterministic after them.
+    """
+    size = observations.series("update_kl")
+    values = size.values[np.isfinite(size.values)] if size is not None else np.empty(0)
+    if size is None or len(values) < FEWEST:
+        return None
+    value = median(values[:FIRST])
+    says = f"median {size.raw} of the first {len(values[:FIRST])} updates"
+    return Fact(name="first_updates_kl", value=value, how="computed", unit="nats", source=size.source(), says=says)
 
 
 def clipped_share(observations: Observations) -> Series | None:

@@ -49,11 +49,11 @@ def temperature_mismatch(setup: Setup, severity: int) -> Setup:
 @fault(
     "dropout-or-train-mode",
     description="dropout is on while actions are sampled and their log-probs stored, and off in the update",
-    severities="drop 10 %, 20 %, 30 % of the hidden units",
+    severities="drop 30 %, 45 %, 60 % of the last hidden layer",
     level_with=_level("dropout-or-train-mode"),
 )
 def dropout_or_train_mode(setup: Setup, severity: int) -> Setup:
-    share = {1: 0.1, 2: 0.2, 3: 0.3}[severity]
+    share = {1: 0.3, 2: 0.45, 3: 0.6}[severity]
     rng = np.random.default_rng(severity)
 
     def logits(agent: Agent, inputs: F32, _progress: Progress) -> F32:
