@@ -86,7 +86,7 @@ def _with_signal(observations: Observations, series: Series) -> BoolArray:
     spread = observations.series("advantage_spread")
     if spread is None or spread.axis is not series.axis:
         return np.ones(len(series), dtype=bool)
-    return ~(spread.values == 0)
+    return np.asarray(spread.values != 0)
 
 
 def ratio_trace(observations: Observations) -> Series | None:
