@@ -94,7 +94,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "probe_over_logged": _row("movement:probe_over_logged", "probe_kl+approx_kl+ppo_epochs"),
         "gain_evidence": _row("movement:gain_evidence", "policy_loss+approx_kl"),
         "advantage_link": _row("movement:advantage_link", "logratio_advantage_corr"),
-        "clip_headroom": _row("optimizer:clip_headroom", "grad_norm+max_grad_norm"),
+        "clip_headroom": _row("optimizer:clip_headroom", "grad_norm+max_grad_norm", "max_grad_norm"),
         "gradient_over_epsilon": _row("optimizer:gradient_over_epsilon", "grad_norm"),
         "skipped_share": _row("optimizer:skipped_share", "skipped_steps"),
         "loss_scale_fall": _row("optimizer:loss_scale_fall", "loss_scale"),
