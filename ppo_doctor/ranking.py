@@ -94,9 +94,10 @@ def _witnesses(
 def _witness(part: Finding, whole: Finding, rule: Rule, step: int) -> Finding:
     """Choose between what a rule says of the later part and of the whole run.
 
-    The whole run speaks where the later part is too short for the rule and the whole tells of that time or of no time.
+    The whole run speaks where the later part is too short for the rule and the whole tells of that time, or of the
+    configuration, which has no time.
     """
-    timeless = all(not need.startswith("series.") for need in rule.needs)
+    timeless = all(need.startswith("config.") for need in rule.needs)
     of_that_time = whole.status == "fired" and whole.onset_step is not None and whole.onset_step >= step
     return whole if part.status == "skipped" and (timeless or of_that_time) else part
 
@@ -312,15 +313,24 @@ def _to_log(finding: Finding) -> str:
 def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, ...]:
     """Return the explanations with those folded that another one's leader already accounts for.
 
-    Between two that account for each other, the earlier one stands.
+    Between two that account for each other the one with the higher score stands, the earlier one where they are equal.
     """
     kept: list[Explanation] = []
     for index, entry in enumerate(explained):
         into = next((e for e in kept if _accounts_for(e, entry, pack)), None) or next(
-            (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _weighs(entry, e, pack)), None
+            (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _stands(entry, e, pack)), None
         )
         kept.append(replace(entry, causes=(), verdict="healthy", folded_into=into.leader) if into else entry)
     return tuple(kept)
+
+
+def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:
+    """Tell whether an explanation stands against a later one that accounts for it."""
+    return _weighs(entry, later, pack) and (entry.leader == later.leader or _score(entry) >= _score(later))
+
+
+def _score(explanation: Explanation) -> int:
+    return explanation.causes[0].score_db if explanation.causes else 0
 
 
 def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
@@ -338,6 +348,8 @@ def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:
     cause = pack.cause(first.leader)
     if cause is None or cause.benign:
         return False
+    if first.leader == other.leader:
+        return True
     explained = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB} | set(cause.leads_to)
     return all(opener.rule in explained for opener in other.openers)
 
