@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model import Axis, Run, Series
+from ppo_doctor.model import Axis, Fact, Run, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import IntArray
 
+#: The fact that a run is the later part of a longer one.
+CONTINUES = "continues"
 #: First and last step to keep; None is open.
 Steps = tuple[int | None, int | None]
 
@@ -25,8 +27,12 @@ def cut(series: Mapping[str, Series], steps: Steps) -> dict[str, Series]:
 
 
 def since(run: Run, step: int) -> Run:
-    """Return the run from a step on; its facts and its configuration hold for each part of it."""
-    return replace(run, series=cut(run.series, (step, None)))
+    """Return the run from a step on; its facts and its configuration hold for each part of it.
+
+    A fact of its own says that something came before, for what lags behind: returns, and their moving averages.
+    """
+    before = Fact(name=CONTINUES, value=True, how="computed", says=f"the part from step {step} on")
+    return replace(run, series=cut(run.series, (step, None)), facts={**run.facts, CONTINUES: before})
 
 
 def within(series: Series, steps: Steps) -> Series:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Records per third below which a drift of entropy cannot be told from noise.
 LEAST = 6
+#: Records per third from which the calmer third alone tells the noise.
+ENOUGH = 10
 #: Share of the entropy that counts as one standard error at least: six of them are a tenth of a per cent, which starved
 #: steps stay below and learning passes within a few updates (measured in this project's lab).
 CREEP = 2e-4
@@ -50,7 +52,7 @@ def policy_drift(observations: Observations) -> Fact | None:
     """Return how far entropy moved between the first and the last third of the run, in standard errors.
 
     The entropy of a frozen policy only scatters with its states, so its thirds agree; source: two-sample comparison of
-    means with the pooled variance inside the thirds. A constant entropy is a drift of 0.
+    means with the variance inside the calmer third. A constant entropy is a drift of 0.
     """
     entropy = observations.run.series.get("entropy")
     if entropy is None:
@@ -69,7 +71,9 @@ def policy_drift(observations: Observations) -> Fact | None:
 
 def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:
     gap = abs(float(np.mean(last) - np.mean(first)))
-    pooled = (float(np.var(first, ddof=1)) + float(np.var(last, ddof=1))) / len(first)
+    noise = sorted((float(np.var(first, ddof=1)), float(np.var(last, ddof=1))))
+    # A policy that stands still scatters alike in both thirds; one that collapses within a third does so by its drift.
+    pooled = (noise[0] + (noise[0] if len(first) >= ENOUGH else noise[1])) / len(first)
     # Rounding hides scatter below the last digit; a creep that averages make visible is no learning.
     floor = resolution + CREEP * max(abs(float(np.mean(first))), 1e-3)
     return gap / math.sqrt(pooled + floor**2)

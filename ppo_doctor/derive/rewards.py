@@ -107,9 +107,10 @@ def reward_trend(observations: Observations) -> Fact | None:
     """Return how far the reward moved from the first to the last third of the run, in standard errors, with its sign.
 
     Moving averages repeat themselves, so each third counts as n·(1 - r)/(1 + r) records, r its correlation with itself
-    one record later (Bartlett 1946).
+    one record later (Bartlett 1946). None for the later part of a run: moving averages over a hundred episodes, and
+    episodes that are longer than a rollout, go on rising there for what was learned before.
     """
-    reward = logged_reward(observations)
+    reward = logged_reward(observations) if "continues" not in observations.run.facts else None
     values = reward.values[np.isfinite(reward.values)] if reward is not None else np.empty(0)
     third = len(values) // 3
     if reward is None or third < LEAST:
