@@ -119,6 +119,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "early_entropy_share": _row("entropy:early_entropy_share", "entropy"),
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
+        "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
         "loss_leap": _row("steps:loss_leap", "policy_loss"),
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),

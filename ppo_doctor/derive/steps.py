@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.derive.onset import spikes
+from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
 
@@ -25,6 +25,8 @@ SPIKE = 10.0
 HALF_NOISE, FLOAT_NOISE = 5e-3, 1e-6
 #: Updates that tell how large the first steps are.
 FIRST, FEWEST = 5, 2
+#: Records on either side of a spike that tell what it did.
+SIDE = 5
 #: Isolated records are spikes only as long as they are rare.
 RARE = 0.15
 
@@ -103,6 +105,33 @@ def gradient_spikes(observations: Observations) -> Fact | None:
     largest = float(values[alone.astype(np.int64)].max() / median(values)) if len(alone) and rare else 0.0
     says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} medians, the largest at {largest:.3g}"
     return Fact(name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says)
+
+
+def spike_aftermath(observations: Observations) -> Fact | None:
+    """Return by how many scatters the reward lies lower after a gradient spike than before it, at the worst.
+
+    Medians of five records on either side of each isolated spike; scatter from the differences of neighbours.
+    """
+    grad, reward = observations.run.series.get("grad_norm"), reward_series(observations)
+    if grad is None or reward is None or np.isfinite(grad.values).sum() < 12:
+        return None
+    keep = np.isfinite(grad.values) & (grad.values > 0)
+    alone = spikes(grad.values[keep], SPIKE).astype(np.int64)
+    steps, values = thinned(reward)
+    scatter = 1.4826 * median(np.abs(np.diff(values))) / np.sqrt(2)
+    rare = alone if len(alone) <= RARE * keep.sum() else alone[:0]
+    falls = [_fall(steps, values, float(grad.axis.steps[keep][at])) for at in rare]
+    worst = max((fall for fall in falls if np.isfinite(fall)), default=0.0)
+    value = max(0.0, worst) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
+    says = f"{reward.raw} lies {max(0.0, worst):.3g} lower after a spike of {grad.raw}, its scatter is {scatter:.2g}"
+    return Fact(name="spike_aftermath", value=value, how="computed", unit="scatters", source=reward.source(), says=says)
+
+
+def _fall(steps: FloatArray, values: FloatArray, at: float) -> float:
+    """Return how much lower the five records after a step are than the five up to it."""
+    cut = int(np.searchsorted(steps, at, "right"))
+    before, after = values[max(0, cut - SIDE) : cut], values[cut : cut + SIDE]
+    return median(before) - median(after) if len(before) == SIDE == len(after) else float("nan")
 
 
 def gradient_growth(observations: Observations) -> Fact | None:

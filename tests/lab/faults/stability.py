@@ -9,11 +9,11 @@ from .registry import fault
 @fault(
     "lr-too-high",
     description="the learning rate is far too large: every update leaves the trust region and the policy collapses",
-    severities="learning rate × 100, 140, 200 (language: × 15, 25, 40)",
+    severities="learning rate × 100, 140, 200 (language: × 20, 28, 40)",
 )
 def lr_too_high(setup: Setup, severity: int) -> Setup:
     control = setup.config.task == "control"
-    pace = {1: 100.0, 2: 140.0, 3: 200.0}[severity] if control else {1: 15.0, 2: 25.0, 3: 40.0}[severity]
+    pace = {1: 100.0, 2: 140.0, 3: 200.0}[severity] if control else {1: 20.0, 2: 28.0, 3: 40.0}[severity]
     return setup.with_config(learning_rate=setup.config.learning_rate * pace)
 
 
