@@ -21,9 +21,9 @@ ENOUGH = 10
 #: Share of the entropy that counts as one standard error at least: six of them are a tenth of a per cent, which starved
 #: steps stay below and learning passes within a few updates (measured in this project's lab).
 CREEP = 2e-4
-#: Below this entropy (nats) all other choices together have less probability than float32 rounds away from 1, so that
-#: log-probs are exactly 0, and with them every ratio exactly 1 and every gradient of a log-prob 0.
-DETERMINISTIC = 1e-6
+#: Below this entropy (nats) all other choices together have a probability of less than 1e-6, so that float32 holds
+#: log-probs of 0 or next to it, and with them ratios of exactly 1 and gradients of 0 whatever the weights do.
+DETERMINISTIC = 1e-5
 
 
 def while_alive(observations: Observations, series: Series) -> Series:

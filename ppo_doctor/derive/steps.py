@@ -210,10 +210,13 @@ def kl_per_squared_rate(observations: Observations) -> Fact | None:
 
 
 def _only_falls(rate: Series) -> bool:
-    """Tell whether a learning rate never rises again after its peak, as under a schedule."""
+    """Tell whether a learning rate rises to one peak and falls from there, as under a schedule."""
     values = rate.values[np.isfinite(rate.values)]
-    after = values[int(np.argmax(values)) :] if len(values) else values
-    return bool(len(after) > 1 and (np.diff(after) <= 1e-9 * after[0]).all())
+    if len(values) < 2:
+        return False
+    change, peak = np.diff(values), int(np.argmax(values))
+    slack = 1e-9 * float(values[peak])
+    return bool((change[:peak] >= -slack).all() and (change[peak:] <= slack).all())
 
 
 def _floor(observations: Observations) -> float:

@@ -56,13 +56,13 @@ def entropy_explosion(setup: Setup, severity: int) -> Setup:
 @fault(
     "late-collapse",
     description="after a long healthy stretch the schedule restarts at an absurd rate, and the policy collapses",
-    severities="restart at 70 %, 62 %, 55 % of the run, learning rate × 200, 500, 1000 (language: × 80, 90, 100)",
+    severities="restart at 70 %, 62 %, 55 % of the run, learning rate × 500, 1000, 3000 (language: × 80, 90, 100)",
     level_with={"trl-ppo-legacy": ("nan-inf",)},
 )
 def late_collapse(setup: Setup, severity: int) -> Setup:
     begin = {1: 0.7, 2: 0.62, 3: 0.55}[severity]
     control = setup.config.task == "control"
-    pace = {1: 200.0, 2: 500.0, 3: 1000.0}[severity] if control else {1: 80.0, 2: 90.0, 3: 100.0}[severity]
+    pace = {1: 500.0, 2: 1000.0, 3: 3000.0}[severity] if control else {1: 80.0, 2: 90.0, 3: 100.0}[severity]
 
     def rate(config: TrainConfig, progress: Progress) -> float:
         return config.learning_rate * (pace if progress.reached(begin) else 1.0)
