@@ -219,7 +219,8 @@ def _level(accounts: list[Account]) -> list[Account]:
 
 def _margin(level: list[Account], accounts: list[Account], unknown: int) -> int:
     """Return by how much the leader is ahead of health, of the unknown, and of every rival that is not level."""
-    rivals = [0, unknown, *(a.score for a in accounts if a not in level)]
+    harmless = all(a.cause.benign for a in level)  # which of several harmless explanations holds needs no settling
+    rivals = [0, unknown, *(a.score for a in accounts if a not in level and not (harmless and a.cause.benign))]
     return level[0].score - max(rivals)
 
 
