@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.ruling import Held
+from ppo_doctor.ruling import Held, Spent
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray, Run
@@ -77,16 +77,20 @@ def hold(budget: Budget, runs: Sequence[Run]) -> Held:
 
     values = [value for run in runs if (value := measured(budget, run)) is not None]
     if not values:
-        return _held(budget, "open", f"budget {budget.text} cannot be checked: the log has no {budget.metric}")
+        says = f"budget {budget.text} cannot be checked: the log has no {budget.metric}"
+        return _held(budget, "open", says, None, 0)
     value = statistics.median(values) if all(map(math.isfinite, values)) else math.nan
     over = f", median of {len(values)} runs" if len(runs) > 1 else ""
     holds = OPERATORS[budget.op](value, budget.bound)
     says = f"budget {budget.text} {'holds' if holds else 'is broken'}: {budget.statistic} is {number(value)}{over}"
-    return _held(budget, "passed" if holds else "failed", says)
+    return _held(budget, "passed" if holds else "failed", says, value, len(values))
 
 
-def _held(budget: Budget, outcome: Outcome, says: str) -> Held:
-    return Held(kind="budget", name=budget.text, outcome=outcome, says=says)
+def _held(budget: Budget, outcome: Outcome, says: str, value: float | None, runs: int) -> Held:
+    spent = Spent(
+        metric=budget.metric, statistic=budget.statistic, op=budget.op, bound=budget.bound, value=value, runs=runs
+    )
+    return Held(kind="budget", name=budget.text, outcome=outcome, says=says, spent=spent)
 
 
 def measured(budget: Budget, run: Run) -> float | None:

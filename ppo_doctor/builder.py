@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,16 @@ class RunBuilder:
     def append(self, table: Table) -> None:
         """Add a chunk of records."""
         self.tables.append(table)
+
+    def copy(self) -> RunBuilder:
+        """Return a builder of the same tables whose notes can grow on their own."""
+        return RunBuilder(path=self.path, tables=list(self.tables), notes=list(self.notes))
+
+    def extend(self, other: RunBuilder) -> None:
+        """Add the records of another source after our own, as a run's next file."""
+        ours = self._size()
+        self.tables += [_moved(table, ours) for table in other.tables]
+        self.notes += other.notes
 
     @property
     def keys(self) -> frozenset[str]:
@@ -120,7 +130,8 @@ class RunBuilder:
     ) -> Series:
         identity = (metric.repeats, *map(id, holders))
         if identity not in axes:
-            axes[identity] = _place(self.path, holders, clock, metric.repeats)
+            several = len({table.path for table in self.tables}) > 1
+            axes[identity] = _place(self.path, holders, clock, repeats=metric.repeats, several=several)
         placement = axes[identity]
         values = np.concatenate([table.columns[key] for table in holders])[placement.order]
         return Series(
@@ -151,6 +162,11 @@ class RunBuilder:
             self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
 
 
+def _moved(table: Table, by: int) -> Table:
+    texts = {key: tuple((record + by, text) for record, text in cells) for key, cells in table.texts.items()}
+    return replace(table, records=table.records + by, texts=texts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Placement:
     """Where the cells of one set of tables stand on their axis: positions to take, in order, and how many lost."""
@@ -160,7 +176,9 @@ class _Placement:
     merged: int
 
 
-def _place(path: str, holders: Sequence[Table], clock: Mapping[str, FloatArray], repeats: bool) -> _Placement:
+def _place(
+    path: str, holders: Sequence[Table], clock: Mapping[str, FloatArray], *, repeats: bool, several: bool
+) -> _Placement:
     records = np.concatenate([table.records for table in holders])
     lines = np.concatenate([table.lines for table in holders])
     keys = [clock[name][records] for name in ("step", "update", "epoch", "minibatch") if name in clock]
@@ -172,15 +190,25 @@ def _place(path: str, holders: Sequence[Table], clock: Mapping[str, FloatArray],
         merged = int(same.sum())
         order = order[np.append(~same, True)]
     taken = records[order]
+    files, file = _files(holders)
     axis = Axis(
-        path=path,
+        path=files[0] if len(files) == 1 and several else path,
         steps=np.clip(clock["step"][taken], -LARGEST_STEP, LARGEST_STEP).astype(np.int64),
         lines=lines[order],
         update=_whole(clock.get("update"), taken),
         epoch=_whole(clock.get("epoch"), taken),
         minibatch=_whole(clock.get("minibatch"), taken),
+        files=files if len(files) > 1 else (),
+        file=file[order] if len(files) > 1 else None,
     )
     return _Placement(axis, order, merged)
+
+
+def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
+    """Return the files of some tables, and for each of their records which of these it stands in."""
+    files = tuple(dict.fromkeys(table.path for table in holders))
+    numbers = [files.index(table.path) for table in holders]
+    return files, np.repeat(np.array(numbers, dtype=np.int64), [len(table.records) for table in holders])
 
 
 def _equal_next(values: FloatArray) -> BoolArray:
@@ -250,9 +278,7 @@ def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
 
 
 def _rounded(series: Series, absolute: float) -> Series:
-    import dataclasses
-
     values = series.values[np.isfinite(series.values)]
     if len(values) and np.array_equal(np.round(values), values) and np.abs(values).max() > 1:
         return series  # a counter
-    return dataclasses.replace(series, resolution=Resolution(absolute=absolute))
+    return replace(series, resolution=Resolution(absolute=absolute))

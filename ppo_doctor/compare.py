@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "learning_rate": ("learning_rate", "update_norm", "approx_kl", "clip_fraction", "ratio_std", "ref_kl"),
     "critic_learning_rate": ("critic_learning_rate", "value_loss", "explained_variance", "critic_grad_norm"),
-    "ppo_epochs": ("optimizer_steps", "epochs_executed", "approx_kl", "clip_fraction", "ratio_std"),
+    "ppo_epochs": (
+        "optimizer_steps",
+        "epochs_executed",
+        "epochs_executed_total",
+        "approx_kl",
+        "clip_fraction",
+        "ratio_std",
+    ),
     "num_minibatches": ("optimizer_steps", "approx_kl", "clip_fraction", "ratio_std"),
     "minibatch_size": ("optimizer_steps", "approx_kl", "clip_fraction", "ratio_std", "grad_norm"),
     "updates_per_batch": ("optimizer_steps", "approx_kl", "clip_fraction", "ratio_std"),
@@ -24,9 +31,9 @@ ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "clip_range_high": ("clip_fraction_high", "clip_fraction", "entropy"),
     "clip_range_vf": ("value_clip_fraction", "value_loss", "explained_variance"),
     "ent_coef": ("entropy_coef", "entropy", "entropy_loss"),
-    "kl_coef": ("kl_coef", "ref_kl", "kl_penalty_reward", "reward_total"),
-    "kl_loss_coef": ("kl_coef", "ref_kl"),
-    "target_kl": ("epochs_executed", "optimizer_steps", "approx_kl"),
+    "kl_coef": ("kl_coef", "ref_kl", "kl_penalty_reward", "reward_total", "loss"),
+    "kl_loss_coef": ("kl_coef", "ref_kl", "loss"),
+    "target_kl": ("epochs_executed", "epochs_executed_total", "optimizer_steps", "approx_kl"),
     "vf_coef": ("value_loss", "explained_variance", "loss", "grad_norm"),
     "gamma": ("returns_mean", "returns_std", "values_mean", "value_loss", "explained_variance"),
     "gae_lambda": ("advantages_raw_std", "returns_std", "value_loss", "explained_variance"),
@@ -38,7 +45,7 @@ ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "num_generations": ("frac_reward_zero_std", "reward_std", "reward_group_std", "advantages_std"),
     "temperature": ("entropy", "response_length", "rollout_kl", "reward_std"),
     "max_response_length": ("truncated_fraction", "response_length"),
-    "rollout_steps": ("optimizer_steps", "explained_variance", "approx_kl"),
+    "rollout_steps": ("optimizer_steps", "epochs_executed_total", "explained_variance", "approx_kl"),
     "num_envs": ("optimizer_steps", "explained_variance", "fps"),
     "precision": ("rollout_kl", "ratio_std", "approx_kl", "loss_scale"),
 }
@@ -96,6 +103,11 @@ class Comparison:
     divergences: tuple[Divergence, ...] | None
     explanations: tuple[Explanation, ...]
 
+    @property
+    def different(self) -> bool:
+        """Tell whether anything differs: a setting, a metric beyond what runs wander by themselves, a leading cause."""
+        return bool(self.differences or self.divergences) or set(self.a.causes) != set(self.b.causes)
+
 
 def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
     """Return a side made of one run, or of seeds of one configuration."""
@@ -131,8 +143,10 @@ def compare(a: Side, b: Side) -> Comparison:
     if a.runs and b.runs:
         from ppo_doctor.divergence import divergences
 
-        parted = divergences(a.runs, b.runs)
-    ours = (*ours, *_logged(ours, parted or ()))
+        parted = divergences(a.runs, b.runs, exact=LOGGED)
+        ours = (*ours, *_logged(ours, parted))
+        reached = {metric for difference in ours for metric in ACTS_ON.get(difference.canonical or "", ())}
+        parted = divergences(a.runs, b.runs, expected=reached, exact=LOGGED) if reached else parted
     return Comparison(a=a, b=b, differences=ours, divergences=parted, explanations=explanations(ours, parted or ()))
 
 

@@ -24,7 +24,7 @@ Compiled = dict[str, Any]
 Parsed = Mapping[str, Compiled]
 
 #: Raise when the compiled form changes within a version.
-FORMAT = 4
+FORMAT = 6
 
 
 def parse_toml(path: Path) -> Compiled:
@@ -56,15 +56,21 @@ def load(kind: str, root: Path, build: Callable[[Parsed], Compiled]) -> Compiled
     shipped = shipped_pack(kind, root)
     if shipped is not None:
         return shipped
-    stamp = _stamp(root)
     # crc32, for hashlib costs 10 ms to import; the stamp holds the root, so that two roots never share a cache
-    cache = cache_folder() / f"{kind}-{zlib.crc32(str(root).encode()):08x}.json"
+    name = f"{kind}-{zlib.crc32(str(root).encode()):08x}"
+    return cached(name, [str(root), _stamp(root)], lambda: parse_folder(root, build))
+
+
+def cached(name: str, stamp: list[object], make: Callable[[], Compiled]) -> Compiled:
+    """Return what `make` returned when the stamp was last the same; the stamp and the result are JSON."""
+    stamp = [__version__, FORMAT, *stamp]
+    cache = cache_folder() / f"{name}.json"
     found = _read_cache(cache, stamp)
     if found is not None:
         return found
-    built = parse_folder(root, build)
-    _write_cache(cache, stamp, built)
-    return built
+    made = make()
+    _write_cache(cache, stamp, made)
+    return made
 
 
 def shipped_pack(kind: str, root: Path) -> Compiled | None:
@@ -93,7 +99,7 @@ def _stamp(root: Path) -> list[object]:
     for path in toml_files(root):
         stat = path.stat()
         files.append([path.relative_to(root).as_posix(), stat.st_size, stat.st_mtime_ns])
-    return [__version__, FORMAT, str(root), files]
+    return files
 
 
 def _read_cache(cache: Path, stamp: list[object]) -> Compiled | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ KNOWN = (
     "args.yaml",
     "args.yml",
     "configuration.yaml",
+    "hparams.yaml",
     "training_args.yaml",
     "torchtune_config.yaml",
     "agent.yaml",
@@ -174,13 +176,16 @@ def _plain_items(data: bytes) -> Iterator[tuple[str, ConfigValue]]:
             key = None
 
 
-def beside(log: Path, profile: Profile) -> tuple[list[Found], list[Note]]:
-    """Return the configurations that lie beside a log, most believed first; an unreadable one becomes a note."""
+def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[list[Found], list[Note]]:
+    """Return the configurations that lie beside a log, most believed first; an unreadable one becomes a note.
+
+    `folders` are further places to look in, after the log's own.
+    """
     found: list[Found] = []
     notes: list[Note] = []
-    for path in _candidates(log):
+    for path in _candidates(log, folders):
         try:
-            config = read_config(path)
+            config = _of_section(read_config(path), log.parent.name)
         except DoctorError as error:
             notes.append(Note(text=error.message, source=SourceRef(path=str(path))))
             continue
@@ -192,10 +197,26 @@ def beside(log: Path, profile: Profile) -> tuple[list[Found], list[Note]]:
 _NAMES = frozenset(Path(name).name for name in KNOWN)
 
 
-def _candidates(log: Path) -> list[Path]:
+def _of_section(found: Found, name: str) -> Found:
+    """Leave out the settings of other sections than the one that the log's folder is named for.
+
+    ML-Agents keeps every behaviour's settings in one file, under `behaviors.<name>`, and logs each to its own folder.
+    """
+    section = f".{name}."
+    owner = next((key[: key.index(section) + 1] for key in found.values if section in key), None)
+    if owner is None:
+        return found
+    kept = {
+        key: v for key, v in found.values.items() if not key.startswith(owner) or key.startswith(owner + name + ".")
+    }
+    return replace(found, values=kept)
+
+
+def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
     folders = [log.parent]
     if log.parent.name.startswith("checkpoint-") or log.parent.name in ("logs", "log"):
         folders.append(log.parent.parent)
+    folders += [folder for folder in further if folder not in folders]
     named = [log.parent / f"{log.stem}.config.json"]
     named += [folder / name for folder in folders for name in KNOWN]
     others = [path for path in _files(log.parent) if OTHERS.fullmatch(path.name)][:MOST_OTHERS]

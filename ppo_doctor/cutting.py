@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model import Axis, Fact, Run, Series
-
-if TYPE_CHECKING:
-    from ppo_doctor.model.run import IntArray
+from ppo_doctor.model import Fact, Run, Series
 
 #: The fact that a run is the later part of a longer one.
 CONTINUES = "continues"
@@ -41,17 +37,4 @@ def within(series: Series, steps: Steps) -> Series:
     held = series.axis.steps
     after = held >= (low if low is not None else held.min(initial=0))
     keep = np.flatnonzero(after & (held <= (high if high is not None else held.max(initial=0))))
-    axis = series.axis
-    kept = Axis(
-        path=axis.path,
-        steps=held[keep],
-        lines=axis.lines[keep],
-        update=_picked(axis.update, keep),
-        epoch=_picked(axis.epoch, keep),
-        minibatch=_picked(axis.minibatch, keep),
-    )
-    return replace(series, axis=kept, values=series.values[keep])
-
-
-def _picked(numbers: IntArray | None, keep: IntArray) -> IntArray | None:
-    return None if numbers is None else numbers[keep]
+    return replace(series, axis=series.axis.take(keep), values=series.values[keep])

@@ -18,6 +18,7 @@ from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import (
     ASKED,
     CHAIN,
+    CONFIDENCES,
     QUESTIONS,
     SIDE_LINKS,
     ChainLink,
@@ -34,14 +35,13 @@ from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import Explanation, explain
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Confidence, Finding, LinkState, Rule, Verdict
+    from ppo_doctor.model import Finding, LinkState, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates.
 LEAST_UPDATES = 5
 #: A complaint that begins within this share of the run is judged by the whole of it.
 EARLIER_SHARE = 0.1
-CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 
 
@@ -56,7 +56,7 @@ def assemble(
     causes = _numbered(explanations)
     return Diagnosis(
         tool_version=__version__,
-        run=_summary(observations),
+        run=_summary(observations, pack),
         verdict=verdict,
         verdict_because=because,
         causes=causes,
@@ -66,6 +66,7 @@ def assemble(
         complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
         not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
+        packs=pack.further,
     )
 
 
@@ -190,7 +191,7 @@ def _chain(rules: dict[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLi
     return tuple((unknown | states)[link] for link in (*CHAIN, *SIDE_LINKS) if link in unknown or link in states)
 
 
-def _summary(observations: Observations) -> RunSummary:
+def _summary(observations: Observations, pack: Pack) -> RunSummary:
     run = observations.run
     return RunSummary(
         id=run.id,
@@ -198,10 +199,10 @@ def _summary(observations: Observations) -> RunSummary:
         framework=run.framework,
         algorithm=run.algorithm,
         steps=run.steps,
-        records=sum(source.records - source.skipped for source in run.sources),
+        records=sum(source.records - source.skipped for source in run.sources if not source.again),
         updates_per_batch=_updates(observations),
         config=run.config_raw,
-        notes=tuple(str(note) for note in run.notes),
+        notes=tuple(map(str, (*pack.further, *run.notes))),
     )
 
 

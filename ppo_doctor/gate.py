@@ -14,13 +14,13 @@ from ppo_doctor.budgets import hold
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.judgement import NEVER
 from ppo_doctor.model import ASKED, QUESTIONS, Severity
-from ppo_doctor.ruling import Held, Ruling, contested, faults
+from ppo_doctor.ruling import Allowance, Held, Ruling, contested, faults
 
 if TYPE_CHECKING:
     from ppo_doctor.baseline import Baseline, Known
     from ppo_doctor.model import Diagnosis, RankedCause, Run
     from ppo_doctor.policy import Allowed, Policy
-    from ppo_doctor.ruling import Outcome
+    from ppo_doctor.ruling import Against, Outcome
 
 #: A likely cause fails a group when it leads in at least this share of its seeds; a proven one fails it in any seed.
 GROUP_SHARE = 0.5
@@ -34,7 +34,7 @@ def rule_on(
     known = baseline.of_all(diagnosis.run.id for diagnosis in diagnoses) if baseline else None
     today = today or date.today()
     held = [
-        *_causes(diagnoses, policy, known or {}, today),
+        *_causes(diagnoses, policy, known, today),
         *_questions(diagnoses, policy),
         *(hold(budget, [run for run, _ in judged]) for budget in policy.budgets),
     ]
@@ -45,6 +45,23 @@ def rule_on(
         fixed=_fixed(diagnoses, known or {}),
         suppressed=tuple(dict.fromkeys(name for diagnosis in diagnoses for name in diagnosis.suppressed)),
         notes=(*notes, *_unused(diagnoses, policy)),
+        runs=tuple(diagnosis.run.id for diagnosis in diagnoses),
+        policy=str(policy.source) if policy.source else None,
+        fail_on=policy.fail_on,
+        require=policy.require,
+        allowances=tuple(_used(allowed, diagnoses, today) for allowed in policy.allow),
+        baseline=str(baseline.path) if baseline else None,
+        in_baseline=known is not None,
+    )
+
+
+def _used(allowed: Allowed, diagnoses: Sequence[Diagnosis], today: date) -> Allowance:
+    return Allowance(
+        cause=allowed.cause,
+        reason=allowed.reason,
+        expires=allowed.expires.isoformat(),
+        expired=allowed.expired(today),
+        used=allowed.cause in _leading(diagnoses),
     )
 
 
@@ -59,7 +76,7 @@ def _code(held: Sequence[Held], policy: Policy) -> ExitCode:
     return ExitCode.OK
 
 
-def _causes(diagnoses: Sequence[Diagnosis], policy: Policy, known: Known, today: date) -> list[Held]:
+def _causes(diagnoses: Sequence[Diagnosis], policy: Policy, known: Known | None, today: date) -> list[Held]:
     """Hold every fault at or above the bound, worst first; of several seeds each cause once."""
     if policy.fail_on == NEVER:
         return []
@@ -72,14 +89,27 @@ def _causes(diagnoses: Sequence[Diagnosis], policy: Policy, known: Known, today:
     return [_cause(cause, count[cause.id], len(diagnoses), policy, known, today) for cause in best.values()]
 
 
-def _cause(cause: RankedCause, leads: int, seeds: int, policy: Policy, known: Known, today: date) -> Held:
-    outcome, because = _outcome(cause, leads / seeds, policy, known, today)
+def _cause(cause: RankedCause, leads: int, seeds: int, policy: Policy, known: Known | None, today: date) -> Held:
+    against, words = _against(cause, known)
+    outcome, because = _outcome(cause, leads / seeds, policy, (against, words), today)
     often = f" in {leads} of {seeds} runs" if seeds > 1 else ""
     says = f"{cause.id}: {cause.title} ({cause.confidence}, {cause.severity.value}{often}){because}"
-    return Held(kind="cause", name=cause.id, outcome=outcome, says=says)
+    return Held(kind="cause", name=cause.id, outcome=outcome, says=says, against=against)
 
 
-def _outcome(cause: RankedCause, share: float, policy: Policy, known: Known, today: date) -> tuple[Outcome, str]:
+def _against(cause: RankedCause, known: Known | None) -> tuple[Against | None, str]:
+    """Return how a cause stands to the baseline, in one word and in several; None where the baseline lacks the run."""
+    if known is None:
+        return None, ""
+    if cause.id not in known:
+        return "new", "; not in the baseline"
+    worse = known[cause.id].worse(cause)
+    return ("worse", f"; worse than in the baseline: {worse}") if worse else ("known", "; as in the baseline")
+
+
+def _outcome(
+    cause: RankedCause, share: float, policy: Policy, against: tuple[Against | None, str], today: date
+) -> tuple[Outcome, str]:
     allowed = _allowance(cause.id, policy)
     if allowed is not None and not allowed.expired(today):
         return "allowed", f"; allowed until {allowed.expires}: {allowed.reason}"
@@ -87,10 +117,8 @@ def _outcome(cause: RankedCause, share: float, policy: Policy, known: Known, tod
         return "failed", f"; it was allowed until {allowed.expires} ({allowed.reason}), which has passed"
     if share < GROUP_SHARE and cause.confidence != "established":
         return "seldom", "; too few runs to blame the configuration"
-    if cause.id not in known:
-        return "failed", "; not in the baseline" if known else ""
-    worse = known[cause.id].worse(cause)
-    return ("failed", f"; worse than in the baseline: {worse}") if worse else ("known", "; as in the baseline")
+    stands, words = against
+    return ("known" if stands == "known" else "failed"), words
 
 
 def _allowance(cause: str, policy: Policy) -> Allowed | None:
@@ -133,11 +161,14 @@ def _contested(diagnosis: Diagnosis, policy: Policy) -> Held | None:
 
 
 def _fixed(diagnoses: Sequence[Diagnosis], known: Known) -> tuple[str, ...]:
-    leading = {cause.id for diagnosis in diagnoses for cause in diagnosis.causes if cause.leader}
-    return tuple(name for name in known if name not in leading)
+    return tuple(name for name in known if name not in _leading(diagnoses))
 
 
 def _unused(diagnoses: Sequence[Diagnosis], policy: Policy) -> list[str]:
     """Tell allowances that this run does not need, so that they are taken out before they hide something."""
-    leading = {cause.id for diagnosis in diagnoses for cause in diagnosis.causes if cause.leader}
+    leading = _leading(diagnoses)
     return [f"{a.cause} is allowed and does not lead here" for a in policy.allow if a.cause not in leading]
+
+
+def _leading(diagnoses: Sequence[Diagnosis]) -> set[str]:
+    return {cause.id for diagnosis in diagnoses for cause in diagnosis.causes if cause.leader}

@@ -65,7 +65,7 @@ def rendered(judged: Sequence[tuple[Run, Diagnosis]], options: RenderOptions, na
     from ppo_doctor.report import render, render_many
 
     if many:
-        text = render_many([diagnosis for _, diagnosis in judged], options, name)
+        text = render_many([diagnosis for _, diagnosis in judged], options, name, [run for run, _ in judged])
     else:
         run, diagnosis = judged[0]
         text = render(diagnosis, run, options, name)

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import configuration, frameworks, readers
-from ppo_doctor.builder import RunBuilder
-from ppo_doctor.configuration import Found
+from ppo_doctor import configuration, readers
 from ppo_doctor.derive import Observations
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.engine import run_rules
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.reading import Request, collect, runs_in, told_apart
 from ppo_doctor.rulepack import Pack, load_pack
-from ppo_doctor.splitting import split
-from ppo_doctor.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
-    from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import ConfigValue, Diagnosis, Setting
+    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.sources import RunSource
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """How to read and judge: what the command line or a caller adds to the source itself."""
-
-    settings: Mapping[str, ConfigValue] | None = None
-    configs: Sequence[Path] = ()
-    framework: str | None = None
-    steps: tuple[int | None, int | None] = (None, None)
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    debug: bool = False
+__all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "run_from_items", "runs_of"]
 
 
 def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
@@ -75,6 +60,20 @@ def _chosen(name: str, code: str, request: Request) -> bool:
     return not {name, code} & set(request.ignore)
 
 
+def run_from_items(
+    path: str, container: str, items: Iterable[readers.Item], request: Request, folders: tuple[Path, ...] = ()
+) -> list[Run]:
+    """Return the runs in what a reader has yielded so far: for those who follow a log that is still written.
+
+    `folders` are further places in which the run's configuration may lie.
+
+    Raises:
+        DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
+    """
+    contents = told_apart(collect(path, container, items, folders))
+    return [run for content in contents for run in runs_in(content, request)]
+
+
 def read_run(path: str, request: Request) -> Run:
     """Read one log that holds one run.
 
@@ -88,215 +87,29 @@ def read_run(path: str, request: Request) -> Run:
 
 
 def read_runs(path: str, request: Request) -> list[Run]:
-    """Read every run in one log, each with its configuration.
+    """Read every run in a log or a run folder, each with its configuration.
 
     Raises:
         DoctorError: unreadable or empty, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    if path != "-" and Path(path).is_dir():
-        from ppo_doctor.sources import log_in
+    from ppo_doctor.sources import RunSource, sources_in
 
-        path = str(log_in(Path(path)))
-    container, stream = readers.read(path)
-    builder = RunBuilder(path=path)
-    embedded = _collect(stream, builder)
-    if not builder.records:
-        raise DoctorError(f"{path}: no record in this {container}", hint=_first_note(builder.notes))
-    profile = _profile(builder, request, path)
-    beside = _beside(path, request, profile, builder)
-    parts = split(builder.tables, builder.steps(profile), [found.source.line or 0 for found in embedded])
-    outer = _Outer(path=path, container=container, request=request, profile=profile, beside=beside)
-    if len(parts) == 1:
-        return [_run(outer, builder, embedded, "")]
-    return [_run(outer, *_part(builder, tables, embedded), f"#{n}") for n, tables in enumerate(parts, start=1)]
+    if path == "-" or not Path(path).is_dir():
+        return runs_of(RunSource(logs=(path,)), request)
+    return [run for source in sources_in(Path(path)) for run in runs_of(source, request)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outer:
-    """What the runs of one log share."""
-
-    path: str
-    container: str
-    request: Request
-    profile: Profile
-    beside: list[Found]
-
-
-def _part(builder: RunBuilder, tables: list[Table], embedded: Sequence[Found]) -> tuple[RunBuilder, list[Found]]:
-    """Return one run's tables, notes and the nearest configuration above or within it."""
-    last = max(int(table.lines[-1]) for table in tables)
-    notes = [note for note in builder.notes if note.source is None or (note.source.line or 0) <= last]
-    above = [found for found in embedded if (found.source.line or 0) <= last]
-    return RunBuilder(path=builder.path, tables=tables, notes=notes), above[-1:]
-
-
-def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
-    profile, path = outer.profile, outer.path
-    skipped = sum(note.count for note in builder.notes if note.kind == "skipped")
-    found = [*_given(outer.request), *embedded, *outer.beside]
-    settings = configuration.canonical_settings(profile, found)
-    _check_told(outer.request, profile)
-    records = builder.records + skipped
-    profile = _without_constants(profile, settings, builder)
-    series = _cut(builder.series(profile), outer.request.steps)
-    if not any(len(s) for s in series.values()):
-        raise DoctorError(f"{path}: no record within the steps asked for", code=ExitCode.NOTHING_TO_JUDGE)
-    return Run(
-        id=path + suffix,
-        framework=profile.name,
-        algorithm=_algorithm(profile, settings),
-        sources=(SourceSummary(path=path, container=outer.container, records=records, skipped=skipped),),
-        series=series,
-        facts=_facts(profile, settings, path, builder),
-        config=settings,
-        config_raw=_raw(found),
-        notes=(*builder.notes, *_names_guessed(profile, path)),
-        unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
-    )
-
-
-def _check_told(request: Request, profile: Profile) -> None:
-    """Refuse a setting of `--set` that nobody would read: a misspelt K is worse than none.
+def runs_of(source: RunSource, request: Request) -> list[Run]:
+    """Read the runs of one source that `gather` found, the files of each merged; a doubtful source may hold none.
 
     Raises:
-        DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
+        DoctorError: as `read_runs`.
     """
-    known = set(profile.config) | set(profile.defaults) | set(profile.unset)
-    known |= {key for keys in profile.config.values() for key in keys}
-    from difflib import get_close_matches
+    from ppo_doctor.merging import read_source
 
-    for key in request.settings or {}:
-        if key not in known and key.rpartition(".")[2] not in known:
-            near = get_close_matches(key, sorted(known), n=3)
-            hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"
-            raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
-
-
-def _without_constants(profile: Profile, settings: Mapping[str, Setting], builder: RunBuilder) -> Profile:
-    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
-    dropped = {
-        name: f"{key} is {settings[key].value}"
-        for name, metric in profile.metrics.items()
-        for key, value in metric.constant_when.items()
-        if key in settings and settings[key].value == value
-    }
-    held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & builder.keys}
-    source = SourceRef(path=builder.path)
-    builder.notes.extend(
-        Note(text=f"{name} is a constant when {why}, and is not used", source=source) for name, why in held.items()
-    )
-    kept = {name: metric for name, metric in profile.metrics.items() if name not in dropped}
-    return replace(profile, metrics=kept) if dropped else profile
-
-
-def _names_guessed(profile: Profile, path: str) -> list[Note]:
-    source = SourceRef(path=path)
-    guessed = [
-        Note(text=f"'{raw}' is read as {name}, for its name is like it", source=source, kind="renamed")
-        for raw, name in sorted(profile.fuzzy.items())
-    ]
-    further = [
-        Note(text=f"{name}: '{keys[0]}' and {len(keys) - 1} more keys fit it too and are not used", source=source)
-        for name, keys in sorted(profile.further.items())
-    ]
-    return guessed + further
-
-
-def _collect(stream: Iterable[readers.Item], builder: RunBuilder) -> list[Found]:
-    embedded: list[Found] = []
-    for item in stream:
-        if isinstance(item, Table):
-            builder.append(item)
-        elif isinstance(item, EmbeddedConfig):
-            redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
-            embedded.append(Found(values=redacted, source=item.source))
-        else:
-            builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
-    return embedded
-
-
-def _first_note(notes: Sequence[Note]) -> str:
-    return str(notes[0]) if notes else "did the run crash before its first update?"
-
-
-def _profile(builder: RunBuilder, request: Request, path: str) -> Profile:
-    if request.framework:
-        return frameworks.profile(request.framework).resolved(builder.keys)
-    found = frameworks.detect(builder.keys)
-    if found is not None and not found.ppo_family:
-        raise DoctorError(
-            f"{path}: this is a {found.title} run, not one of the PPO family",
-            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
-        )
-    if found is None:
-        some = ", ".join(sorted(builder.keys)[:6]) or "none"
-        raise DoctorError(
-            f"{path}: {builder.records} records, but no metric that any rule knows",
-            hint=f"its keys: {some}; ppo-doctor explain approx_kl tells the names we read, --framework NAME chooses",
-        )
-    return found
-
-
-def _given(request: Request) -> list[Found]:
-    told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
-    given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
-    from ppo_doctor import config_files
-
-    return given + [config_files.read_config(path) for path in request.configs]
-
-
-def _beside(path: str, request: Request, profile: Profile, builder: RunBuilder) -> list[Found]:
-    """Return the configurations beside the log, unless one was named."""
-    if path == "-" or request.configs:
-        return []
-    from ppo_doctor import config_files
-
-    found, notes = config_files.beside(Path(path), profile)
-    builder.notes.extend(notes)
-    return found
-
-
-def _raw(found: Sequence[Found]) -> dict[str, ConfigValue]:
-    merged: dict[str, ConfigValue] = {}
-    for origin in reversed(found):
-        merged.update(origin.values)
-    return merged
-
-
-def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
-    named = settings.get("algorithm")
-    return str(named.value).lower() if named and named.value else profile.algorithm
-
-
-def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder: RunBuilder) -> dict[str, Fact]:
-    source = SourceRef(path=path)
-    facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
-    if builder.numbered:
-        facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
-    configured = configuration.configured_updates(profile, settings)
-    return facts | ({configured.name: configured} if configured else {})
-
-
-def _cut(series: Mapping[str, Series], steps: tuple[int | None, int | None]) -> dict[str, Series]:
-    if steps == (None, None):
-        return dict(series)
-    return {name: kept for name, s in series.items() if len(kept := _within(s, steps))}
-
-
-def _within(series: Series, steps: tuple[int | None, int | None]) -> Series:
-    low, high = steps
-    held = series.axis.steps
-    keep = np.flatnonzero((held >= (low if low is not None else held.min(initial=0))) & (held <= _upper(high, held)))
-    axis = Axis(
-        path=series.axis.path,
-        steps=held[keep],
-        lines=series.axis.lines[keep],
-        update=None if series.axis.update is None else series.axis.update[keep],
-        epoch=None if series.axis.epoch is None else series.axis.epoch[keep],
-        minibatch=None if series.axis.minibatch is None else series.axis.minibatch[keep],
-    )
-    return replace(series, axis=axis, values=series.values[keep])
-
-
-def _upper(high: int | None, held: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
-    return high if high is not None else int(held.max(initial=0))
+    try:
+        return read_source(source, replace(request, configs=(*request.configs, *source.config))).runs
+    except DoctorError as error:
+        if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
+            return []
+        raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import LedgerEntry, Measurement, RankedCause, Severity
+from ppo_doctor.model import CONFIDENCES, LedgerEntry, Measurement, RankedCause, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Cause, Confidence, Finding, Rule, Verdict, Weight
@@ -326,8 +326,14 @@ def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, 
 
 
 def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:
-    """Tell whether an explanation stands against a later one that accounts for it."""
-    return _weighs(entry, later, pack) and (entry.leader == later.leader or _score(entry) >= _score(later))
+    """Tell whether an explanation stands against a later one that accounts for it: the surer, then the stronger."""
+    return _weighs(entry, later, pack) and _place(entry) <= _place(later)
+
+
+def _place(explanation: Explanation) -> tuple[int, int]:
+    """Return how sure and how well supported an explanation is; less is better."""
+    firmness = min((CONFIDENCES.index(cause.confidence) for cause in explanation.causes), default=len(CONFIDENCES))
+    return firmness, -_score(explanation)
 
 
 def _score(explanation: Explanation) -> int:

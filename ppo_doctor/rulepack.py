@@ -1,25 +1,29 @@
 """Find, read, validate and compile rule packs; nothing here evaluates anything.
 
-A pack is a folder with `pack.toml`, `complaints.toml`, `<family>/<rule>.toml` and `causes/<id>.toml`. Evaluation reads
-its compiled form; prose and cases are parsed from the TOML when somebody asks for them.
+A pack is a folder with `pack.toml`, `<family>/<rule>.toml`, `causes/<id>.toml` and, where it changes other packs,
+`overrides.toml`; the built-in one also holds the closed list of complaints. Evaluation reads its compiled form; prose
+and cases are parsed from the TOML when somebody asks for them. Packs are put together in a fixed order: the built-in
+one, those of installed packages by name, then `--rules` as given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.compiled import Compiled, Parsed, load, parse_toml
+from ppo_doctor.compiled import Compiled, load, parse_toml
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
-    LINKS,
-    QUESTIONS,
+    PRIORS,
     Cause,
     Clause,
     Complaint,
     Measurement,
+    PackInForce,
     Param,
     Remedy,
     Rule,
@@ -28,19 +32,12 @@ from ppo_doctor.model import (
     Weight,
 )
 
-TESTS = ("equals", "differs", "below", "at most", "above", "at least")
-WINDOWS = ("all", "tail", "middle", "early")
-STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
-_CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "window", "share", "least", "least_records")
-#: Fields of a clause that may refer to a parameter.
-_NUMBERS = ("bound", "share", "least", "least_records")
-_CAUSE_FIELDS = (
-    *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
-    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to"),
-)
-PRIORS: Mapping[str, int] = {"common": -10, "occasional": -15, "rare": -22}
-#: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
-PROOFS = ("identity", "counter", "tensor", "measured")
+if TYPE_CHECKING:
+    from ppo_doctor.compiled import Parsed
+    from ppo_doctor.overrides import Changes
+
+__all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_references", "load_pack", "prose"]
+
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
 SOFT, HARD = 20, 60
 
@@ -53,6 +50,8 @@ class Pack:
     causes: tuple[Cause, ...]
     complaints: tuple[Complaint, ...]
     unjudged: tuple[Unjudged, ...]
+    #: packs beyond the built-in one, in the order in which they were added
+    further: tuple[PackInForce, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
         """Return a rule by name or code."""
@@ -79,164 +78,125 @@ def builtin_rules() -> Path:
     )
 
 
-def load_pack(extra: Iterable[Path] = ()) -> Pack:
-    """Return the built-in pack, with the rules and causes of further folders added.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One pack as it was read: where, who brought it, and its compiled form."""
+
+    folder: Path
+    origin: str
+    compiled: Compiled
+
+    @property
+    def name(self) -> str:
+        return str(self.compiled["meta"]["name"])
+
+
+def load_pack(extra: Iterable[Path] = (), *, installed: bool = True) -> Pack:
+    """Return the built-in pack with those of installed packages and of further folders added to it.
 
     Raises:
-        DoctorError: a pack is missing or invalid; the message names the file.
+        DoctorError: a pack is missing or invalid, or two contradict each other; the message names the file.
     """
-    packs = [_pack(load("rules", builtin_rules(), build), builtin_rules())]
-    for folder in extra:
-        if not (folder / "pack.toml").is_file():
-            hint = "a rule pack is a folder with pack.toml"
-            raise DoctorError(f"{folder}: no rule pack", hint=hint, code=ExitCode.USAGE)
-        packs.append(_pack(load("rules", folder.resolve(), build), folder.resolve()))
-    merged = Pack(
-        rules=tuple(rule for pack in packs for rule in pack.rules),
-        causes=tuple(cause for pack in packs for cause in pack.causes),
-        complaints=tuple(complaint for pack in packs for complaint in pack.complaints),
-        unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
-    )
-    if len(packs) > 1:  # the built-in pack is held to this by its tests, not at every start
-        check_references(merged)
-    return merged
+    built_in = _Part(folder=builtin_rules(), origin="built in", compiled=load("rules", builtin_rules(), build))
+    further = [*(_installed() if installed else ()), *(_part(folder.resolve(), "--rules") for folder in extra)]
+    folders: dict[Path, _Part] = {}
+    for part in further:  # one that is installed and named besides is one pack
+        folders.setdefault(part.folder, part)
+    return _merged([built_in, *folders.values()]) if folders else _pack(built_in)
 
 
 def build(parsed: Parsed) -> Compiled:
-    """Validate a pack's files and return the part that evaluation needs.
+    """Validate the files of the built-in pack; see `packfiles`, which is loaded where nothing is cached."""
+    from ppo_doctor import packfiles
 
-    Raises:
-        DoctorError: a file lacks a field, uses a word outside the vocabulary, or repeats a name.
-    """
-    compiled: Compiled = {"rules": [], "causes": [], "complaints": [], "unjudged": []}
-    for path, raw in parsed.items():
-        if path == "pack.toml":
-            continue
-        if path == "complaints.toml":
-            compiled["complaints"] = raw["complaint"]
-        elif path == "unjudged.toml":
-            compiled["unjudged"] = raw["cause"]
-        elif path.startswith("causes/"):
-            compiled["causes"].append(_compiled_cause(path, raw))
-        else:
-            compiled["rules"].append(_compiled_rule(path, raw))
-    for key in ("name", "code"):
-        _unique((rule[key], rule["path"]) for rule in compiled["rules"])
-    _unique((cause["id"], cause["path"]) for cause in compiled["causes"])
-    return compiled
+    return packfiles.build(parsed)
 
 
-def _fail(path: str, text: str) -> DoctorError:
-    return DoctorError(f"{path}: {text}", code=ExitCode.USAGE)
+def build_further(parsed: Parsed) -> Compiled:
+    """Validate the files of a pack that adds to the built-in one."""
+    from ppo_doctor import packfiles
+
+    return packfiles.build_further(parsed)
 
 
-def _require(path: str, raw: Compiled, names: Iterable[str]) -> None:
-    missing = [name for name in names if name not in raw]
-    if missing:
-        raise _fail(path, f"missing {', '.join(missing)}")
+def _installed() -> Iterator[_Part]:
+    from ppo_doctor.installed import installed_packs
+
+    for found in installed_packs():
+        yield _part(found.folder.resolve(), f"installed with {found.package}")
 
 
-def _one_of(path: str, what: str, value: object, known: Iterable[str]) -> None:
-    allowed = tuple(known)
-    if value not in allowed:
-        raise _fail(path, f"{what} '{value}' is none of {', '.join(allowed)}")
+def _part(folder: Path, origin: str) -> _Part:
+    if not (folder / "pack.toml").is_file():
+        raise DoctorError(f"{folder}: no rule pack", hint="a rule pack is a folder with pack.toml", code=ExitCode.USAGE)
+    with _located(folder, origin):
+        return _Part(folder=folder, origin=origin, compiled=load("rules", folder, build_further))
 
 
-def _unique(entries: Iterable[tuple[str, str]]) -> None:
-    """Refuse a name that two files take; entries are (name, path)."""
-    seen: dict[str, str] = {}
-    for name, path in entries:
-        if name in seen:
-            raise _fail(path, f"'{name}' is taken by {seen[name]}")
-        seen[name] = path
+@contextmanager
+def _located(folder: Path, origin: str) -> Iterator[None]:
+    """Put the folder before the file that an error names; of an installed pack tell who brought it."""
+    try:
+        yield
+    except DoctorError as error:
+        whole = error.message if error.message.startswith(str(folder)) else f"{folder}/{error.message}"
+        hint = "; ".join(filter(None, (error.hint, origin if origin != "--rules" else "")))
+        raise DoctorError(whole, hint=hint, code=error.code) from error
 
 
-def _only(path: str, raw: Compiled, known: Iterable[str]) -> None:
-    unknown = sorted(set(raw) - set(known))
-    if unknown:
-        raise _fail(path, f"no such field: {', '.join(unknown)}")
+def _merged(parts: list[_Part]) -> Pack:
+    from ppo_doctor.overrides import applied, changes
 
-
-_RULE_FIELDS = [
-    "code",
-    "name",
-    "title",
-    "pass_title",
-    "link",
-    "severity",
-    "status",
-    "opens",
-    "opens_alone",
-    "answers",
-    "answers_when",
-    "proof",
-    "min_points",
-    "not_when_single_update",
-    "algorithms",
-    "state_if_fired",
-    "state_if_clear",
-]
-
-
-def _compiled_rule(path: str, raw: Compiled) -> Compiled:
-    _require(path, raw, ("code", "name", "title", "pass_title", "link", "severity", "when", "doc", "case"))
-    _only(path, raw, (*_RULE_FIELDS, "params", "when", "doc", "case"))
-    _one_of(path, "link", raw["link"], LINKS)
-    _one_of(path, "severity", raw["severity"], list(Severity))
-    if "answers" in raw:
-        _one_of(path, "answers", raw["answers"], QUESTIONS)
-    if "proof" in raw:
-        _one_of(path, "proof", raw["proof"], PROOFS)
-    params = raw.get("params", {})
-    for name, param in params.items():
-        _require(f"{path} params.{name}", param, ("value", "unit", "source"))
-    kept = {name: raw[name] for name in _RULE_FIELDS if name in raw}
-    return kept | {"path": path, "params": params, "when": [_compiled_clause(path, c, params) for c in raw["when"]]}
-
-
-def _compiled_clause(path: str, raw: Compiled, params: Compiled) -> Compiled:
-    _require(path, raw, ("quantity", "is", "bound"))
-    _only(path, raw, _CLAUSE_FIELDS)
-    _one_of(path, "is", raw["is"], TESTS)
-    _one_of(path, "window", raw.get("window", "all"), WINDOWS)
-    _one_of(path, "statistic", raw.get("statistic", "each"), STATISTICS)
-    clause = {"quantity": raw["quantity"], "test": raw["is"], "bound_source": raw.get("bound_source", "")}
-    for name in ("statistic", "window"):
-        if name in raw:
-            clause[name] = raw[name]
-    for name in _NUMBERS:
-        if name in raw:
-            clause[name] = _value(path, raw[name], params, clause if name == "bound" else None)
-    named = {name: raw[name].removeprefix("@") for name in _NUMBERS if isinstance(raw.get(name), str)}
-    return clause | ({"params": named} if named else {})
-
-
-def _value(path: str, value: object, params: Compiled, clause: Compiled | None) -> float:
-    """Return a number, or the parameter that `@name` refers to; a bound also notes its source."""
-    if isinstance(value, str):
-        name = value.removeprefix("@")
-        if name not in params:
-            raise _fail(path, f"no parameter '{name}'")
-        if clause is not None:
-            clause["bound_source"] = params[name]["source"]
-        return float(params[name]["value"])
-    return float(str(value))
-
-
-def _compiled_cause(path: str, raw: Compiled) -> Compiled:
-    _require(
-        path, raw, ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
+    unique((part.name, str(part.folder / "pack.toml")) for part in parts)
+    packs = [_read(part) for part in parts]
+    rules = tuple(rule for pack in packs for rule in pack.rules)
+    causes = tuple(cause for pack in packs for cause in pack.causes)
+    raw = Pack(rules=rules, causes=causes, complaints=packs[0].complaints, unjudged=())
+    check_references(raw)  # the built-in pack alone is held to this by its tests, not at every start
+    asked = [changes(str(part.folder), part.compiled, PRIORS) for part in parts]
+    _check_own(packs, asked)
+    known = {rule.name: rule for rule in rules}
+    rules, causes = applied(rules, causes, asked)
+    for entry in (entry for change in asked for entry in change.weights):
+        _check_weight(entry.path, entry.weight, known[entry.weight.finding])
+    return Pack(
+        rules=rules,
+        causes=causes,
+        complaints=packs[0].complaints,
+        unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
+        further=tuple(map(_in_force, parts[1:], packs[1:], asked[1:])),
     )
-    _only(path, raw, _CAUSE_FIELDS)
-    _one_of(path, "severity", raw["severity"], list(Severity))
-    _one_of(path, "prior", raw["prior"], PRIORS)
-    _one_of(path, "link", raw["link"], LINKS)
-    for weight in raw.get("weight", ()):
-        _require(path, weight, ("finding", "source"))
-    return raw | {"path": path}
 
 
-def _pack(raw: Compiled, folder: Path) -> Pack:
+def _check_own(packs: Iterable[Pack], asked: Iterable[Changes]) -> None:
+    """Refuse a cause that weighs a rule which its own pack retires; weights of other packs lapse."""
+    for pack, change in zip(packs, asked, strict=True):
+        gone = dict(change.retired)
+        for cause in pack.causes:
+            for weight in cause.weights:
+                if weight.finding in gone:
+                    raise fail(cause.path, f"weighs '{weight.finding}', which {gone[weight.finding]} retires")
+
+
+def _in_force(part: _Part, pack: Pack, change: Changes) -> PackInForce:
+    return PackInForce(
+        name=part.name,
+        origin=part.origin,
+        path=str(part.folder),
+        rules=tuple(rule.name for rule in pack.rules),
+        causes=tuple(cause.id for cause in pack.causes),
+        overrides=len(change),
+        retired=tuple(name for name, _ in change.retired),
+    )
+
+
+def _read(part: _Part) -> Pack:
+    with _located(part.folder, part.origin):
+        return _pack(part)
+
+
+def _pack(part: _Part) -> Pack:
+    raw, folder = part.compiled, part.folder
     return Pack(
         rules=tuple(_rule(rule, folder) for rule in raw["rules"]),
         causes=tuple(_cause(cause, folder) for cause in raw["causes"]),
@@ -291,26 +251,26 @@ def check_references(pack: Pack) -> None:
             weighs too much.
     """
     for names in ([(r.name, r.path) for r in pack.rules], [(r.code, r.path) for r in pack.rules]):
-        _unique(names)
-    _unique((cause.id, cause.path) for cause in pack.causes)
+        unique(names)
+    unique((cause.id, cause.path) for cause in pack.causes)
     rules = {rule.name: rule for rule in pack.rules}
     complaints = {complaint.id for complaint in pack.complaints}
     causes = {cause.id for cause in pack.causes}
     for rule in pack.rules:
         if rule.opens is not None:
-            _one_of(rule.path, "opens", rule.opens, sorted(complaints))
+            one_of(rule.path, "opens", rule.opens, sorted(complaints))
         for need in rule.needs:
             _check_quantity(rule, need)
     for cause in pack.causes:
         for complaint in cause.complaints:
-            _one_of(cause.path, "complaint", complaint, sorted(complaints))
+            one_of(cause.path, "complaint", complaint, sorted(complaints))
         for twin in cause.twins:
-            _one_of(cause.path, "twin", twin, sorted(causes))
+            one_of(cause.path, "twin", twin, sorted(causes))
         for finding in cause.leads_to:
-            _one_of(cause.path, "leads_to", finding, sorted(rules))
+            one_of(cause.path, "leads_to", finding, sorted(rules))
         for weight in cause.weights:
-            _one_of(cause.path, "finding", weight.finding, sorted(rules))
-            _check_weight(cause, weight, rules[weight.finding])
+            one_of(cause.path, "finding", weight.finding, sorted(rules))
+            _check_weight(cause.path, weight, rules[weight.finding])
 
 
 def _check_quantity(rule: Rule, need: str) -> None:
@@ -318,15 +278,15 @@ def _check_quantity(rule: Rule, need: str) -> None:
     from ppo_doctor.metrics import METRICS
 
     kind, _, name = need.partition(".")
-    _one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
+    one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
     if kind != "config" and name not in DERIVED and name not in METRICS:
-        raise _fail(rule.path, f"no quantity '{need}'")
+        raise fail(rule.path, f"no quantity '{need}'")
 
 
-def _check_weight(cause: Cause, weight: Weight, rule: Rule) -> None:
+def _check_weight(path: str, weight: Weight, rule: Rule) -> None:
     bound = HARD if rule.proof else SOFT
     if max(abs(weight.fired), abs(weight.clear)) > bound:
-        raise _fail(cause.path, f"weight of {weight.finding} is beyond ±{bound}; only a proof may weigh more")
+        raise fail(path, f"weight of {weight.finding} is beyond ±{bound}; only a proof may weigh more")
 
 
 def prose(path: str) -> Compiled:

@@ -12,10 +12,35 @@ from ppo_doctor.model import Severity
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, RankedCause
 
+Against = Literal["new", "worse", "known"]
 Kind = Literal["cause", "budget", "question"]
 Outcome = Literal["failed", "passed", "allowed", "known", "seldom", "open"]
 
 WORDS = {ExitCode.OK: "passed", ExitCode.SICK: "failed", ExitCode.INCONCLUSIVE: "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """A cause that the policy allows to lead until a day (ISO 8601), and whether this run makes use of it."""
+
+    cause: str
+    reason: str
+    expires: str
+    expired: bool
+    used: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A budget in numbers: the value that was held against the bound, None where no run has the metric."""
+
+    metric: str
+    statistic: str
+    op: str
+    bound: float
+    value: float | None
+    #: runs that have the metric
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +51,10 @@ class Held:
     name: str
     outcome: Outcome
     says: str
+    #: of a cause: how it stands to a baseline that holds this run
+    against: Against | None = None
+    #: of a budget: its numbers
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +67,23 @@ class Ruling:
     fixed: tuple[str, ...] = ()
     suppressed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    #: the runs that were judged together
+    runs: tuple[str, ...] = ()
+    #: file of the policy, None for the defaults
+    policy: str | None = None
+    fail_on: str = "high"
+    require: tuple[str, ...] | None = None
+    allowances: tuple[Allowance, ...] = ()
+    #: file of the baseline, and whether it holds this run
+    baseline: str | None = None
+    in_baseline: bool = False
+
+    @property
+    def reasons(self) -> tuple[Held, ...]:
+        """Return what kept the run from passing: what failed, or else the questions that stayed open."""
+        if self.code == ExitCode.OK:
+            return ()
+        return self.of("failed") or self.of("open")
 
     @property
     def word(self) -> str:

@@ -26,10 +26,21 @@ def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int
     `steps` has shape [records of the source], NaN where a record is absent or has no step; `config_lines` are the
     lines at which a configuration stands.
     """
-    run_of = _named(tables, len(steps))
+    run_of = _named(tables, len(steps), LEAST_RECORDS)
     if run_of is None:
         run_of = np.maximum(_restarted(steps), _configured(tables, len(steps), config_lines))
-    runs = distinct(run_of[_present(tables, len(steps))])
+    return _parts(tables, run_of)
+
+
+def by_name(tables: Sequence[Table]) -> list[list[Table]]:
+    """Return the tables of each run where a column of run names means what it says, however few records a run has."""
+    size = 1 + max((int(table.records[-1]) for table in tables if len(table.records)), default=-1)
+    run_of = _named(tables, size, 1)
+    return [list(tables)] if run_of is None else _parts(tables, run_of)
+
+
+def _parts(tables: Sequence[Table], run_of: FloatArray) -> list[list[Table]]:
+    runs = distinct(run_of[_present(tables, len(run_of))])
     if len(runs) < 2:
         return [list(tables)]
     return [_part(tables, run_of == run) for run in runs]
@@ -42,12 +53,12 @@ def _present(tables: Sequence[Table], size: int) -> BoolArray:
     return present
 
 
-def _named(tables: Sequence[Table], size: int) -> FloatArray | None:
+def _named(tables: Sequence[Table], size: int, least: int) -> FloatArray | None:
     """Return the run of each record by a column that names it, or None without one that takes several values."""
     for key in RUN_KEYS:
         names = _values(tables, key, size)
         held = distinct(names[np.isfinite(names)])
-        if len(held) > 1 and all((names == name).sum() >= LEAST_RECORDS for name in held):
+        if len(held) > 1 and all((names == name).sum() >= least for name in held):
             return np.asarray(np.searchsorted(held, np.where(np.isfinite(names), names, held[0])), dtype=np.float64)
     return None
 

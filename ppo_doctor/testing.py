@@ -19,6 +19,7 @@ from ppo_doctor.configuration import Found, canonical_settings, configured_updat
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import check
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.forms import one_of, only, require
 from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
 
 if TYPE_CHECKING:
@@ -119,7 +120,14 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
 
 
 def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
-    """Run one rule on one of its cases and compare with what the case expects."""
+    """Run one rule on one of its cases and compare with what the case expects.
+
+    Raises:
+        DoctorError: the case lacks its name, kind or expectation, or expects what no finding has.
+    """
+    require(f"{rule.path}: case", case, ("name", "kind", "expect"))
+    one_of(f"{rule.path}: case '{case['name']}'", "kind", case["kind"], KINDS)
+    only(f"{rule.path}: case '{case['name']}'", case["expect"], ("status", "onset"))
     finding = check(Observations(case_run(case)), rule)
     expected: Mapping[str, Any] = case["expect"]
     got: dict[str, object] = {"status": finding.status, "onset": finding.onset_step}

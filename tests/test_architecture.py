@@ -33,7 +33,12 @@ ALLOWED: dict[str, set[str]] = {
     "builder": {"arrays", "frameworks", "metrics", "model", "table"},
     "derive": {"arrays", "metrics", "model"},
     # rulepack asks derive and metrics which names exist, nothing else
-    "rulepack": {"compiled", "derive", "errors", "metrics", "model"},
+    "rulepack": {"compiled", "derive", "errors", "forms", "installed", "metrics", "model", "overrides", "packfiles"},
+    "forms": {"errors"},
+    "overrides": {"forms", "model"},
+    "packfiles": {"compiled", "errors", "forms", "model", "overrides"},
+    "installed": {"compiled", "errors"},
+    "rule_skeleton": {"errors", "rulepack"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
     "ranking": {"engine", "evidence", "metrics", "model", "rulepack"},
@@ -42,9 +47,9 @@ ALLOWED: dict[str, set[str]] = {
         *("cutting", "derive", "engine", "evidence", "metrics", "model", "not_ruled_out", "ranking", "rulepack"),
     },
     "judgement": {"errors", "model"},
-    "sources": {"errors", "model"},
+    "sources": {"errors", "model", "readers"},
     "testing": {
-        *("configuration", "derive", "engine", "errors", "frameworks", "gating", "metrics", "model", "output"),
+        *("configuration", "derive", "engine", "errors", "forms", "frameworks", "gating", "metrics", "model", "output"),
         *("pipeline", "policy", "report"),
     },
     "testing_plugin": {"errors", "testing"},
@@ -56,7 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     "gate": {"baseline", "budgets", "errors", "judgement", "model", "policy", "ruling"},
     "groups": {"model"},
     "output": {"errors", "model", "report"},
-    "judging": {"errors", "model", "output", "pipeline", "rulepack", "sources"},
+    "progress": {"report"},
+    "judging": {"errors", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {
         *("baseline", "errors", "gate", "groups", "judging", "model", "pipeline", "policy", "rulepack", "ruling"),
         "sources",
@@ -71,15 +77,29 @@ ALLOWED: dict[str, set[str]] = {
         *("baseline", "compare", "errors", "gating", "groups", "judging", "model", "output", "pipeline", "policy"),
         *("report", "rulepack", "sources"),
     },
+    "whatif": {"configuration", "errors", "frameworks", "model"},
+    # it judges nothing: diagnoses, and how to make others, are given to it
+    "tui": {"arrays", "configuration", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
+    "tensors": {"errors", "model"},
     "inspection": {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
     "splitting": {"arrays", "model", "table"},
     "docs": {"errors", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
+    "reading": {
+        *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "model", "readers"),
+        *("splitting", "table"),
+    },
+    "agreement": {"arrays", "model"},
+    "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources"},
+    "watch": {
+        *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
+        *("sources", "table"),
+    },
     "pipeline": {
-        *("builder", "config_files", "configuration", "derive", "diagnosis", "engine", "errors", "frameworks", "model"),
-        *("predicates", "readers", "rulepack", "sources", "splitting", "table"),
+        *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
+        *("reading", "rulepack", "sources"),
     },
     "__init__": {"model", "pipeline"},
     "__main__": {"cli"},
@@ -88,7 +108,7 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED_FILES = {
     "report/pages.py": {"testing", "metrics"},
     "report/inspection_text.py": {"inspection"},
-    "report/comparison.py": {"compare"},
+    "report/comparison.py": {"compare", "divergence"},
 }
 
 

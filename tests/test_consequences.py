@@ -9,7 +9,7 @@ from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
 from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import explain
-from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series
+from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series, an_axis
 
 RNG = np.random.default_rng(0)
 
@@ -39,15 +39,17 @@ def test_of_two_that_account_for_each_other_the_earlier_stands():
 
 @pytest.mark.parametrize(("weight", "listed"), [(4, True), (6, False)])
 def test_a_faint_symptom_has_not_looked_for_a_cause(weight, listed):
-    faint = a_rule("faint", opens="still", link="policy")
+    faint = a_rule("faint", opens="still", link="policy", opens_alone=True)
     blind = a_rule("blind", opens="still", link="update")
     pack = a_pack([faint, blind], [a_cause("hidden", {"faint": weight, "blind": 30}, complaints=["still"])])
     findings = [a_finding(faint), a_finding(blind, "skipped", missing=("skipped_steps",))]
     assert ("hidden" in {entry.id for entry in not_ruled_out(pack, findings, [])}) is listed
 
 
-def kl(values):
-    return Observations(a_run(a_series("approx_kl", values)))
+def kl(values, **others):
+    axis = an_axis(range(1, len(values) + 1))
+    logged = {"approx_kl": values, "policy_loss": [0.01] * len(values)} | others
+    return Observations(a_run(*(a_series(name, held, axis=axis) for name, held in logged.items())))
 
 
 def test_idle_updates_are_counted_between_those_that_moved():
@@ -68,6 +70,23 @@ def test_idle_updates_are_counted_between_those_that_moved():
 )
 def test_zeros_that_have_another_reason_are_no_idle_updates(values):
     assert kl(values).fact("idle_updates_share") is None
+
+
+def test_updates_without_a_signal_are_not_idle():
+    """Real runs of ten steps per rollout: no reward in the batch, returns all equal, and rightly nothing moved."""
+    moved = list(RNG.uniform(0.001, 0.01, 30))
+    for place in (5, 6, 11, 20):
+        moved[place] = 0.0
+    no_loss = [0.0 if value == 0 else 0.01 for value in moved]
+    no_spread = [np.nan if value == 0 else 0.3 for value in moved]
+    assert kl(moved).fact("idle_updates_share").value > 0.1
+    assert kl(moved, policy_loss=no_loss).fact("idle_updates_share").value == 0
+    assert kl(moved, explained_variance=no_spread).fact("idle_updates_share").value == 0
+
+
+def test_without_any_word_on_the_signal_idle_updates_are_not_counted():
+    moved = [*RNG.uniform(0.001, 0.01, 10), 0.0, 0.0, *RNG.uniform(0.001, 0.01, 10)]
+    assert Observations(a_run(a_series("approx_kl", moved))).fact("idle_updates_share") is None
 
 
 def test_a_reward_that_lags_is_no_witness_of_the_later_part():

@@ -164,6 +164,20 @@ def test_an_installed_copy_needs_no_torch(installed):
     assert {"pandas", "torch"} & set(installed.ask(code)) == set()
 
 
+def test_a_plain_install_is_small(installed):
+    held = {
+        entry["name"].lower()
+        for entry in json.loads(installed.run(installed.python, "-m", "pip", "list", "--format", "json"))
+    }
+    assert len(held - {"pip", "setuptools"}) <= 22, sorted(held)
+
+
+def test_an_installed_copy_has_the_interactive_report(installed):
+    assert (installed.site / "ppo_doctor" / "tui" / "report.tcss").is_file()
+    code = "from ppo_doctor.tui.app import ReportApp; print(json.dumps(ReportApp.TITLE))"
+    assert installed.ask(code) == "ppo-doctor"
+
+
 def test_an_installed_copy_makes_frames(installed):
     shutil.copytree(LOG, installed.work / "run", dirs_exist_ok=True)
     assert installed.ask("import ppo_doctor; print(json.dumps(len(ppo_doctor.load_run('run').to_frame())))") == 80

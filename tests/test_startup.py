@@ -56,6 +56,12 @@ def test_text_needs_no_pandas():
     assert imported("-m", "ppo_doctor", "analyze", str(LOG)) & {"pandas", "torch"} == set()
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["analyze", str(LOG)]], ids=len)
+def test_the_interactive_report_is_imported_by_nobody_else(arguments):
+    modules = imported("-m", "ppo_doctor", *arguments)
+    assert modules & {"textual", "ppo_doctor.tui", "ppo_doctor.whatif"} == set()
+
+
 def test_a_second_start_parses_no_toml():
     assert "tomllib" not in imported("-m", "ppo_doctor", "analyze", str(LOG), "--format", "json")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from ppo_doctor.cli import analyze, gate, reference, rules
+from ppo_doctor.cli import analyze, gate, reference, rules, watch
 from ppo_doctor.cli.application import app
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.output import complain
 
-__all__ = ["analyze", "app", "gate", "reference", "rules", "run"]
+__all__ = ["analyze", "app", "gate", "reference", "rules", "run", "watch"]
 
 
 def run() -> int:

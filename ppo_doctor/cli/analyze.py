@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,14 +16,18 @@ from ppo_doctor.cli.options import (
     Formats,
     Framework,
     Ignore,
+    Interactive,
+    Jobs,
     NoColor,
     Output,
     Quiet,
     RuleFolders,
     Select,
+    Separate,
     Settings,
     Sources,
     Steps,
+    Together,
     Why,
     check_fail_on,
     known_names,
@@ -32,12 +37,16 @@ from ppo_doctor.errors import DoctorError, ExitCode, worst
 from ppo_doctor.output import report, report_error, wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from ppo_doctor.model import ConfigValue, Diagnosis, Run
     from ppo_doctor.output import Wanted
     from ppo_doctor.pipeline import Request
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.rulepack import Pack
+    from ppo_doctor.sources import RunSource
+    from ppo_doctor.tui.session import Case
 
 
 @app.command()
@@ -58,40 +67,94 @@ def analyze(
     quiet: Quiet = False,
     no_color: NoColor = False,
     debug: Debug = False,
+    interactive: Interactive = False,
+    together: Together = False,
+    separate: Separate = False,
+    jobs: Jobs = None,
 ) -> None:
     """Diagnose training runs."""
     from ppo_doctor.report import RenderOptions
 
-    places = wanted(formats, output)
+    places = _files(formats, output) if interactive else wanted(formats, output)
     options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
     try:
         check_fail_on(fail_on)
+        if interactive:
+            from ppo_doctor.tui.terminal import check_terminal
+
+            check_terminal(sources)
         request = request_of(framework, config, settings, steps, select, ignore, debug)
-        code = _analyze(sources, request, rules or [], places, options, fail_on)
+        gathered = partial(_gathered, sources, together=together, separate=separate)
+        code = _analyze(gathered, request, rules or [], places, options, fail_on, interactive=interactive, jobs=jobs)
     except DoctorError as error:
         report_error(error, places)
         raise
     raise typer.Exit(code)
 
 
+def _gathered(sources: Sequence[str], *, together: bool, separate: bool) -> tuple[list[RunSource], list[DoctorError]]:
+    """Return the runs that were asked for and what is missing; if that is all, it is the error."""
+    from ppo_doctor.sources import gather
+
+    runs, missing = gather(sources, together=together, separate=separate)
+    if not runs and len(missing) == 1:
+        raise missing[0]
+    return runs, missing
+
+
 def _analyze(
-    sources: Sequence[str],
+    gathered: Callable[[], tuple[list[RunSource], list[DoctorError]]],
     request: Request,
     rules: Sequence[Path],
     places: Sequence[Wanted],
     options: RenderOptions,
     fail_on: str,
+    *,
+    interactive: bool,
+    jobs: int | None,
 ) -> ExitCode:
     from ppo_doctor.judgement import exit_code
     from ppo_doctor.judging import judge_all
     from ppo_doctor.rulepack import load_pack
-    from ppo_doctor.sources import gather
 
     pack = load_pack(rules)
     known_names(pack, [*request.select, *request.ignore])
-    runs, missing = gather(sources)
-    if not runs and len(missing) == 1:
-        raise missing[0]
-    judged, codes = judge_all(runs, missing, request, pack)
+    judged, codes = judge_all(*gathered(), request, pack, jobs=jobs)
     report(judged, options, places, many=len(judged) > 1 or bool(codes))
+    if interactive:
+        from ppo_doctor.tui.terminal import show
+
+        show(cases_of(judged, request, pack), options)
     return worst(codes + [exit_code(diagnosis, fail_on) for _, diagnosis in judged])
+
+
+def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pack) -> list[Case]:
+    """Return what the interactive report shows: these very diagnoses, and how to judge runs under other settings."""
+    from ppo_doctor.pipeline import diagnose
+    from ppo_doctor.tui.session import Case
+    from ppo_doctor.whatif import settable, supposed
+
+    def rediagnose(run: Run, overrides: Mapping[str, ConfigValue]) -> tuple[Run, Diagnosis]:
+        under = supposed(run, overrides)
+        return under, diagnose(under, pack, request)
+
+    return [
+        Case(run=run, diagnosis=diagnosis, rediagnose=partial(rediagnose, run), settable=tuple(settable(run)))
+        for run, diagnosis in judged
+    ]
+
+
+def _files(formats: list[str] | None, output: Path | None) -> list[Wanted]:
+    """Return the reports to write beside the interactive one, which has standard output for itself.
+
+    Raises:
+        DoctorError: a format without a file (exit code 2).
+    """
+    if not formats and output is None:
+        return []
+    places = wanted(formats, output)
+    for name, path in places:
+        if path is None:
+            hint = f"--format {name}=FILE writes it beside the interactive report; e exports from within"
+            raise DoctorError(f"--format {name} and -i both want the terminal", hint=hint, code=ExitCode.USAGE)
+    return places

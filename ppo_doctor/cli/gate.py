@@ -91,8 +91,12 @@ def compare(
 
     if format not in ("text", "json"):
         raise DoctorError(f"no format '{format}' for a comparison", hint="text or json", code=ExitCode.USAGE)
-    request = request_of(framework, None, None, steps, None, None, debug)
-    found = run_compare(sources, request, rules or (), group=group)
+    try:
+        request = request_of(framework, None, None, steps, None, None, debug)
+        found = run_compare(sources, request, rules or (), group=group)
+    except DoctorError as error:
+        report_error(error, [(format, output)])
+        raise
     write(as_json(found) if format == "json" else text(found, everything=everything), output)
 
 

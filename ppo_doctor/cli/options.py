@@ -32,6 +32,10 @@ Why = Annotated[bool, typer.Option("--why", help="Print each cause's full accoun
 All = Annotated[bool, typer.Option("--all", help="List clear and skipped checks too.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the verdict and the causes.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour, as with NO_COLOR.")]
+Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Walk through the diagnosis in the terminal.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes for many runs. Default: by the amount of work.")]
+Together = Annotated[bool, typer.Option("--together", help="Everything named is one run.")]
+Separate = Annotated[bool, typer.Option("--separate", help="Every file is a run of its own.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")]
 
 

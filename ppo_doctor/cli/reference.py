@@ -32,7 +32,7 @@ def inspect(
 ) -> None:
     """Show what was read: names, configuration, K, and which causes this log can decide."""
     from ppo_doctor.inspection import inspect as look
-    from ppo_doctor.pipeline import read_runs
+    from ppo_doctor.pipeline import runs_of
     from ppo_doctor.report.inspection_text import render
     from ppo_doctor.rulepack import load_pack
     from ppo_doctor.sources import gather
@@ -42,7 +42,7 @@ def inspect(
     found, missing = gather([source])
     if missing:
         raise missing[0]
-    for run in read_runs(found[0].log, request):
+    for run in (run for one in found for run in runs_of(one, request)):
         write(render(look(run, pack), everything=all_keys), None)
 
 

@@ -1,4 +1,4 @@
-"""`ppo-doctor rules`: list, test and document rules."""
+"""`ppo-doctor rules`: list, start, test and document rules."""
 
 from __future__ import annotations
 
@@ -8,22 +8,38 @@ from typing import Annotated
 import typer
 
 from ppo_doctor.cli.application import rules_app
-from ppo_doctor.cli.options import (
-    RuleFolders,
-)
+from ppo_doctor.cli.options import RuleFolders
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.output import write
 
 
 @rules_app.command("list")
 def list_rules(rules: RuleFolders = None) -> None:
-    """List every rule: code, name, severity, link and title."""
+    """List every rule: code, name, severity, link, the pack that it comes from, and title."""
     from ppo_doctor.rulepack import load_pack
 
     pack = load_pack(rules or [])
     width = max(len(rule.name) for rule in pack.rules)
+    origin = {rule: further.name for further in pack.further for rule in further.rules}
+    widest = max(map(len, ("builtin", *origin.values())))
     for rule in sorted(pack.rules, key=lambda rule: rule.code):
-        write(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<8}  {rule.link:<10}  {rule.title}\n", None)
+        comes = f"{origin.get(rule.name, 'builtin'):<{widest}}"
+        write(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<8}  {rule.link:<10}  {comes}  {rule.title}\n", None)
+    write("".join(f"{further}\n" for further in pack.further), None)
+
+
+@rules_app.command("new")
+def new_rule(
+    name: Annotated[str, typer.Argument(help="Small letters and hyphens; completes “this run shows …”.")],
+    folder: Annotated[Path, typer.Option("--dir", help="The rule pack to add it to; made if it is none yet.")],
+    rules: RuleFolders = None,
+) -> None:
+    """Write a rule to start from, with cases that pass."""
+    from ppo_doctor.rule_skeleton import new_rule as make
+
+    written = make(name, folder, rules or [])
+    write("".join(f"written: {path}\n" for path in written), None)
+    write(f"try it: ppo-doctor rules test --rules {folder}\n", None)
 
 
 @rules_app.command("test")

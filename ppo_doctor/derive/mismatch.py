@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.model import Axis, Fact, Series
+from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -39,7 +39,7 @@ def _at(series: Series, marks: Series, name: str) -> Series | None:
     keep = np.isin(series.axis.steps, marks.axis.steps)
     if not keep.any():
         return None
-    axis = Axis(path=series.axis.path, steps=series.axis.steps[keep], lines=series.axis.lines[keep])
+    axis = series.axis.take(np.flatnonzero(keep))
     return dataclasses.replace(series, name=name, axis=axis, values=series.values[keep], how="computed")
 
 

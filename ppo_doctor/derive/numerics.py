@@ -11,6 +11,11 @@ from ppo_doctor.model import Axis, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
+    from ppo_doctor.model import IntArray
+
+#: A record's number holds its line in so many bits, and its file above them.
+_LINE_BITS = 44
+_LINE = (1 << _LINE_BITS) - 1
 
 #: Metrics that a sound run never logs as NaN or infinite. Left out: explained variance (NaN at constant returns),
 #: variances over one value, episode means before the first episode ends, means over an empty set of completions.
@@ -40,10 +45,12 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     vital = [series for name in VITAL if (series := observations.run.series.get(name)) and len(series)]
     if not vital:
         return None
-    lines = distinct(np.concatenate([series.axis.lines for series in vital]))
-    counts, steps = np.zeros(len(lines)), np.zeros(len(lines), dtype=np.int64)
-    for series in vital:
-        at = np.searchsorted(lines, series.axis.lines)
+    files: dict[str, int] = {}
+    keys = [_records(series, files) for series in vital]
+    records = distinct(np.concatenate(keys))
+    counts, steps = np.zeros(len(records)), np.zeros(len(records), dtype=np.int64)
+    for series, ours in zip(vital, keys, strict=True):
+        at = np.searchsorted(records, ours)
         steps[at] = series.axis.steps
         np.add.at(counts, at, ~np.isfinite(series.values))
     order = np.argsort(steps, kind="stable")
@@ -51,8 +58,22 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     return Series(
         name="nonfinite_metrics",
         raw=", ".join(broken) or vital[0].raw,
-        axis=Axis(path=vital[0].axis.path, steps=steps[order], lines=lines[order]),
+        axis=Axis(
+            path=vital[0].axis.path,
+            steps=steps[order],
+            lines=records[order] & _LINE,
+            files=tuple(files),
+            file=records[order] >> _LINE_BITS,
+        ),
         values=counts[order],
         unit="metrics",
         how="computed",
     )
+
+
+def _records(series: Series, files: dict[str, int]) -> IntArray:
+    """Return a number for each record by its file and line, for the same line of two files is two records."""
+    axis = series.axis
+    numbers = np.array([files.setdefault(name, len(files)) for name in axis.files or (axis.path,)], dtype=np.int64)
+    file = numbers[np.zeros(len(axis), dtype=np.int64) if axis.file is None else axis.file]
+    return np.asarray((file << _LINE_BITS) | axis.lines, dtype=np.int64)

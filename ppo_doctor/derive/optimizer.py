@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.model import Axis, Fact, Series
+from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -135,7 +135,7 @@ def controller_idle(observations: Observations) -> Series | None:
         return None  # never moved and not at a bound: a fixed schedule
     stays = np.isclose(rate.values[1:], rate.values[:-1], rtol=1e-6, atol=0.0)
     wanted = _wants_change(observations, rate)[1:]
-    axis = Axis(path=rate.axis.path, steps=rate.axis.steps[1:], lines=rate.axis.lines[1:])
+    axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
     return dataclasses.replace(rate, name="controller_idle", axis=axis, values=values, unit="", how="computed")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import distinct, median
 from ppo_doctor.derive.policy import while_alive
-from ppo_doctor.model import Axis, Fact, Resolution, Series
+from ppo_doctor.model import Fact, Resolution, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -62,12 +62,16 @@ def idle_updates_share(observations: Observations) -> Fact | None:
 
     With live advantages and K > 1 one executed step changes log-probs, so such an update executed none. None where
     records are single steps (each batch's first is 1 by construction), where zeros come at an even pace for that
-    reason, where they are rounded, or where the rest is float noise, which hits 0 by chance.
+    reason, where they are rounded, where the rest is float noise, which hits 0 by chance, or where nothing in the log
+    tells whether there was a signal to follow.
     """
     departure = observations.series("ratio_departure")
     if departure is None or departure.resolution.absolute > 0 or departure.axis.minibatch is not None:
         return None
-    values = departure.values[np.isfinite(departure.values) & _with_signal(observations, departure)]
+    signal = _with_signal(observations, departure)
+    if signal is None:
+        return None
+    values = departure.values[np.isfinite(departure.values) & signal]
     moved = np.flatnonzero(values > 0)
     if len(moved) < LEAST_MOVED or median(values[moved]) < ABOVE_NOISE:
         return None
@@ -81,12 +85,23 @@ def idle_updates_share(observations: Observations) -> Fact | None:
     return Fact(name="idle_updates_share", value=share, how="observed", unit="of updates", source=source, says=says)
 
 
-def _with_signal(observations: Observations, series: Series) -> BoolArray:
-    """Return where a record's advantages are not known to be zero."""
-    spread = observations.series("advantage_spread")
-    if spread is None or spread.axis is not series.axis:
-        return np.ones(len(series), dtype=bool)
-    return np.asarray(spread.values != 0)
+def _with_signal(observations: Observations, series: Series) -> BoolArray | None:
+    """Return where a record's batch had something to learn from; None where no logged metric tells.
+
+    Without it a ratio of 1 is no wonder: advantages that are all zero, returns that are all equal (explained variance
+    is then not defined), or a policy loss of exactly 0, which live advantages never give.
+    """
+    known = (
+        ("advantage_spread", lambda values: values != 0),
+        ("explained_variance", np.isfinite),
+        ("policy_loss", lambda values: values != 0),
+    )
+    told = [
+        test(found.values)
+        for name, test in known
+        if (found := observations.series(name)) is not None and found.axis is series.axis
+    ]
+    return np.logical_and.reduce(told) if told else None
 
 
 def ratio_trace(observations: Observations) -> Series | None:
@@ -121,7 +136,7 @@ def _change_within_batch(observations: Observations, name: str) -> Series | None
     # A change of exactly 0 needs both values in full; batches without any advantage repeat for another reason.
     same = (batch[lag:] == batch[:-lag]) & (batch[lag:] >= 0) & alive[lag:]
     index = np.flatnonzero(same) + lag
-    axis = Axis(path=series.axis.path, steps=series.axis.steps[index], lines=series.axis.lines[index])
+    axis = series.axis.take(index)
     with np.errstate(invalid="ignore"):  # infinite minus infinite is NaN, which no rule compares
         values = np.abs(series.values[index] - series.values[index - lag])
     doubled = Resolution(absolute=2 * series.resolution.absolute)

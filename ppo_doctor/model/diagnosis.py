@@ -130,6 +130,27 @@ class Unjudged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackInForce:
+    """A rule pack beyond the built-in one: who brought it, what it adds, and what it changes in others."""
+
+    name: str
+    #: "installed with PACKAGE VERSION" or "--rules"
+    origin: str
+    path: str
+    rules: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    #: weights and priors of causes that it replaces
+    overrides: int = 0
+    retired: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        added = f"adds {', '.join((*self.rules, *self.causes)) or 'nothing'}"
+        changed = f"; changes {self.overrides} of others' weights and priors" if self.overrides else ""
+        retired = f"; retires {', '.join(self.retired)}" if self.retired else ""
+        return f"rule pack {self.name} ({self.origin}) {added}{changed}{retired}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The one contract: JSON is its serialisation, every report a view of it."""
 
@@ -144,3 +165,4 @@ class Diagnosis:
     complaints: tuple[OpenComplaint, ...] = ()
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()
+    packs: tuple[PackInForce, ...] = ()

@@ -149,12 +149,13 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSummary:
-    """One input file: its container and how much of it was used."""
+    """One input file: its container and how much of it was used; `again` if it holds the run of another file too."""
 
     path: str
     container: str
     records: int
     skipped: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,6 +15,8 @@ Status = Literal["fired", "clear", "skipped", "errored"]
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive"]
 Confidence = Literal["established", "likely", "suspected"]
+#: The surest first.
+CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 NoteKind = Literal["skipped", "merged", "renamed", "info"]
 LinkState = Literal["alive", "dead", "unknown"]
 
@@ -33,6 +35,8 @@ ASKED: Mapping[str, str] = MappingProxyType(
         "numerics": "whether the numbers are finite",
     }
 )
+#: How common a cause is → its score before any finding, in decibans.
+PRIORS: Mapping[str, int] = MappingProxyType({"common": -10, "occasional": -15, "rare": -22})
 
 
 class Severity(StrEnum):

@@ -31,6 +31,12 @@ READERS: Mapping[str, str] = MappingProxyType(
         "json": "ppo_doctor.readers.json_log:read",
         "csv": "ppo_doctor.readers.csv_log:read",
         "console": "ppo_doctor.readers.console:read",
+        "tfevents": "ppo_doctor.readers.tfevents:read",
+        "wandb": "ppo_doctor.readers.wandb_log:read",
+        "sqlite": "ppo_doctor.readers.sqlite_log:read",
+        "npz-evaluations": "ppo_doctor.readers.sb3_files:read_evaluations",
+        "sb3-zip": "ppo_doctor.readers.sb3_files:read_model",
+        "parquet": "ppo_doctor.readers.parquet_log:read",
     }
 )
 

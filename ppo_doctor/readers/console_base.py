@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
 from ppo_doctor.table import EmbeddedConfig
@@ -15,8 +16,9 @@ from ppo_doctor.table import EmbeddedConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ppo_doctor.readers.source import Source
     from ppo_doctor.table import Table
+
+    _Loose = tuple[int, Mapping[str, str]]
 
 #: A number as programs print it, perhaps in percent, as "3/10", or in the wrapper of NumPy 2.
 NUMBER = (
@@ -57,10 +59,25 @@ class Dialect(Protocol):
         """Hand on what is still open at the end of the file."""
 
 
+class Origin(Protocol):
+    """What a sink has to know of its source: a name for notes, and where they go."""
+
+    path: str
+    notes: Ledger
+
+
+@dataclass(slots=True)
+class _Aside:
+    """An origin beside the real one, for records that are looked at and thrown away."""
+
+    path: str
+    notes: Ledger
+
+
 class Sink:
     """Takes records in any shape and packs them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Origin) -> None:
         self.notes = source.notes
         self.values = Values(source.notes)
         self.packer = Packer(source.path, source.notes)
@@ -70,9 +87,10 @@ class Sink:
         self._path = source.path
         #: records of dialects that cannot be mistaken
         self._certain = 0
-        self._loose: list[tuple[int, Mapping[str, str]]] = []
+        self._loose: list[_Loose] = []
         self._loose_kept = 0
         self._loose_dropped = 0
+        self.notes.held.append(self.peek)
 
     def cells(self, line: int, cells: Mapping[str, str]) -> None:
         """Take a record of written values."""
@@ -109,23 +127,30 @@ class Sink:
         yield from self.packer.flush()
         yield from self.configs
 
+    def peek(self) -> Iterator[Table | EmbeddedConfig]:
+        """Yield what is held back until the end of the log, as it would be used if this were the end."""
+        yield from self.configs
+        if self._loose and not self._has_better():
+            spare = Sink(_Aside(self._path, Ledger(self._path)))
+            spare.packer.ordinal = self.packer.ordinal
+            for line, cells in _recurring(self._loose):
+                spare.cells(line, cells)
+            yield from spare.packer.peek()
+
+    def _has_better(self) -> bool:
+        """Tell whether records of certain dialects are so many that loose pairs are messages."""
+        return bool(self._certain) and self._certain * 10 >= len(self._loose) + self._loose_kept
+
     def _settle(self) -> None:
-        if self._certain and self._certain * 10 >= len(self._loose) + self._loose_kept:
+        if self._has_better():
             self._loose_dropped += len(self._loose)
         else:
-            for line, cells in self._recurring():
-                self._loose_kept += 1
+            kept = _recurring(self._loose)
+            self._loose_dropped += len(self._loose) - len(kept)
+            self._loose_kept += len(kept)
+            for line, cells in kept:
                 self._pack(line, cells)
         self._loose = []
-
-    def _recurring(self) -> list[tuple[int, Mapping[str, str]]]:
-        """Leave out what was printed once among many records that recur: a message, not a metric."""
-        often = Counter(frozenset(cells) for _, cells in self._loose)
-        if len(self._loose) < _MANY * len(often):
-            return self._loose
-        kept = [record for record in self._loose if often[frozenset(record[1])] > 1]
-        self._loose_dropped += len(self._loose) - len(kept)
-        return kept
 
     def _pack(self, line: int, cells: Mapping[str, str]) -> None:
         numbers: dict[str, float] = {}
@@ -152,6 +177,14 @@ class Sink:
                 self.values.note_twice([key, key], line.number)
             cells[key] = value
         return cells
+
+
+def _recurring(records: list[_Loose]) -> list[_Loose]:
+    """Leave out what was printed once among many records that recur: a message, not a metric."""
+    often = Counter(frozenset(cells) for _, cells in records)
+    if len(records) < _MANY * len(often):
+        return records
+    return [record for record in records if often[frozenset(record[1])] > 1]
 
 
 def _one_format(cells: Mapping[str, str]) -> bool:

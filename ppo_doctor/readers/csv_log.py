@@ -17,6 +17,7 @@ from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.sniffing import delimiter_of
 from ppo_doctor.readers.special import disguise
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values, parse
+from ppo_doctor.readers.wandb_export import export_of
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
+    from ppo_doctor.table import Table
 
 #: Rows read by their text after each flush, which tells how many decimals a column is printed with.
 _SAMPLE = 64
@@ -83,7 +85,7 @@ class _Reader:
         self._configs = []
         if self._packer.full:
             self._to_sample = _SAMPLE
-            yield from self._packer.flush()
+            yield from self._tables()
 
     def end(self) -> Iterator[Item]:
         """Yield what is left, and the notes."""
@@ -92,8 +94,18 @@ class _Reader:
         if not self._source.ended:
             self._notes.tell("end", "the last line has no end; it may be cut off")
         yield from self._configs
-        yield from self._packer.flush()
+        yield from self._tables()
         yield from self._notes.notes()
+
+    def _tables(self) -> Iterator[Table]:
+        export = export_of(self._names)
+        for table in self._packer.flush():
+            yield from export.tables(table) if export else (table,)
+        if export and len(export.runs) > 1:
+            text = (
+                f"a W&B export of {len(export.runs)} runs, told apart by their number: {', '.join(export.runs)[:200]}"
+            )
+            self._notes.tell_once("exports", "runs", text)
 
     def _by_number(self, chunk: bytes, line: int) -> bool:
         """Read lines that hold plain numbers and blanks only, the JSON parser doing the work; False for all others."""

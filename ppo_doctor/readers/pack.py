@@ -45,12 +45,20 @@ class Layout:
 
     def table(self, path: str, *, disguised: bool) -> Table:
         """Return the packed records as a table and forget them; every column is contiguous."""
+        table = self.peek(path, disguised=disguised)
+        self.buffer.clear()  # the same object: readers hold its methods
+        self.texts = {}
+        self.decimals = {}
+        return table
+
+    def peek(self, path: str, *, disguised: bool) -> Table:
+        """Return the packed records as a table, a copy."""
         matrix = _columns(self.buffer, len(self.keys) + 2)
         if disguised:
             restore(matrix[2:])
         head = matrix[:2].view(np.int64)
         columns = dict(zip(self.keys, matrix[2:], strict=True))
-        table = Table(
+        return Table(
             path=path,
             records=head[0].copy(),
             lines=head[1].copy(),
@@ -58,10 +66,6 @@ class Layout:
             decimals={key: seen.places for key, seen in self.decimals.items() if seen.certain_for(columns[key])},
             texts={key: tuple(texts) for key, texts in self.texts.items()},
         )
-        self.buffer.clear()  # the same object: readers hold its methods
-        self.texts = {}
-        self.decimals = {}
-        return table
 
 
 def _columns(buffer: bytearray, width: int) -> FloatArray:
@@ -122,6 +126,7 @@ class Packer:
         self._next_flush = FLUSH_EVERY
         self._notes = notes
         self._texts_kept: dict[str, int] = {}
+        notes.held.append(self.peek)
 
     @property
     def full(self) -> bool:
@@ -164,6 +169,11 @@ class Packer:
         if len(self.layouts) > _MOST_LAYOUTS:
             self.layouts.clear()
         yield from tables
+
+    def peek(self) -> list[Table]:
+        """Return what has been collected since the last flush, and keep it."""
+        filled = [layout for layout in self.layouts.values() if layout.buffer]
+        return [layout.peek(self.path, disguised=self.disguised) for layout in filled]
 
     def _keep(self, layout: Layout, texts: Mapping[str, str], line: int) -> None:
         for key, text in texts.items():

@@ -17,8 +17,22 @@ _PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
 _DELIMITERS = "\t,;"
 
 
-def sniff(head: bytes, name: str = "") -> str | None:  # noqa: ARG001 - content decides; the name is for the signature
-    """Return the container that the first 64 kB (as UTF-8, unpacked) belong to, or None for no text that we read."""
+#: First bytes of containers; the member that a zip begins with tells what it is.
+_MAGIC = {b":W&B\xe1\xbe\0": "wandb", b"SQLite format 3\0": "sqlite", b"PAR1": "parquet"}
+_ZIP = b"PK\x03\x04"
+_MEMBERS = {b"data": "sb3-zip"} | dict.fromkeys(
+    (b"timesteps.npy", b"results.npy", b"ep_lengths.npy", b"successes.npy"), "npz-evaluations"
+)
+
+
+def sniff(head: bytes, name: str = "") -> str | None:
+    """Return the container that the first 64 kB (as UTF-8, unpacked) belong to, or None for nothing that we read.
+
+    The content decides; the name counts only for event files and W&B files whose first bytes are damaged.
+    """
+    container = sniff_binary(head, name)
+    if container:
+        return container
     data = head.rstrip(b"\0").lstrip(b"\xef\xbb\xbf")
     if not data.strip() or _binary(data):
         return None
@@ -28,6 +42,34 @@ def sniff(head: bytes, name: str = "") -> str | None:  # noqa: ARG001 - content 
         return container
     lines = [line for line in text.split("\n")[:_LINES] if line.strip()]
     return "csv" if delimiter_of(lines) else "console"
+
+
+def sniff_binary(head: bytes, name: str = "") -> str | None:
+    """Return the binary container that the first bytes (at least 256, or all) belong to."""
+    for magic, container in _MAGIC.items():
+        if head.startswith(magic):
+            return container
+    if head.startswith(_ZIP):
+        size = int.from_bytes(head[26:28], "little")
+        return _MEMBERS.get(head[30 : 30 + size])
+    if _begins_records(head):
+        return "tfevents"
+    base = name.replace("\\", "/").rpartition("/")[2]
+    if base.endswith(".wandb") and _binary(head[:256]):
+        return "wandb"
+    return "tfevents" if "tfevents" in base and _binary(head[:256]) else None
+
+
+def _begins_records(head: bytes) -> bool:
+    """Tell a record file of TensorFlow: a length that fits its checksum."""
+    if len(head) < 12 or head[4:8] != b"\0\0\0\0":
+        return False
+    import numpy as np
+
+    from ppo_doctor.readers.crc import crc32c, masked
+
+    checksum = masked(crc32c(np.frombuffer(head[:8], dtype=np.uint8).reshape(1, 8)))
+    return int(checksum[0]) == int.from_bytes(head[8:12], "little")
 
 
 def _binary(data: bytes) -> bool:

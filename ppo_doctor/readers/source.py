@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.readers.notes import Ledger
+from ppo_doctor.readers.sniffing import sniff_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,8 @@ class Source:
         self.line = 1
         self._file = Path(path)
         self._held: list[bytes] = []
+        #: whether the bytes of the file are those that readers see
+        self._plain = True
         self._rest: Iterator[bytes] | None = None
 
     def head(self) -> bytes:
@@ -112,9 +115,31 @@ class Source:
                 )
         return b"".join(parts)
 
+    def file(self, limit: int) -> tuple[BinaryIO, Path | None]:
+        """Return the whole input as a file to seek in, and its path where it is a plain file on disk.
+
+        Raises DoctorError when it has to be held in memory (stdin, compressed) and is more than `limit` bytes.
+        """
+        self.head()
+        if self._stream is None and self._plain:
+            return self._file.open("rb"), self._file
+        held = io.BytesIO()
+        for block in self.blocks():
+            if held.tell() + len(block) > limit:
+                raise DoctorError(
+                    f"{self.path} is larger than {limit >> 20} MiB", hint="unpack it, and give the file by its path"
+                )
+            held.write(block)
+        held.seek(0)
+        return held, None
+
     def _open(self) -> Iterator[bytes]:
         if self._rest is None:
-            self._rest = _as_utf8(self._unpacked(self._raw()))
+            blocks = self._unpacked(self._raw())
+            first = _at_least(blocks, 256)
+            everything = chain([first], blocks)
+            # Bytes of a binary container must stay as they are; parts of them may look like UTF-16.
+            self._rest = filter(None, everything) if sniff_binary(first, self.path) else _as_utf8(everything)
         return self._rest
 
     def _raw(self) -> Iterator[bytes]:
@@ -133,6 +158,7 @@ class Source:
     def _unpacked(self, raw: Iterator[bytes]) -> Iterator[bytes]:
         first = _at_least(raw, 4)
         blocks = chain([first], raw)
+        self._plain = not first.startswith((_GZIP, _ZSTD))
         if first.startswith(_GZIP):
             return self._gunzipped(blocks)
         if first.startswith(_ZSTD):

@@ -30,6 +30,9 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: Formats whose report of several runs draws their records, too.
+DRAWN = ("html",)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderOptions:
@@ -62,8 +65,10 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format
     return _text(getattr(module, function)(diagnosis, run, options))
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, format: str = "text") -> str:
-    """Return the diagnoses of several runs in one report.
+def render_many(
+    diagnoses: Sequence[Diagnosis], options: RenderOptions, format: str = "text", runs: Sequence[Run | None] = ()
+) -> str:
+    """Return the diagnoses of several runs in one report; formats with plots draw them from `runs`, when given.
 
     Raises:
         DoctorError: no such format, or one that holds a single run only.
@@ -71,6 +76,8 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, format: 
     module, _ = _find(format)
     if not hasattr(module, "render_many"):
         raise DoctorError(f"format '{format}' holds one run", hint="name one run", code=ExitCode.USAGE)
+    if format in DRAWN:
+        return _text(module.render_many(diagnoses, options, runs))
     return _text(module.render_many(diagnoses, options))
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ppo_doctor.compare import Comparison, Difference, Side
+    from ppo_doctor.divergence import Divergence
 
 #: Rows of a table before "and N more".
 MOST = 20
@@ -23,7 +24,7 @@ def text(comparison: Comparison, *, everything: bool = False) -> str:
     parts = [
         [f"A  {_head(comparison.a)}", f"B  {_head(comparison.b)}"],
         _part("Settings that differ", map(_setting, comparison.differences), most, "none that either log shows"),
-        _part("Metrics that part", _parted(comparison), most, _nothing_parted(comparison)),
+        _part("Metrics that part, with medians from there on", _parted(comparison), most, _nothing_parted(comparison)),
         _part("Causes that lead on one side only", _causes(comparison), most, "none"),
         _part("What may explain it", _explained(comparison), most, "no setting that we know to act on what parts"),
     ]
@@ -55,7 +56,12 @@ def _value(value: object) -> str:
 
 def _parted(comparison: Comparison) -> list[str]:
     found = comparison.divergences or ()
-    return [f"{d.metric} from step {d.step}: {number(d.a)} → {number(d.b)} (medians from there on)" for d in found]
+    return [f"{d.metric} from step {d.step}: {number(d.a)} → {number(d.b)}{_looked_for(d)}" for d in found]
+
+
+def _looked_for(divergence: Divergence) -> str:
+    """Tell where a lower bar was passed, that of a metric on which a setting acts that differs."""
+    return "  (by its level; seeds may differ as much, several with --group tell)" if divergence.expected else ""
 
 
 def _nothing_parted(comparison: Comparison) -> str:
@@ -78,11 +84,15 @@ def as_json(comparison: Comparison) -> str:
     """Return a comparison as a JSON object."""
     parted: Json = None
     if comparison.divergences is not None:
-        parted = [{"metric": d.metric, "step": d.step, "a": d.a, "b": d.b} for d in comparison.divergences]
+        parted = [
+            {"metric": d.metric, "step": d.step, "a": d.a, "b": d.b, "expected": d.expected}
+            for d in comparison.divergences
+        ]
     return dump(
         {
             "schema_version": SCHEMA_VERSION,
             "comparison": {
+                "different": comparison.different,
                 "a": _side(comparison.a),
                 "b": _side(comparison.b),
                 "differences": [_row(difference) for difference in comparison.differences],
@@ -106,4 +116,4 @@ def _names(names: Sequence[str]) -> Json:
 
 def _side(side: Side) -> Json:
     causes: dict[str, Json] = dict(side.causes)
-    return {"name": side.name, "verdicts": _names(side.verdicts), "causes": causes}
+    return {"name": side.name, "runs": len(side.verdicts), "verdicts": _names(side.verdicts), "causes": causes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -11,15 +12,16 @@ from typing import TYPE_CHECKING
 from ppo_doctor.report.html_causes import causes
 from ppo_doctor.report.html_checks import also_seen, checks, never_shown, reading, seen_title, unanswered, unexplained
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, text
-from ppo_doctor.report.html_plots import exhibits, section
+from ppo_doctor.report.html_plots import MOST_PLOTS, exhibits, section
 from ppo_doctor.report.html_verdict import chain, hero, summary
-from ppo_doctor.report.nearby import relative
+from ppo_doctor.report.nearby import apart, relative
+from ppo_doctor.report.plots import COLUMNS
 from ppo_doctor.report.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model import Diagnosis, Run, Verdict
     from ppo_doctor.report import RenderOptions
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -30,43 +32,88 @@ _ICON = (
     "%3Cpath d='M2 9h3l2-5 3 8 1.5-3H14' fill='none' stroke='white' stroke-width='1.6'/%3E%3C/svg%3E"
 )
 
+#: Bytes of sections on a page of several runs, plots on it in all, and plots of a run however many there are.
+MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
+#: Up to this many runs plots are as fine as on a page of one.
+FEW_RUNS = 6
+VERDICT_ORDER: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """How many metrics of a run are drawn, and how finely."""
+
+    most: int = MOST_PLOTS
+    columns: int = COLUMNS
+
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as a page; without the run its plots are left out, and the page says so."""
-    body = _run_sections(diagnosis, run, options, "", 1)
+    body = _run_sections(diagnosis, run, options, "", 1, Drawing())
     title = f"{diagnosis.verdict}: {diagnosis.run.id}"
     return _page(title, _contents(body), join(part for _, _, part in body), diagnosis.tool_version)
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
-    """Return the diagnoses of several runs as one page: a table of all, then each run; plots need a page each."""
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
+    """Return the diagnoses of several runs as one page: a table of all, then each run with its plots.
+
+    A page that grows without end helps nobody: from `MOST_BYTES` on, further runs stand in the table only, the
+    gravest first in the sections, and plots share `MOST_PLOTS_IN_ALL`.
+    """
+    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
     prefixes = [f"run-{i}-" for i in range(1, len(diagnoses) + 1)]
+    told = _told(diagnoses, drawn, options, prefixes)
     title = f"{count(len(diagnoses), 'run')} judged"
-    table = el("section", el("h1", text(title), id="runs"), summary(diagnoses, prefixes), aria_labelledby="runs")
-    runs = [_one_of_many(d, options, prefix) for d, prefix in zip(diagnoses, prefixes, strict=True)]
-    links = [("runs", "All runs"), *((f"{p}verdict", d.run.id) for p, d in zip(prefixes, diagnoses, strict=True))]
+    listed = summary(diagnoses, drawn, [prefix if prefix in told else None for prefix in prefixes])
+    left = len(diagnoses) - len(told)
+    note = el("p", text(f"{count(left, 'run')} of these in the table only: name fewer runs to see more."), cls="quiet")
+    head = el("h1", text(title), id="runs")
+    table = el("section", head, listed, note if left else NOTHING, aria_labelledby="runs")
+    shown = [(prefix, diagnosis) for prefix, diagnosis in zip(prefixes, diagnoses, strict=True) if prefix in told]
+    names = apart([diagnosis.run.id for _, diagnosis in shown])
+    links = [("runs", "All runs"), *((f"{row[0]}verdict", name) for row, name in zip(shown, names, strict=True))]
     version = diagnoses[0].tool_version if diagnoses else ""
-    return _page(title, _links(links), join((table, *runs)), version)
+    return _page(title, _links(links), join((table, *(told[prefix] for prefix, _ in shown))), version)
 
 
-def _one_of_many(diagnosis: Diagnosis, options: RenderOptions, prefix: str) -> Markup:
-    parts = _run_sections(diagnosis, None, options, prefix, 2)
+def _told(
+    diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None], options: RenderOptions, prefixes: Sequence[str]
+) -> dict[str, Markup]:
+    """Return the sections of as many runs as a page holds, the gravest verdicts first."""
+    plots = max(FEWEST_PLOTS, MOST_PLOTS_IN_ALL // max(len(diagnoses), 1))
+    columns = COLUMNS if len(diagnoses) <= FEW_RUNS else COLUMNS // 2
+    rows = sorted(zip(prefixes, diagnoses, runs, strict=True), key=lambda row: VERDICT_ORDER.index(row[1].verdict))
+    told: dict[str, Markup] = {}
+    size = 0
+    for prefix, diagnosis, run in rows:
+        part = _one_of_many(diagnosis, run, options, prefix, Drawing(most=min(plots, MOST_PLOTS), columns=columns))
+        size += len(part.encode())
+        if told and size > MOST_BYTES:
+            break
+        told[prefix] = part
+    return told
+
+
+def _one_of_many(
+    diagnosis: Diagnosis, run: Run | None, options: RenderOptions, prefix: str, drawing: Drawing
+) -> Markup:
+    parts = _run_sections(diagnosis, run, options, prefix, 2, drawing)
     return el("section", *(part for _, _, part in parts), cls="one-run", aria_labelledby=f"{prefix}run")
 
 
 def _run_sections(
-    diagnosis: Diagnosis, run: Run | None, options: RenderOptions, prefix: str, level: int
+    diagnosis: Diagnosis, run: Run | None, options: RenderOptions, prefix: str, level: int, drawing: Drawing
 ) -> list[tuple[str, str, Markup]]:
     """Return the sections of one run as (id, title, HTML); `level` is that of the run's own heading."""
     diagnosis = relative(diagnosis)
     top = el("section", hero(diagnosis, prefix, level), aria_labelledby=None if prefix else "verdict")
-    drawn = exhibits(diagnosis, run)
+    drawn = exhibits(diagnosis, run, drawing.most)
     plots = {f.rule: exhibit.number for exhibit in reversed(drawn) for f in exhibit.findings}
     found = _plural("Cause", diagnosis)
     inner: list[tuple[str, str, Markup]] = [
         ("chain", "Signal chain", chain(diagnosis)),
         ("causes", found, causes(diagnosis, options, plots, prefix, level + 2) if diagnosis.causes else NOTHING),
-        ("plots", "Plots", section(drawn, run, prefix) if run or not prefix else NOTHING),
+        ("plots", "Plots", section(drawn, run, prefix, drawing.columns) if run or not prefix else NOTHING),
         ("seen", seen_title(diagnosis), also_seen(diagnosis, plots, prefix) if unexplained(diagnosis) else NOTHING),
         ("open", "Not answered", unanswered(diagnosis)),
         ("checks", "Checks", checks(diagnosis, unfolded=options.all)),

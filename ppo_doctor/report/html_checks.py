@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 OUTCOMES: Mapping[Status, str] = {"errored": "!", "fired": "✗", "clear": "✓", "skipped": "?"}
 
+#: A longer list of what a log cannot show is folded.
+MOST_UNFOLDED = 6
+
 
 def unexplained(diagnosis: Diagnosis) -> list[Finding]:
     """Return findings that fired and speak for no cause of this report, the gravest first."""
@@ -101,7 +104,11 @@ def _found(finding: Finding) -> str:
 def never_shown(diagnosis: Diagnosis) -> Markup:
     """Return what a log of this kind cannot show, whatever it holds."""
     rows = (join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in diagnosis.not_ruled_out)
-    return el("dl", *rows, cls="never")
+    listed = el("dl", *rows, cls="never")
+    size = len(diagnosis.not_ruled_out)
+    if size <= MOST_UNFOLDED:
+        return listed
+    return el("details", el("summary", text(f"{count(size, 'cause')}, and what each would need")), listed)
 
 
 def reading(diagnosis: Diagnosis) -> Markup:

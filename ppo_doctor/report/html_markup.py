@@ -53,7 +53,7 @@ def row(*cells: str) -> Markup:
     return el("tr", el("th", text(cells[0]), scope="row"), *(el("td", text(cell)) for cell in cells[1:]))
 
 
-def table(heads: Iterable[str], rows: Iterable[Markup], caption: str) -> Markup:
+def table(heads: Iterable[str], rows: Iterable[Markup], caption: str, cls: str = "") -> Markup:
     """Return a table whose caption is for screen readers: a heading stands above it for everybody else."""
     head = el("thead", el("tr", *(el("th", text(name), scope="col") for name in heads)))
-    return el("table", el("caption", text(caption), cls="unseen"), head, el("tbody", *rows))
+    return el("table", el("caption", text(caption), cls="unseen"), head, el("tbody", *rows), cls=cls)

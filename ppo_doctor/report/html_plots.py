@@ -10,7 +10,7 @@ from ppo_doctor.evidence import number
 from ppo_doctor.evidence import sentence as evidence_says
 from ppo_doctor.model import Severity
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
-from ppo_doctor.report.plots import Mark, Marks, plot
+from ppo_doctor.report.plots import COLUMNS, Mark, Marks, plot
 from ppo_doctor.report.words import capital, count, flowing, stopped
 
 if TYPE_CHECKING:
@@ -24,6 +24,21 @@ KEY = (
     "Shaded, with a bar below: records past a bound. Long dashes: the bound. Dotted upright: the onset. "
     "Hatched: not finite. Every plot has the same steps."
 )
+QUIET_KEY = "No check fired on a metric of this log; these tell most about any run."
+#: Metrics drawn when no check fired, the most telling first.
+VITAL_SIGNS = (
+    "reward_mean",
+    "episode_return",
+    "approx_kl",
+    "entropy",
+    "clip_fraction",
+    "explained_variance",
+    "grad_norm",
+    "value_loss",
+    "ref_kl",
+    "policy_loss",
+)
+MOST_VITAL_SIGNS = 5
 #: Sentences under a plot before "and N more".
 MOST_SENTENCES = 3
 SIGNS: Mapping[str, str] = {"==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥"}
@@ -49,52 +64,99 @@ class Exhibit:
     findings: tuple[Finding, ...]
     #: finding → number of the plot under which its numbers stand
     told: Mapping[str, int]
+    #: the step from which the first cause that this metric speaks for is seen, where the findings tell none
+    since: int | None = None
 
 
-def exhibits(diagnosis: Diagnosis, run: Run | None) -> list[Exhibit]:
+def exhibits(diagnosis: Diagnosis, run: Run | None, most: int = MOST_PLOTS) -> list[Exhibit]:
     """Return a plot for every metric of a fired finding: the leading causes' first, then by severity."""
     if run is None or run.steps is None:
         return []
+    place = _places(diagnosis)
     found: dict[str, list[Finding]] = {}
-    for finding in _ordered(diagnosis):
+    for finding in _ordered(diagnosis, place):
         for name in dict.fromkeys(n for evidence in finding.evidence for n in drawn(evidence, run)):
             found.setdefault(name, []).append(finding)
-    chosen = list(found.items())[:MOST_PLOTS]
+    chosen = (_without_twins(found, run) if found else _vital_signs(run))[:most]
     told = {f.rule: i for i, (_, ours) in reversed(list(enumerate(chosen, start=1))) for f in ours[:MOST_SENTENCES]}
-    numbered = enumerate(chosen, start=1)
-    return [Exhibit(number=i, series=name, findings=tuple(ours), told=told) for i, (name, ours) in numbered]
+    onsets = {cause.rank: cause.onset_step for cause in diagnosis.causes}
+    return [
+        Exhibit(
+            number=i,
+            series=name,
+            findings=tuple(ours),
+            told=told,
+            since=next((onsets[place[f.rule][0]] for f in ours if f.rule in place), None),
+        )
+        for i, (name, ours) in enumerate(chosen, start=1)
+    ]
 
 
-def _ordered(diagnosis: Diagnosis) -> list[Finding]:
-    """Return fired findings; of two for one cause the heavier first, and those for no cause last."""
+def _vital_signs(run: Run) -> list[tuple[str, list[Finding]]]:
+    """Return what is worth a look when no check fired: the metrics that tell most about any run."""
+    logged = [name for name in VITAL_SIGNS if name in run.series and len(run.series[name])]
+    nothing: list[Finding] = []
+    return [(name, nothing) for name in logged[:MOST_VITAL_SIGNS]]
+
+
+def _places(diagnosis: Diagnosis) -> dict[str, tuple[int, int]]:
+    """Return, for each finding that speaks for a cause, that cause's rank and the weight, heavier ones smaller."""
     place: dict[str, tuple[int, int]] = {}
     for cause in diagnosis.causes:
         for entry in cause.ledger:
             if entry.db > 0:
                 place.setdefault(entry.finding, (cause.rank, -entry.db))
-    fired = [finding for finding in diagnosis.findings if finding.status == "fired"]
+    return place
+
+
+def _ordered(diagnosis: Diagnosis, place: Mapping[str, tuple[int, int]]) -> list[Finding]:
+    """Return fired findings; of two for one cause the heavier first, those for no cause last, mere facts left out."""
+    fired = [
+        finding
+        for finding in diagnosis.findings
+        if finding.status == "fired" and (finding.rule in place or finding.severity is not Severity.INFO)
+    ]
     return sorted(fired, key=lambda f: (*place.get(f.rule, (10_000, 0)), f.severity.rank))
+
+
+def _without_twins(found: Mapping[str, list[Finding]], run: Run) -> list[tuple[str, list[Finding]]]:
+    """Return the metrics to draw without those that would repeat a line: one key may serve two metrics."""
+    kept: dict[tuple[str, int], list[Finding]] = {}
+    names: list[tuple[str, list[Finding]]] = []
+    for name, findings in found.items():
+        series = run.series[name]
+        line = (series.raw, id(series.axis))
+        if line in kept and all(finding in kept[line] for finding in findings):
+            continue
+        kept.setdefault(line, findings)
+        names.append((name, findings))
+    return names
 
 
 def drawn(evidence: Evidence, run: Run) -> list[str]:
     """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
     if evidence.metric in run.series:
         return [evidence.metric]
-    written = {part.strip() for part in _JOINTS.split(evidence.raw)}
+    parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
+    # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
+    return _named(parts, run) or _named(set(evidence.raw.split()), run)
+
+
+def _named(written: set[str], run: Run) -> list[str]:
     return [name for name, series in run.series.items() if series.raw in written or name in written]
 
 
-def section(found: Sequence[Exhibit], run: Run | None, prefix: str) -> Markup:
+def section(found: Sequence[Exhibit], run: Run | None, prefix: str, columns: int = COLUMNS) -> Markup:
     """Return the plots of a page, or why there are none."""
     if run is None:
         return el("p", text("Plots are left out: this page was made without the log's records."), cls="quiet")
     if not found:
         return el("p", text("No check fired on a metric of this log, so there is nothing to draw."), cls="quiet")
-    key = el("p", text(KEY), cls="quiet key")
-    return join((key, el("div", *(_figure(exhibit, run, prefix) for exhibit in found), cls="plots")))
+    key = el("p", text(KEY if found[0].findings else QUIET_KEY), cls="quiet key")
+    return join((key, el("div", *(_figure(exhibit, run, prefix, columns) for exhibit in found), cls="plots")))
 
 
-def _figure(exhibit: Exhibit, run: Run, prefix: str) -> Markup:
+def _figure(exhibit: Exhibit, run: Run, prefix: str, columns: int) -> Markup:
     series = run.series[exhibit.series]
     marks = _marks(exhibit, series, run)
     other = f"{exhibit.series}{f', {series.unit}' if series.unit else ''}"
@@ -109,7 +171,7 @@ def _figure(exhibit: Exhibit, run: Run, prefix: str) -> Markup:
         )
     )
     heading = el("h3", name, id=f"{prefix}plot-{exhibit.number}")
-    picture = plot(series, run.steps or (0, 0), marks, _alternative(series, marks))
+    picture = plot(series, run.steps or (0, 0), marks, _alternative(series, marks), columns)
     told = el("figcaption", el("p", text(_statistics(series)), cls="stats"), _sentences(exhibit, series, run))
     return el("figure", heading, picture, told, cls="exhibit", data_name=series.raw)
 
@@ -118,7 +180,7 @@ def _marks(exhibit: Exhibit, series: Series, run: Run) -> Marks:
     ours = [e for finding in exhibit.findings for e in finding.evidence if exhibit.series in drawn(e, run)]
     bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in ours if speaks_of(e, series)]
     windows = next((w for f in exhibit.findings if (w := _windows(f, exhibit.series, run))), ())
-    onset = next((f.onset_step for f in exhibit.findings if f.onset_step is not None), None)
+    onset = next((f.onset_step for f in exhibit.findings if f.onset_step is not None), exhibit.since)
     return Marks(onset=onset, windows=tuple(_merged(windows)), bounds=tuple(dict.fromkeys(bounds)))
 
 
@@ -180,6 +242,8 @@ def _alternative(series: Series, marks: Marks) -> str:
 
 
 def _sentences(exhibit: Exhibit, series: Series, run: Run) -> Markup:
+    if not exhibit.findings:
+        return NOTHING
     rows = [_sentence(finding, exhibit, series, run) for finding in exhibit.findings[:MOST_SENTENCES]]
     if len(exhibit.findings) > MOST_SENTENCES:
         more = count(len(exhibit.findings) - MOST_SENTENCES, "more check")

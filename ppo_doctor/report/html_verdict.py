@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.evidence import number
 from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
+from ppo_doctor.report.plots import small
 from ppo_doctor.report.words import (
     MARKS,
     entry_says,
@@ -20,11 +22,21 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import ChainLink, Diagnosis, LinkState, RankedCause, Verdict
+    from ppo_doctor.model import ChainLink, Diagnosis, LinkState, RankedCause, Run, Verdict
 
 VERDICT_MARKS: Mapping[Verdict, str] = {"healthy": "✓", "warning": "!", "unhealthy": "✗", "inconclusive": "?"}
 STATE_WORDS: Mapping[LinkState, str] = {"alive": "alive", "dead": "dead", "unknown": "not logged"}
 
+#: The signal within one link of the chain, 100 wide and 40 high: a beat, none, or nothing known.
+TRACES: Mapping[LinkState, str] = {
+    "alive": "M0 20H30L35 16L41 26L48 4L56 36L62 14L67 20H100",
+    "dead": "M0 20H100",
+    "unknown": "M0 20H100",
+}
+#: What a line of the table of runs draws: the first that a run has.
+REWARDS = ("reward_mean", "episode_return")
+#: With more runs than this, the table is one of words.
+MOST_COURSES = 200
 #: A verdict that names several causes is set smaller.
 LONG_LEAD = 110
 
@@ -111,7 +123,14 @@ def chain(diagnosis: Diagnosis) -> Markup:
 def _node(link: ChainLink) -> Markup:
     mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
     name = el("span", text(link.link), cls="name")
-    return el("li", mark, name, el("span", text(STATE_WORDS[link.state]), cls="state"), cls=f"link {link.state}")
+    state = el("span", mark, text(f" {STATE_WORDS[link.state]}"), cls="state")
+    return el("li", _trace(link.state), name, state, cls=f"link {link.state}")
+
+
+def _trace(state: LinkState) -> Markup:
+    """Return the link's stretch of one line that runs through the whole chain and shows where the signal dies."""
+    shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
+    return el("svg", el("path", d=TRACES[state]), cls="trace", **shape)
 
 
 def _shown(links: Sequence[ChainLink]) -> Markup:
@@ -125,16 +144,30 @@ def _shown(links: Sequence[ChainLink]) -> Markup:
     )
 
 
-def summary(diagnoses: Sequence[Diagnosis], prefixes: Sequence[str]) -> Markup:
-    """Return one line per run: verdict, leading cause, run."""
-    rows = (_run_row(diagnosis, prefix) for diagnosis, prefix in zip(diagnoses, prefixes, strict=True))
-    return table(("Run", "Verdict", "Leading cause"), rows, "Every run with its verdict and leading cause")
+def summary(diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None], prefixes: Sequence[str | None]) -> Markup:
+    """Return one line per run: its name, verdict, leading cause, and the course of its reward."""
+    drawn = runs if len(runs) <= MOST_COURSES else [None] * len(runs)
+    rows = (_run_row(*row) for row in zip(diagnoses, drawn, prefixes, strict=True))
+    heads = ("Run", "Verdict", "Leading cause", "Reward")
+    return table(heads, rows, "Every run with its verdict, leading cause and reward", cls="runs")
 
 
-def _run_row(diagnosis: Diagnosis, prefix: str) -> Markup:
-    link = el("a", text(diagnosis.run.id, 300), href=f"#{prefix}verdict")
-    cells = (el("td", badge(diagnosis.verdict)), el("td", _leading(diagnosis)))
-    return el("tr", el("th", link, scope="row"), *cells, cls="filtered")
+def _run_row(diagnosis: Diagnosis, run: Run | None, prefix: str | None) -> Markup:
+    words = text(diagnosis.run.id, 300)
+    name = words if prefix is None else el("a", words, href=f"#{prefix}verdict")
+    cells = (badge(diagnosis.verdict), _leading(diagnosis), _course(run))
+    return el("tr", el("th", name, scope="row"), *(el("td", cell) for cell in cells), cls="filtered")
+
+
+def _course(run: Run | None) -> Markup:
+    """Return the course of the reward over the run, the one number that every run has in common."""
+    name = next((name for name in REWARDS if run and name in run.series and len(run.series[name])), None)
+    if run is None or run.steps is None or name is None:
+        return el("span", text("not logged" if run else "not drawn"), cls="quiet")
+    series = run.series[name]
+    first, last = number(series.values[0]), number(series.values[-1])
+    picture = small(series, run.steps, f"{series.raw} from {first} to {last}")
+    return join((picture, el("span", text(f"{first} → {last}"), cls="quiet")))
 
 
 def _leading(diagnosis: Diagnosis) -> Markup:

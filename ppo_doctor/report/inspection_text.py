@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import number
@@ -45,7 +46,9 @@ def _head(inspection: Inspection) -> Iterator[str]:
     yield f"  framework {plain(run.framework)}, algorithm {plain(run.algorithm)}, {span}"
     for source in run.sources:
         used = source.records - source.skipped
-        yield f"  {plain(source.container)}: {used} records used, {source.skipped} skipped"
+        file = f"{plain(Path(source.path).name)}, " if len(run.sources) > 1 else ""
+        again = ", the same run once more" if source.again else ""
+        yield f"  {file}{plain(source.container)}: {used} records used, {source.skipped} skipped{again}"
 
 
 def _metrics(inspection: Inspection) -> Iterator[str]:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
         Finding,
         LedgerEntry,
         OpenComplaint,
+        PackInForce,
         RankedCause,
         Run,
         RunSummary,
+        SourceSummary,
+        Unjudged,
         UpdatesPerBatch,
     )
     from ppo_doctor.report import RenderOptions
@@ -35,12 +38,12 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
     """Return one diagnosis as a JSON object."""
-    return dump(payload(diagnosis))
+    return dump(_ruled(diagnosis, options))
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as one JSON object."""
-    return dump({"schema_version": SCHEMA_VERSION, "diagnoses": [payload(diagnosis) for diagnosis in diagnoses]})
+    return dump({"schema_version": SCHEMA_VERSION, "diagnoses": [_ruled(d, options) for d in diagnoses]})
 
 
 def render_error(message: str, hint: str, code: int) -> str:
@@ -48,11 +51,25 @@ def render_error(message: str, hint: str, code: int) -> str:
     return dump({"schema_version": SCHEMA_VERSION, "error": {"code": code, "message": message, "hint": hint}})
 
 
+def _ruled(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
+    """Return a diagnosis, in a gate with what was ruled."""
+    ruling = options.rulings.get(diagnosis.run.id)
+    if ruling is None:
+        return payload(diagnosis)
+    from ppo_doctor.report.gate_json import gate
+
+    return payload(diagnosis) | {"gate": gate(ruling)}
+
+
 def payload(diagnosis: Diagnosis) -> dict[str, Json]:
     """Return a diagnosis as plain dicts and lists; numbers may still be non-finite (`dump` writes those as null)."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "ppo-doctor", "version": diagnosis.tool_version},
+        "tool": {
+            "name": "ppo-doctor",
+            "version": diagnosis.tool_version,
+            "packs": [_pack(pack) for pack in diagnosis.packs],
+        },
         "run": _run(diagnosis.run),
         "verdict": diagnosis.verdict,
         "verdict_because": diagnosis.verdict_because,
@@ -60,18 +77,28 @@ def payload(diagnosis: Diagnosis) -> dict[str, Json]:
         "chain": [_link(link) for link in diagnosis.chain],
         "findings": [_finding(finding) for finding in diagnosis.findings],
         "complaints": [_complaint(complaint) for complaint in diagnosis.complaints],
-        "not_ruled_out": [{"id": cause.id, "because": cause.because} for cause in diagnosis.not_ruled_out],
+        "not_ruled_out": [_unjudged(cause) for cause in diagnosis.not_ruled_out],
         "coverage": _coverage(diagnosis.coverage),
         "suppressed": _strings(diagnosis.suppressed),
+    }
+
+
+def _pack(pack: PackInForce) -> dict[str, Json]:
+    return {
+        "name": pack.name,
+        "origin": pack.origin,
+        "path": pack.path,
+        "rules": _strings(pack.rules),
+        "causes": _strings(pack.causes),
+        "overrides": pack.overrides,
+        "retired": _strings(pack.retired),
     }
 
 
 def _run(run: RunSummary) -> dict[str, Json]:
     return {
         "id": run.id,
-        "sources": [
-            {"path": s.path, "container": s.container, "records": s.records, "skipped": s.skipped} for s in run.sources
-        ],
+        "sources": [_source(source) for source in run.sources],
         "framework": run.framework,
         "algorithm": run.algorithm,
         "steps": _span(run.steps),
@@ -79,6 +106,16 @@ def _run(run: RunSummary) -> dict[str, Json]:
         "updates_per_batch": _updates(run.updates_per_batch),
         "config": dict(run.config),
         "notes": _strings(run.notes),
+    }
+
+
+def _source(source: SourceSummary) -> dict[str, Json]:
+    return {
+        "path": source.path,
+        "container": source.container,
+        "records": source.records,
+        "skipped": source.skipped,
+        "again": source.again,
     }
 
 
@@ -168,9 +205,14 @@ def _complaint(complaint: OpenComplaint) -> dict[str, Json]:
         "title": complaint.title,
         "openers": _strings(complaint.openers),
         "leader": complaint.leader,
+        "verdict": complaint.verdict,
         "folded_into": complaint.folded_into,
         "since_step": complaint.since_step,
     }
+
+
+def _unjudged(cause: Unjudged) -> dict[str, Json]:
+    return {"id": cause.id, "because": cause.because, "a_fuller_log_could": cause.a_fuller_log_could}
 
 
 def _coverage(coverage: Coverage) -> dict[str, Json]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
 from ppo_doctor.report.blame import leaders, ruling_of
 from ppo_doctor.report.gate_lines import lines as gate_lines
-from ppo_doctor.report.markup import md, md_code, md_line
+from ppo_doctor.report.markup import md, md_code, md_html, md_line
 from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.words import (
     MARKS,
@@ -243,4 +243,4 @@ def _table(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
 
 def _folded_run(diagnosis: Diagnosis, options: RenderOptions) -> str:
     body = "\n\n".join([*_head(diagnosis, options)[1:], *_body(relative(diagnosis), options)])
-    return _fold(f"{diagnosis.verdict}: {md(diagnosis.run.id)}", body)
+    return _fold(f"{diagnosis.verdict}: {md_html(diagnosis.run.id)}", body)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from os import fspath
 from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain, prose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Everything that starts inline markup, HTML, a table cell or mathematics.
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~#$!&]")
@@ -23,9 +28,14 @@ def md(text: str) -> str:
     return _inline(prose(text))
 
 
-def _inline(text: str) -> str:
+def md_html(text: str) -> str:
+    """Return a sentence from outside for a line of HTML within Markdown, where a backslash escapes nothing."""
+    return _inline(prose(text), escape)
+
+
+def _inline(text: str, escaped: Callable[[str], str] | None = None) -> str:
     parts = re.split(f"({_AUTOLINK.pattern})", text, flags=re.IGNORECASE)
-    return "".join(_escaped(part) + (_NOTHING if _breaks(part) else "") for part in parts)
+    return "".join((escaped or _escaped)(part) + (_NOTHING if _breaks(part) else "") for part in parts)
 
 
 def _breaks(part: str) -> bool:

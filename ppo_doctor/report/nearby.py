@@ -7,6 +7,8 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ppo_doctor.model import ChainLink, Diagnosis, Evidence, Finding, RankedCause
 
 #: Shorter paths are printed as given everywhere.
@@ -34,6 +36,17 @@ def relative(diagnosis: Diagnosis) -> Diagnosis:
         findings=tuple(_finding(finding, prefix) for finding in diagnosis.findings),
         chain=tuple(_link(link, prefix) for link in diagnosis.chain),
     )
+
+
+def apart(paths: Sequence[str]) -> list[str]:
+    """Return what tells paths apart: without the folders and the ending that all of them share."""
+    if len(set(paths)) < 2:
+        return list(paths)
+    shared = commonprefix(list(paths))
+    rest = [path[shared.rfind("/") + 1 :] for path in paths]
+    tail = commonprefix([path[::-1] for path in rest])[::-1]
+    end = len(tail) - tail.index("/") if "/" in tail else 0
+    return [part[: len(part) - end] or part for part in rest]
 
 
 def _cause(cause: RankedCause, prefix: str) -> RankedCause:

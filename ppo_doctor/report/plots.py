@@ -220,17 +220,17 @@ def step_ticks(span: tuple[int, int], most: int = 6) -> list[int]:
     return list(range(-(-span[0] // step) * step, span[1] + 1, step))
 
 
-def plot(series: Series, span: tuple[int, int], marks: Marks, title: str) -> Markup:
+def plot(series: Series, span: tuple[int, int], marks: Marks, title: str, columns: int = COLUMNS) -> Markup:
     """Return one metric over the steps of the run as two pictures side by side: labels of values, and the data."""
-    points = thin(series, span)
+    points = thin(series, span, columns)
     axis = scale(points.values, marks.bounds)
     data = el(
         "svg",
         _grid(axis),
         *(_window(window, span) for window in marks.windows),
         *(_odd_band(band, span) for band in points.odd),
-        _line(points, axis, span),
         _bounds(marks.bounds, axis),
+        _line(points, axis, span),
         _onset(marks.onset, span),
         *_steps(span),
         cls="data",
@@ -273,6 +273,14 @@ def _line(points: Points, axis: Scale, span: tuple[int, int]) -> Markup:
     path = el("path", cls="line", d=_path(points, axis, span))
     shape = {"viewBox": f"0 0 {_WIDTH} {HEAD + HEIGHT + FOOT}", "preserveAspectRatio": "none"}
     return el("svg", path, cls="stretch", width="100%", height="100%", **shape)
+
+
+def small(series: Series, span: tuple[int, int], title: str, columns: int = 60) -> Markup:
+    """Return the course of a metric as a line of the height of a word, without axes."""
+    points = thin(series, span, columns)
+    path = el("path", cls="line", d=_path(points, scale(points.values), span))
+    shape = {"viewBox": f"0 {HEAD} {_WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
+    return el("svg", path, cls="small", role="img", aria_label=title, **shape)
 
 
 def _path(points: Points, axis: Scale, span: tuple[int, int]) -> str:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ppo_doctor.compare import Difference, Side, differences, explanations
-from ppo_doctor.divergence import Divergence, first_apart
+from ppo_doctor.divergence import Divergence, divergences, first_apart, other_level
+from ppo_doctor.testing import case_run
 
 
 def noise(seed, size=200, seeds=1):
@@ -73,3 +74,77 @@ def test_an_only_difference_is_named_and_several_unknown_ones_are_not():
     assert [e.difference.key for e in explanations(odd[:1], parted)] == ["colour"]
     assert explanations(odd, parted) == ()
     assert explanations(odd[:1], []) == ()
+
+
+def walk(seed, size=240):
+    return np.cumsum(np.random.default_rng(seed).normal(0, 0.01, (1, size)), axis=1) + 2.0
+
+
+def test_walks_that_drift_apart_by_chance_do_not_part():
+    """An entropy is the sum of what was learned: two seeds of it end in different places."""
+    parted = sum(first_apart(walk(seed), walk(seed + 1000)) is not None for seed in range(100))
+    assert parted <= 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_walk_that_jumps_parts_where_it_jumps(seed):
+    jumped = walk(seed + 1000)
+    jumped[:, 100:] += 3.0
+    assert abs(first_apart(walk(seed), jumped) - 100) <= 12
+
+
+@pytest.mark.parametrize("start", [0, 60])
+def test_a_metric_that_dies_parts_where_it_dies(start):
+    """KL of 0 in every record is no low KL, however noisy the other run's is."""
+    a, b = (np.random.default_rng(seed).exponential(0.003, (1, 200)) for seed in (1, 2))
+    b[:, start:] = 0.0
+    assert first_apart(a, b) == start
+    b[:, 90:] = a[:, 90:] / 2
+    assert first_apart(a, b) is None
+
+
+def test_a_setting_in_force_parts_at_any_slope():
+    flat, falling = np.full((1, 60), 1e-3), np.linspace(1e-3, 0, 60)[None]
+    assert first_apart(flat, falling, wander=False) <= 2
+
+
+def test_levels_of_one_thing_are_seldom_told_apart():
+    parted = sum(other_level(noise(seed), noise(seed + 1000)) is not None for seed in range(200))
+    assert parted <= 4
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("start", [0, 80])
+def test_a_level_below_the_noise_is_found_where_it_begins(seed, start):
+    """A gap as wide as the noise of one record is many standard deviations of the mean of a hundred."""
+    shifted = noise(seed + 1000)
+    shifted[:, start:] += 0.15
+    assert first_apart(noise(seed), shifted) is None
+    assert abs(other_level(noise(seed), shifted) - start) <= 25
+
+
+def test_seeds_that_differ_in_level_show_how_far_seeds_do():
+    spread = np.array([0.6, 1.0, 1.4])[:, None]
+    a = noise(1, seeds=3) * spread
+    b = noise(2, seeds=3) * spread * 1.2
+    assert other_level(a, b) is None
+    assert other_level(noise(1, seeds=3), noise(2, seeds=3) * 1.2) == 0
+
+
+def counted(rate, size=40):
+    return case_run({"name": "x", "series": {"epochs_executed_total": f"{rate}+{rate}x{size}"}})
+
+
+def test_counters_part_where_they_begin_to_count_otherwise():
+    [parted] = divergences([counted(4)], [counted(10)])
+    assert (parted.step, parted.a, parted.b) == (1, 4, 10)
+    assert divergences([counted(4)], [counted(4)]) == ()
+
+
+def test_a_level_counts_only_where_a_setting_acts():
+    rng = np.random.default_rng(3)
+    words = (" ".join(f"{v:.4f}" for v in rng.normal(level, 0.02, 120)) for level in (0.1, 0.12))
+    runs = [[case_run({"name": "x", "series": {"clip_fraction": text}})] for text in words]
+    assert divergences(*runs) == ()
+    [parted] = divergences(*runs, expected={"clip_fraction"})
+    assert parted.expected

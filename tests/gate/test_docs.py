@@ -154,7 +154,8 @@ def judge(folder, **inputs):
     values = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | inputs
     names = {key: re.search(r"inputs\.([\w-]+)", text)[1] for key, text in step["env"].items()}
     files = {name: str(folder / name.lower()) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-    done = shell(step["run"], folder, **{key: values[name] for key, name in names.items()}, **files)
+    path = {"PATH": inputs["PATH"]} if "PATH" in inputs else {}
+    done = shell(step["run"], folder, **{key: values[name] for key, name in names.items()}, **files, **path)
     output = dict(line.partition("=")[::2] for line in (folder / "github_output").read_text().splitlines())
     return done, output
 

@@ -387,7 +387,7 @@ def errored() -> Diagnosis:
         run=summary(
             sources=(
                 SourceSummary(path=LOG, container="jsonl", records=412, skipped=1),
-                SourceSummary(path="runs/exp1/dump_000100.npz", container="npz", records=1),
+                SourceSummary(path="runs/exp1/dump_000100.npz", container="npz", records=1, again=True),
             )
         ),
     )

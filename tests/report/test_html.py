@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Axis, Diagnosis, Run, Series
+from ppo_doctor.model import Axis, Diagnosis, Run, Series, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import drawn, exhibits, speaks_of
+from ppo_doctor.report.nearby import apart
 
 from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, diagnosis, hostile, unhealthy
 
@@ -291,8 +292,37 @@ def test_every_implicated_metric_is_drawn_with_its_marks() -> None:
     assert source.count('href="#plot-1">Plot\u00a01<') >= 2
 
 
-def test_plots_of_a_healthy_run_are_not_missed() -> None:
+def test_a_sound_run_shows_its_vital_signs() -> None:
     assert "nothing to draw" in html(CASES["healthy"], a_run())
+    signs = {name: np.linspace(0.0, 1.0, 412) for name in ("entropy", "episode_return")}
+    page = Page(html(CASES["healthy"], a_run(**signs)))
+    assert [a["data-name"] for a in page.classed("exhibit")] == ["episode_return", "entropy"]
+    assert not page.classed("window")
+
+
+def test_facts_that_speak_for_no_cause_are_not_drawn() -> None:
+    fact = replace(unhealthy().findings[1], severity=Severity.INFO)
+    lone = replace(unhealthy(), findings=(fact,), causes=())
+    assert Page(html(lone, a_run())).classed("exhibit") == []
+
+
+def test_a_key_that_serves_two_metrics_is_drawn_once() -> None:
+    run = a_run()
+    twin = replace(run.series["frac_reward_zero_std"], name="other")
+    twins = replace(run, series={**run.series, "other": twin})
+    found = replace(unhealthy().findings[1], evidence=(replace(ZERO.evidence[0], metric="derived"),))
+    page = Page(html(replace(unhealthy(), findings=(found,)), twins))
+    assert [a["data-name"] for a in page.classed("exhibit")] == ["frac_reward_zero_std"]
+
+
+def test_an_onset_that_a_finding_does_not_tell_is_the_cause_s() -> None:
+    quiet = tuple(replace(finding, onset_step=None) for finding in unhealthy().findings)
+    assert html(replace(unhealthy(), findings=quiet), a_run()).count("onset: step 12") == 3
+
+
+def test_a_metric_within_a_phrase_is_found() -> None:
+    run = a_run()
+    assert drawn(counted("change of loss from pass to pass", "==", 0.0, 1, 1, 1, metric="change"), run) == ["loss"]
 
 
 def test_a_bound_of_a_derived_quantity_is_drawn_only_where_the_log_bears_it_out() -> None:
@@ -334,6 +364,41 @@ def test_several_runs_have_a_table_with_a_link_to_each() -> None:
     assert "2\u00a0runs judged" in source
     assert "adv-exactly-zero</code>, likely (+0 more)" not in source
     assert render_many([], RenderOptions(), "html").startswith("<!doctype html>")
+
+
+def many(size: int) -> list[Diagnosis]:
+    return [replace(unhealthy(), run=replace(unhealthy().run, id=f"runs/{i}/log.jsonl")) for i in range(size)]
+
+
+def test_several_runs_are_drawn_each_in_its_section() -> None:
+    found = many(3)
+    page = Page(render_many(found, RenderOptions(), "html", [a_run(), None, a_run(reward_mean=np.ones(412))]))
+    assert len(page.classed("exhibit")) == 6
+    assert {"run-1-plot-1", "run-3-plot-1"} <= {a.get("id") for _, a in page.elements}
+    assert "run-2-plot-1" not in {a.get("id") for _, a in page.elements}
+    assert len(page.classed("small")) == 1
+
+
+def test_a_page_of_many_runs_stays_small_and_keeps_the_gravest() -> None:
+    """Healthy runs give way first; what has no section still has its line, and the page says so."""
+    sick = replace(unhealthy(), run=replace(unhealthy().run, id="the-sick-one"))
+    sound = [replace(CASES["healthy"], run=replace(CASES["healthy"].run, id=f"runs/{i}")) for i in range(400)]
+    source = render_many([*sound, sick], RenderOptions(), "html", [a_run(2000)] * 401)
+    assert len(source.encode()) < 2_000_000
+    page = Page(source)
+    assert "run-401-verdict" in {a.get("id") for _, a in page.elements}
+    assert 'href="#run-401-verdict"' in source
+    rows = [a for a in page.classed("filtered") if a["class"] == "filtered"]
+    assert len(rows) >= 401
+    assert "in the table only" in page.text
+
+
+def test_names_in_the_contents_tell_runs_apart() -> None:
+    assert apart(["runs/a/log.csv", "runs/b/log.csv"]) == ["a", "b"]
+    assert apart(["runs/log.csv", "runs/a/log.csv"]) == ["log.csv", "a/log.csv"]
+    assert apart(["x", "x"]) == ["x", "x"]
+    assert apart(["log", "other"]) == ["log", "other"]
+    assert apart([]) == []
 
 
 def test_markup_escapes_children_and_attributes() -> None:

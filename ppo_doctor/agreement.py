@@ -1,0 +1,143 @@
+"""Whether two readings are of the same run: their metrics compared where they share steps, or by their values alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray, Run, Series
+
+#: What storing as float32 may change, relative to the value, with room for a sum done in another order.
+STORED = 1e-6
+#: Values have to differ among themselves before finding them again tells anything.
+TELLING = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One metric on which two readings differ: at how many of the shared steps, and where first."""
+
+    name: str
+    shared: int
+    differing: int
+    step: int
+    ours: float
+    theirs: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How two readings compare: metrics of both, where they differ, and the share of values in which they agree.
+
+    `share` is None where nothing can be compared; it counts metrics that vary: a counter or a schedule is the same in
+    every run. `clock` maps their steps to ours where the same records carry other steps: (theirs, ours).
+    """
+
+    metrics: int
+    share: float | None = None
+    differences: tuple[Difference, ...] = ()
+    clock: tuple[IntArray, IntArray] | None = None
+
+
+def compared(ours: Run, theirs: Run) -> Agreement:
+    """Compare two readings, metric by metric: at shared steps, else by the order of records, else by values alone."""
+    pairs = [(ours.series[name], theirs.series[name]) for name in ours.series if name in theirs.series]
+    pairs = [pair for pair in pairs if _same_kind(*pair)]
+    telling = [pair for pair in pairs if _varies(pair[0]) and _varies(pair[1])]
+    found = [_at_shared_steps(*pair) for pair in pairs]
+    names = {series.name for series, _ in telling}
+    share = _share([d for d in found if d.name in names] if telling else found)
+    clock = _clock(telling)
+    if clock is not None:
+        return Agreement(metrics=len(pairs), share=1.0, clock=clock)
+    if share is None:
+        return Agreement(metrics=len(pairs), share=_found_again(telling))
+    return Agreement(metrics=len(pairs), share=share, differences=tuple(d for d in found if d.differing))
+
+
+def _share(found: Sequence[Difference]) -> float | None:
+    shared = sum(difference.shared for difference in found)
+    return 1.0 - sum(difference.differing for difference in found) / shared if shared else None
+
+
+def _varies(series: Series) -> bool:
+    """Tell whether a metric goes up and down, so that two runs would hardly agree on it."""
+    moves = np.diff(series.values[np.isfinite(series.values)])
+    return bool((moves > 0).any() and (moves < 0).any())
+
+
+def overlap(ours: Run, theirs: Run) -> float:
+    """Return the share of the shorter range of steps that the other covers."""
+    if ours.steps is None or theirs.steps is None:
+        return 0.0
+    (a, b), (c, d) = ours.steps, theirs.steps
+    shorter = min(b - a, d - c)
+    common = min(b, d) - max(a, c)
+    return max(0.0, min(1.0, common / shorter)) if shorter else float(common >= 0)
+
+
+def _same_kind(ours: Series, theirs: Series) -> bool:
+    return ours.estimator == theirs.estimator and ours.unit == theirs.unit
+
+
+def _at_shared_steps(ours: Series, theirs: Series) -> Difference:
+    steps, mine, other = np.intersect1d(_once(ours), _once(theirs), return_indices=True)
+    a, b = ours.values[_positions(ours)[mine]], theirs.values[_positions(theirs)[other]]
+    differ = np.flatnonzero(~_equal(a, b, ours, theirs))
+    first = int(differ[0]) if len(differ) else 0
+    at = (int(steps[first]), float(a[first]), float(b[first])) if len(steps) else (0, 0.0, 0.0)
+    return Difference(name=ours.name, shared=len(steps), differing=len(differ), step=at[0], ours=at[1], theirs=at[2])
+
+
+def _positions(series: Series) -> IntArray:
+    """Return the last record of each step."""
+    steps = series.axis.steps
+    return np.flatnonzero(np.append(steps[1:] != steps[:-1], True)) if len(steps) else np.zeros(0, dtype=np.int64)
+
+
+def _once(series: Series) -> IntArray:
+    return series.axis.steps[_positions(series)]
+
+
+def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolArray:
+    relative = STORED + ours.resolution.relative + theirs.resolution.relative
+    absolute = ours.resolution.absolute + theirs.resolution.absolute
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = np.abs(a - b) <= absolute * 1.000001 + relative * np.maximum(np.abs(a), np.abs(b)) + 1e-12
+    return np.asarray(near | (a == b) | (np.isnan(a) & np.isnan(b)), dtype=np.bool_)
+
+
+def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:
+    """Return their steps and ours, if the same records stand in the same order under other steps."""
+    alike = [(a, b) for a, b in pairs if len(a) == len(b) and _tells(a)]
+    if not alike or not all(_equal(a.values, b.values, a, b).all() for a, b in alike):
+        return None
+    ours, theirs = max(alike, key=lambda pair: len(pair[0]))
+    if np.array_equal(ours.axis.steps, theirs.axis.steps):
+        return None
+    return theirs.axis.steps, ours.axis.steps
+
+
+def _tells(series: Series) -> bool:
+    return len(distinct(series.values[np.isfinite(series.values)])) >= TELLING
+
+
+def _found_again(pairs: Sequence[tuple[Series, Series]]) -> float | None:
+    """Return the share of values of the one with fewer that the other has too, None where nothing can tell."""
+    shares = [_values_shared(ours, theirs) for ours, theirs in pairs if _tells(ours) and _tells(theirs)]
+    return float(np.mean(shares)) if shares else None
+
+
+def _values_shared(ours: Series, theirs: Series) -> float:
+    a, b = (distinct(series.values[np.isfinite(series.values)]) for series in (ours, theirs))
+    few, many = (a, b) if len(a) <= len(b) else (b, a)
+    at = np.clip(np.searchsorted(many, few), 1, len(many) - 1)
+    nearest = np.where(np.abs(many[at] - few) < np.abs(many[at - 1] - few), many[at], many[at - 1])
+    return float(_equal(few, nearest, ours, theirs).mean())

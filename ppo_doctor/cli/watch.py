@@ -1,0 +1,72 @@
+"""`ppo-doctor watch`: follow a run that is still writing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ppo_doctor.cli.application import app
+from ppo_doctor.cli.options import (
+    Configs,
+    Debug,
+    FailOn,
+    Framework,
+    Ignore,
+    NoColor,
+    Quiet,
+    RuleFolders,
+    Select,
+    Settings,
+    check_fail_on,
+    known_names,
+    request_of,
+)
+from ppo_doctor.errors import DoctorError, ExitCode
+
+
+@app.command()
+def watch(
+    path: Annotated[str, typer.Argument(help="A log or a run folder; it need not exist yet.")],
+    fail_on: FailOn = "never",
+    on_finding: Annotated[
+        str | None,
+        typer.Option(help="Run this command, without a shell, for a confirmed cause: JSON on stdin."),
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between judgements, at least.")] = 10.0,
+    until_idle: Annotated[
+        float | None, typer.Option(help="Stop after so many minutes without anything new; else watch for ever.")
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="One line per event, as when stdout is no terminal.")] = False,
+    framework: Framework = None,
+    config: Configs = None,
+    settings: Settings = None,
+    rules: RuleFolders = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+    debug: Debug = False,
+) -> None:
+    """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
+    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.watch.command import PipelineJudge, run_watch
+    from ppo_doctor.watch.session import Options
+
+    check_fail_on(fail_on)
+    if path == "-":
+        raise DoctorError("watch follows a file", hint="for stdin: ppo-doctor analyze -", code=ExitCode.USAGE)
+    _positive("--interval", interval)
+    _positive("--until-idle", until_idle)
+    request = request_of(framework, config, settings, None, select, ignore, debug)
+    pack = load_pack(rules or [])
+    known_names(pack, [*request.select, *request.ignore])
+    options = Options(interval=interval, fail_on=fail_on, until_idle=None if until_idle is None else until_idle * 60)
+    judge = PipelineJudge(pack, request)
+    color = False if no_color else None
+    raise typer.Exit(run_watch(path, judge, options, on_finding=on_finding, plain=plain, quiet=quiet, color=color))
+
+
+def _positive(option: str, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise DoctorError(f"{option} {value}: must be greater than 0", code=ExitCode.USAGE)

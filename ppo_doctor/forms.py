@@ -1,0 +1,132 @@
+"""What the TOML files of a pack may hold: fields, closed vocabularies, names that exist once; with near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ppo_doctor.errors import DoctorError, ExitCode
+
+
+def fail(path: str, text: str, hint: str = "") -> DoctorError:
+    """Return the error for one file of a pack."""
+    return DoctorError(f"{path}: {text}", hint=hint, code=ExitCode.USAGE)
+
+
+def require(path: str, raw: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a table that lacks a field.
+
+    Raises:
+        DoctorError: a field is missing, or `raw` is no table.
+    """
+    if not isinstance(raw, Mapping):
+        raise fail(path, "a table is expected")
+    missing = [name for name in names if name not in raw]
+    if missing:
+        raise fail(path, f"missing {', '.join(missing)}")
+
+
+def only(path: str, raw: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a field that nobody reads.
+
+    Raises:
+        DoctorError: a field is none of `known`.
+    """
+    names = list(known)
+    unknown = sorted(set(raw) - set(names))
+    if unknown:
+        raise fail(path, f"no such field: {', '.join(unknown)}", near(unknown[0], names))
+
+
+def one_of(path: str, what: str, value: object, known: Iterable[str]) -> None:
+    """Refuse a word outside a vocabulary.
+
+    Raises:
+        DoctorError: the value is none of `known`.
+    """
+    allowed = tuple(known)
+    if value in allowed:
+        return
+    few = f" is none of {', '.join(allowed)}" if len(allowed) <= 16 else " does not exist"
+    raise fail(path, f"{what} '{value}'{few}", near(str(value), allowed))
+
+
+def unique(entries: Iterable[tuple[str, str]]) -> None:
+    """Refuse a name that two files take; entries are (name, path).
+
+    Raises:
+        DoctorError: a name comes twice; the message names both files.
+    """
+    seen: dict[str, str] = {}
+    for name, path in entries:
+        if name in seen:
+            raise fail(path, f"'{name}' is taken by {seen[name]}")
+        seen[name] = path
+
+
+def text(path: str, raw: Mapping[str, Any], name: str) -> str:
+    """Return a field that holds words.
+
+    Raises:
+        DoctorError: the field is no text, or empty.
+    """
+    value = raw.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise fail(path, f"{name}: expected some text")
+    return value
+
+
+def texts(path: str, raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return a field that holds a list of words, empty where it is missing.
+
+    Raises:
+        DoctorError: the field is no list of words.
+    """
+    value = raw.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise fail(path, f'{name}: expected a list of names, such as ["…"]')
+    return tuple(value)
+
+
+def tables(path: str, raw: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return a field that holds tables, empty where it is missing.
+
+    Raises:
+        DoctorError: the field is no list of tables.
+    """
+    value = raw.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise fail(path, f"{name}: expected tables, such as [[{name}]]")
+    return value
+
+
+def whole(path: str, raw: Mapping[str, Any], name: str) -> int:
+    """Return a field that holds a whole number, 0 where it is missing.
+
+    Raises:
+        DoctorError: the field is no whole number.
+    """
+    value = raw.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise fail(path, f"{name}: expected a whole number of decibans")
+    return int(value)
+
+
+def number(path: str, raw: Mapping[str, Any], name: str) -> float:
+    """Return a field that holds a number.
+
+    Raises:
+        DoctorError: the field is no number.
+    """
+    value = raw.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise fail(path, f"{name}: expected a number")
+    return float(value)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return a hint with the nearest name that exists, empty where none is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(known), n=1)
+    return f"did you mean {found[0]}?" if found else ""

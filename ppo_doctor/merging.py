@@ -1,0 +1,353 @@
+"""The files of one run as one run: the richest counts, the others add what it lacks, and where they differ is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor import frameworks, readers
+from ppo_doctor.agreement import Agreement, compared, overlap
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.model import Note, Run, Series, SourceRef
+from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
+from ppo_doctor.sources.naming import role_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.model import IntArray
+    from ppo_doctor.sources import RunSource
+
+#: How much a finite value counts in the search for the richest file: a console prints few digits, and Ray's
+#: progress.csv keeps the header of the first result, so that columns may be missing or shifted after a restart.
+WORTH = {"console": 0.5, "tfevents": 0.98, "wandb": 0.99, "csv": 1.0, "json": 1.01, "jsonl": 1.01}
+FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
+#: Shares of agreeing values that make two readings one run's: names that say so need less.
+NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
+#: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
+COVERED = 0.5
+#: Files left out that are told one by one.
+MOST_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a source: its runs, and what was a run but could not be read."""
+
+    runs: list[Run]
+    broken: list[DoctorError]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One run as one file, or one chain of files, tells it."""
+
+    run: Run
+    content: Content
+    named: bool
+    worth: float
+
+
+@dataclass(slots=True)
+class _Pile:
+    """Readings of the same run; the first is the richest. `marks` are those of all of them."""
+
+    readings: list[_Reading]
+    marks: frozenset[object]
+    agreements: list[Agreement] = field(default_factory=list)
+
+    @property
+    def main(self) -> _Reading:
+        return self.readings[0]
+
+
+def read_source(source: RunSource, request: Request) -> Outcome:
+    """Read the files of a source and tell its runs apart.
+
+    Raises:
+        DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
+    """
+    contents, failed = _contents(source)
+    readings, refused = _readings(source, contents, request)
+    failed |= refused
+    if not readings:
+        raise _nothing(source, failed)
+    piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
+    order = [reading.run.id for reading in readings]
+    piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))
+    runs = [_merged(pile, request) for pile in piles]
+    broken = _broken(source, failed)
+    told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
+    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told)))
+    return Outcome(runs, broken)
+
+
+def _contents(source: RunSource) -> tuple[list[Content], dict[str, DoctorError]]:
+    contents: list[Content] = []
+    failed: dict[str, DoctorError] = {}
+    for chain in _chains([*source.logs, *source.perhaps]):
+        links: list[Content] = []
+        for path in chain:
+            try:
+                links.append(_read(path, source.folders))
+            except DoctorError as error:
+                failed[path] = error
+        linked = _linked(links, together=source.together)
+        contents += [content for link in linked for content in told_apart(link)]
+    return contents, failed
+
+
+def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the files that may continue each other: event files and tables of one folder, one W&B run's, by age."""
+    events = [Path(path) for path in paths if "tfevents" in Path(path).name]
+    if events:
+        from ppo_doctor.readers.tfevents import order
+
+        yield from ([str(path) for path in chain] for chain in order(events))
+    chains: dict[object, list[str]] = {}
+    for path in paths:
+        file = Path(path)
+        if file not in events:
+            by_suffix = {".wandb": file.name, ".parquet": (file.parent, file.suffix)}
+            chains.setdefault(by_suffix.get(file.suffix, file), []).append(path)
+    yield from map(sorted, chains.values())
+
+
+def _read(path: str, folders: tuple[Path, ...]) -> Content:
+    if path != "-" and Path(path).is_dir():
+        from ppo_doctor.readers.mlflow_store import read_folder
+
+        return collect(path, "mlflow", read_folder(Path(path)), folders)
+    container, stream = readers.read(path)
+    return collect(path, container, stream, folders)
+
+
+def _linked(links: Sequence[Content], *, together: bool) -> list[Content]:
+    """Join the files that continue the one before them; one whose steps start over begins another run.
+
+    A run that was resumed goes on from a checkpoint: beyond the middle of what was there before.
+    """
+    joined: list[Content] = []
+    spans: list[tuple[float, float]] = []
+    bare = [link for link in links if not link.builder.records]
+    for link in (link for link in links if link.builder.records):
+        low, high = _span(link)
+        if joined and (together or low > sum(spans[-1]) / 2):
+            joined[-1].extend(link)
+            spans[-1] = (spans[-1][0], max(spans[-1][1], high))
+        else:
+            joined.append(link)
+            spans.append((low, high))
+    return joined + bare
+
+
+def _span(content: Content) -> tuple[float, float]:
+    """Return the first and last step of a content by the first column that counts steps, or of its records."""
+    for key in ("step", "_step", "global_step"):
+        values = [table.columns[key] for table in content.builder.tables if key in table.columns]
+        finite = [column[np.isfinite(column)] for column in values]
+        if any(map(len, finite)):
+            steps = np.concatenate(finite)
+            return float(steps.min()), float(steps.max())
+    return 0.0, float(content.builder.records)
+
+
+def _readings(
+    source: RunSource, contents: Sequence[Content], request: Request
+) -> tuple[list[_Reading], dict[str, DoctorError]]:
+    """Return what each content says of its run; a content without records only lends its settings to the others."""
+    held = [content for content in contents if content.builder.records]
+    settings = [found for content in contents if not content.builder.records for found in content.embedded]
+    marks = [mark for content in held for mark in _marks(content)]
+    if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
+        for content in held:
+            content.embedded += settings
+    like = _like(held)
+    readings: list[_Reading] = []
+    empty = [content for content in contents if not content.builder.records and not (held and content.embedded)]
+    failed = {content.name: _empty(content) for content in empty}
+    for content in held:
+        try:
+            runs = runs_in(content, request, like=like)
+        except DoctorError as error:
+            if len(held) == 1:
+                raise
+            failed[content.name] = error
+            continue
+        readings += [_Reading(run, content, content.path in source.logs, _worth(run)) for run in runs]
+    return readings, failed
+
+
+def _empty(content: Content) -> DoctorError:
+    notes = content.builder.notes
+    hint = str(notes[0]) if notes else "did the run crash before its first update?"
+    what = "settings, but no record of a metric," if content.embedded else "no record"
+    return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
+
+
+def _like(contents: Sequence[Content]) -> Profile | None:
+    """Return the framework that the keys of the largest content show which show one."""
+    for content in sorted(contents, key=lambda content: -len(content.builder.keys)):
+        profile = frameworks.detect(content.builder.keys)
+        if profile is not None and profile.ppo_family and profile.name != frameworks.CANONICAL:
+            return profile
+    return None
+
+
+def _worth(run: Run) -> float:
+    source = run.sources[0]
+    points = sum(int(np.isfinite(series.values).sum()) for series in run.series.values())
+    return points * WORTH.get(source.container, 1.0) * FIRST_NAMES.get(Path(source.path).name, 1.0)
+
+
+def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
+    piles: list[_Pile] = []
+    for reading in readings:
+        marks = _marks(reading.content)
+        for pile in piles:
+            if not source.together and marks & pile.marks:
+                continue
+            agreement = compared(pile.main.run, reading.run)
+            if source.together or _same_run(pile.main, reading, agreement):
+                pile.readings.append(reading)
+                pile.agreements.append(agreement)
+                pile.marks |= marks
+                break
+        else:
+            piles.append(_Pile([reading], marks))
+    return piles
+
+
+def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
+    """Tell whether a reading is of the same run as another, by where it lies and by what it says."""
+    named = reading.named and main.named
+    if agreement.share is not None:
+        return agreement.share >= (NAMED_ALIKE if named else FOUND_ALIKE)
+    if agreement.metrics:
+        return named
+    return overlap(main.run, reading.run) >= COVERED
+
+
+def _marks(content: Content) -> frozenset[object]:
+    """Return what contents of one run cannot share: runs of one file, and event files that start over, are several."""
+    chained = content.container in ("tfevents", "wandb")
+    folder = {(content.container, Path(content.path).parent)} if chained else set()
+    return frozenset({content.path, *folder})
+
+
+def _merged(pile: _Pile, request: Request) -> Run:
+    main = _configured(pile, request)
+    if len(pile.readings) == 1:
+        return main
+    series, notes = dict(main.series), list(main.notes)
+    for reading, agreement in zip(pile.readings[1:], pile.agreements, strict=True):
+        added, unused = _added(main, series, reading.run, agreement)
+        series |= added
+        notes += [*_differences(main, reading, agreement), _says(main, reading, added, unused)]
+    others = [reading.run for reading in pile.readings[1:]]
+    again = tuple(replace(source, again=True) for run in others for source in run.sources)
+    facts = {name: fact for run in reversed(others) for name, fact in run.facts.items()} | dict(main.facts)
+    if "steps_numbered" not in main.facts:
+        facts.pop("steps_numbered", None)
+    return replace(main, series=series, notes=tuple(notes), sources=(*main.sources, *again), facts=facts)
+
+
+def _configured(pile: _Pile, request: Request) -> Run:
+    """Return the richest reading with the settings that stand in the run's other files, too."""
+    main = pile.main
+    further = [found for reading in pile.readings[1:] for found in reading.content.embedded]
+    fresh = [found for found in further if found not in main.content.embedded]
+    if not fresh or any(reading.content is main.content for reading in pile.readings[1:]):
+        return main.run
+    content = replace(main.content, builder=main.content.builder.copy(), embedded=[*main.content.embedded, *fresh])
+    runs = runs_in(content, request, like=frameworks.profile(main.run.framework))
+    return next((run for run in runs if run.id == main.run.id), main.run)
+
+
+def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement) -> tuple[dict[str, Series], list[str]]:
+    """Return the metrics that another reading adds, on our steps, and those that cannot be placed on them."""
+    lacking = {name: series for name, series in other.series.items() if name not in held}
+    if agreement.clock is not None:
+        moved = {name: _on_clock(series, *agreement.clock) for name, series in lacking.items()}
+        return {name: series for name, series in moved.items() if series}, [n for n, s in moved.items() if not s]
+    ours = "steps_numbered" in main.facts
+    theirs = "steps_numbered" in other.facts
+    if ours or theirs or overlap(main, other) < COVERED:
+        return {}, list(lacking)
+    return lacking, []
+
+
+def _on_clock(series: Series, theirs: IntArray, ours: IntArray) -> Series | None:
+    """Return a series with its steps counted as the main file counts them, None where a step is not in both."""
+    at = np.searchsorted(theirs, series.axis.steps)
+    if not len(at) or at.max(initial=0) >= len(theirs) or not np.array_equal(theirs[at], series.axis.steps):
+        return None
+    return replace(series, axis=replace(series.axis, steps=ours[at]))
+
+
+def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Note]:
+    ours, theirs = main.sources[0].path, reading.run.sources[0].path
+    return [
+        Note(
+            text=f"{d.name}: {d.differing} of {d.shared} values differ from those in {ours}, first at step {d.step} "
+            f"({d.theirs:.6g} here, {d.ours:.6g} there); the latter count",
+            source=SourceRef(path=theirs),
+        )
+        for d in agreement.differences
+    ]
+
+
+def _says(main: Run, reading: _Reading, added: dict[str, Series], unused: Sequence[str]) -> Note:
+    source = reading.run.sources[0]
+    adds = f"adds {_listed(list(added))}" if added else "adds nothing"
+    lost = f"; {_listed(unused)} not used, for its steps are counted otherwise" if unused else ""
+    text = f"holds the run of {main.sources[0].path} too and {adds}{lost}"
+    return Note(text=text, source=SourceRef(path=source.path))
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorError]:
+    """Return what would have been a run of its own: one of a database's, or of event files that are all there is."""
+    ours = {*source.logs, *source.perhaps}
+    kinds = {_kind(log) for log in source.logs}
+    alike = not source.together and len(kinds) == 1 and kinds != {"text"}
+    return [error for name, error in failed.items() if name not in ours or (alike and name in source.logs)]
+
+
+def _meant(source: RunSource, path: str) -> bool:
+    """Tell whether a file was meant to be read, so that it is missed when it cannot be."""
+    return path in source.logs or role_of(Path(path)) != "text"
+
+
+def _kind(path: str) -> str:
+    return "tfevents" if "tfevents" in Path(path).name else "wandb" if path.endswith(".wandb") else "text"
+
+
+def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
+    notes = [Note(text=f"left out: {error.message}") for error in failed[:MOST_TOLD]]
+    if len(failed) > MOST_TOLD:
+        notes.append(Note(text=f"left out: {len(failed) - MOST_TOLD} more files that hold nothing or cannot be read"))
+    notes += [Note(text=text) for text in source.told]
+    if source.dumps:
+        count = len(source.dumps)
+        text = f"{count} tensor dumps or checkpoints are not read yet" if count > 1 else "a tensor dump is not read yet"
+        notes.append(Note(text=text, source=SourceRef(path=str(source.dumps[0]))))
+    return notes
+
+
+def _nothing(source: RunSource, failed: dict[str, DoctorError]) -> DoctorError:
+    """Return why nothing in a source can be judged: the reason of its most telling file, and how many more failed."""
+    order = [*source.logs, *source.perhaps]
+    ranked = sorted(failed, key=lambda path: order.index(path) if path in order else len(order))
+    if not ranked:
+        return DoctorError(f"{source.log}: nothing in it that could be judged")
+    first = failed[ranked[0]]
+    more = f"{len(ranked) - 1} more files beside it hold nothing to judge" if len(ranked) > 1 else ""
+    return DoctorError(first.message, hint="; ".join(filter(None, [first.hint, more])), code=first.code)

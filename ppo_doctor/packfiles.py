@@ -1,0 +1,165 @@
+"""The files of a rule pack, each checked by itself and reduced to what evaluation needs.
+
+The compiled form is JSON: rules and causes without prose, cases and references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ppo_doctor.compiled import Compiled, Parsed
+from ppo_doctor.forms import fail, number, one_of, only, require, tables, text, texts, unique, whole
+from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Severity
+from ppo_doctor.overrides import FILE as OVERRIDES
+from ppo_doctor.overrides import compiled_overrides
+
+TESTS = ("equals", "differs", "below", "at most", "above", "at least")
+WINDOWS = ("all", "tail", "middle", "early")
+STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
+_CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "window", "share", "least", "least_records")
+#: Fields of a clause that may refer to a parameter.
+_NUMBERS = ("bound", "share", "least", "least_records")
+_CAUSE_FIELDS = (
+    *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
+    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to"),
+)
+#: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
+PROOFS = ("identity", "counter", "tensor", "measured")
+
+
+def build_further(parsed: Parsed) -> Compiled:
+    """Validate the files of a pack that adds to the built-in one.
+
+    Raises:
+        DoctorError: as `build`; also for complaints, whose list is closed.
+    """
+    if "complaints.toml" in parsed:
+        raise fail("complaints.toml", "the list of complaints is closed", "causes name complaints of the built-in pack")
+    return build(parsed)
+
+
+def build(parsed: Parsed) -> Compiled:
+    """Validate a pack's files and return the part that evaluation needs.
+
+    Raises:
+        DoctorError: a file lacks a field, uses a word outside the vocabulary, or repeats a name.
+    """
+    compiled: Compiled = {"meta": {}, "rules": [], "causes": [], "complaints": [], "unjudged": [], "overrides": None}
+    for path, raw in parsed.items():
+        try:
+            _add(compiled, path, raw)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # Somebody else's file may hold anything; which value it was, the checks of its form did not foresee.
+            raise fail(path, f"not the form of a pack's file: {error}") from error
+    for key in ("name", "code"):
+        unique((rule[key], rule["path"]) for rule in compiled["rules"])
+    unique((cause["id"], cause["path"]) for cause in compiled["causes"])
+    return compiled
+
+
+def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
+    if path == "pack.toml":
+        only(path, raw, ("name", "title", "retire"))
+        compiled["meta"] = {"name": text(path, raw, "name"), "retire": texts(path, raw, "retire")}
+    elif path == "complaints.toml":
+        compiled["complaints"] = raw["complaint"]
+    elif path == "unjudged.toml":
+        compiled["unjudged"] = raw["cause"]
+    elif path == OVERRIDES:
+        compiled["overrides"] = compiled_overrides(path, raw, PRIORS)
+    elif path.startswith("causes/"):
+        compiled["causes"].append(_compiled_cause(path, raw))
+    else:
+        compiled["rules"].append(_compiled_rule(path, raw))
+
+
+_RULE_FIELDS = [
+    "code",
+    "name",
+    "title",
+    "pass_title",
+    "link",
+    "severity",
+    "status",
+    "opens",
+    "opens_alone",
+    "answers",
+    "answers_when",
+    "proof",
+    "min_points",
+    "not_when_single_update",
+    "algorithms",
+    "state_if_fired",
+    "state_if_clear",
+]
+
+
+def _compiled_rule(path: str, raw: Compiled) -> Compiled:
+    require(path, raw, ("code", "name", "title", "pass_title", "link", "severity", "when", "doc", "case"))
+    only(path, raw, (*_RULE_FIELDS, "params", "when", "doc", "case"))
+    one_of(path, "link", raw["link"], LINKS)
+    one_of(path, "severity", raw["severity"], list(Severity))
+    if "answers" in raw:
+        one_of(path, "answers", raw["answers"], QUESTIONS)
+    if "proof" in raw:
+        one_of(path, "proof", raw["proof"], PROOFS)
+    params = raw.get("params", {})
+    for name, param in params.items():
+        where = f"{path}: params.{name}"
+        require(where, param, ("value", "unit", "source"))
+        only(where, param, ("value", "unit", "source"))
+        number(where, param, "value")
+    kept = {name: raw[name] for name in _RULE_FIELDS if name in raw}
+    return kept | {
+        "path": path,
+        "params": params,
+        "when": [_compiled_clause(path, c, params) for c in tables(path, raw, "when")],
+    }
+
+
+def _compiled_clause(path: str, raw: Mapping[str, Any], params: Compiled) -> Compiled:
+    require(path, raw, ("quantity", "is", "bound"))
+    only(path, raw, _CLAUSE_FIELDS)
+    one_of(path, "is", raw["is"], TESTS)
+    one_of(path, "window", raw.get("window", "all"), WINDOWS)
+    one_of(path, "statistic", raw.get("statistic", "each"), STATISTICS)
+    clause = {"quantity": raw["quantity"], "test": raw["is"], "bound_source": raw.get("bound_source", "")}
+    for name in ("statistic", "window"):
+        if name in raw:
+            clause[name] = raw[name]
+    for name in _NUMBERS:
+        if name in raw:
+            clause[name] = _value(path, raw[name], params, clause if name == "bound" else None)
+    named = {name: raw[name].removeprefix("@") for name in _NUMBERS if isinstance(raw.get(name), str)}
+    return clause | ({"params": named} if named else {})
+
+
+def _value(path: str, value: object, params: Compiled, clause: Compiled | None) -> float:
+    """Return a number, or the parameter that `@name` refers to; a bound also notes its source."""
+    if isinstance(value, str):
+        name = value.removeprefix("@")
+        if name not in params:
+            raise fail(path, f"no parameter '{name}'")
+        if clause is not None:
+            clause["bound_source"] = params[name]["source"]
+        return float(params[name]["value"])
+    return float(str(value))
+
+
+def _compiled_cause(path: str, raw: Compiled) -> Compiled:
+    require(path, raw, ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy"))
+    only(path, raw, _CAUSE_FIELDS)
+    one_of(path, "severity", raw["severity"], list(Severity))
+    one_of(path, "prior", raw["prior"], PRIORS)
+    one_of(path, "link", raw["link"], LINKS)
+    for weight in tables(path, raw, "weight"):
+        require(path, weight, ("finding", "source"))
+        only(path, weight, ("finding", "fired", "clear", "source"))
+        for name in ("fired", "clear"):
+            whole(path, weight, name)
+    for name, fields in (("remedy", ("do", "framework", "key")), ("measure", ("log", "because"))):
+        for entry in tables(path, raw, name):
+            require(path, entry, fields[:1] if name == "remedy" else fields)
+            only(path, entry, fields)
+    return raw | {"path": path}

@@ -1,0 +1,211 @@
+"""One Event message of TensorBoard taken apart: which tags it holds, and where their values stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.readers.wire import BYTES, FIXED32, FIXED64, VARINT, WireError, fields, signed, text, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: The numbers of TensorFlow's DataType: what NumPy calls them. bfloat16 is the upper half of a float32.
+BFLOAT16 = "bfloat16"
+_TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "u1"}
+_TYPES |= {14: BFLOAT16, 17: "<u2", 19: "<f2", 22: "<u4", 23: "<u8"}
+_STRING = 7
+#: Field of a TensorProto → width of its values in bytes; 0 for varints.
+_TYPED = {5: 4, 6: 8, 7: 0, 10: 0, 11: 0, 13: 0, 16: 0, 17: 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One value of a summary. A scalar has a number; `at` and `kind` say where it stands if its width is fixed."""
+
+    tag: str
+    tag_at: tuple[int, int] = (0, 0)
+    number: float | None = None
+    kind: str = ""
+    at: int = -1
+    plugin: str = ""
+    #: data of the plugin, as hparams have it
+    content: bytes = b""
+    texts: tuple[str, ...] = ()
+    #: values that a tensor holds
+    elements: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event; `step_at` and `wall_at` enclose the two numbers that change from event to event."""
+
+    step: int = 0
+    step_at: tuple[int, int] = (0, 0)
+    wall_time: float = 0.0
+    wall_at: int = -1
+    values: tuple[Value, ...] = ()
+
+
+def event(data: bytes) -> Event:
+    """Take an Event message apart; raises WireError where it is none."""
+    step, step_at, wall_time, wall_at = 0, (0, 0), 0.0, -1
+    values: list[Value] = []
+    for field, kind, start, stop, number in fields(data, 0, len(data)):
+        if field == 2 and kind == VARINT:
+            step, step_at = signed(number), (start, stop)
+        elif field == 1 and kind == FIXED64:
+            wall_time, wall_at = number_at(data, "<f8", start), start
+        elif field == 5 and kind == BYTES:
+            inner = fields(data, start, stop)
+            values += [_value(data, a, b) for f, k, a, b, _ in inner if f == 1 and k == BYTES]
+    return Event(step=step, step_at=step_at, wall_time=wall_time, wall_at=wall_at, values=tuple(values))
+
+
+def number_at(data: bytes, kind: str, at: int) -> float:
+    """Return the number of that kind at that place."""
+    if kind == BFLOAT16:
+        return float(np.frombuffer(b"\0\0" + data[at : at + 2], dtype="<f4")[0])
+    return float(np.frombuffer(data, dtype=kind, count=1, offset=at)[0])
+
+
+def _value(data: bytes, start: int, stop: int) -> Value:
+    tag = plugin = ""
+    tag_at = (0, 0)
+    content = b""
+    found: Value | None = None
+    for field, kind, a, b, _ in fields(data, start, stop):
+        if field == 1 and kind == BYTES:
+            tag, tag_at = text(data, a, b), (a, b)
+        elif field == 2 and kind == FIXED32:
+            found = Value(tag="", number=number_at(data, "<f4", a), kind="<f4", at=a)
+        elif field == 8 and kind == BYTES:
+            found = _tensor(data, a, b)
+        elif field == 9 and kind == BYTES:
+            plugin, content = _metadata(data, a, b)
+    found = found or Value(tag="", elements=0)
+    return Value(
+        tag=tag,
+        tag_at=tag_at,
+        number=found.number,
+        kind=found.kind,
+        at=found.at,
+        plugin=plugin,
+        content=content,
+        texts=found.texts,
+        elements=found.elements,
+    )
+
+
+def _metadata(data: bytes, start: int, stop: int) -> tuple[str, bytes]:
+    """Return the plugin that a value belongs to, and the plugin's own data."""
+    name, content = "", b""
+    for field, kind, a, b, _ in fields(data, start, stop):
+        if field == 1 and kind == BYTES:
+            for inner, what, c, d, _ in fields(data, a, b):
+                if inner == 1 and what == BYTES:
+                    name = text(data, c, d)
+                elif inner == 2 and what == BYTES:
+                    content = data[c:d]
+    return name, content
+
+
+def _tensor(data: bytes, start: int, stop: int) -> Value:
+    """Return the scalar or the texts that a TensorProto holds; of anything larger only how large."""
+    dtype, size, packed = 0, 1, (0, 0)
+    texts: list[str] = []
+    typed: list[tuple[int, int, int, int, int]] = []
+    for item in fields(data, start, stop):
+        field, kind, a, b, number = item
+        if field == 1 and kind == VARINT:
+            dtype = number
+        elif field == 2 and kind == BYTES:
+            size = _elements(data, a, b)
+        elif field == 4 and kind == BYTES:
+            packed = a, b
+        elif field == 8 and kind == BYTES:
+            texts.append(text(data, a, b))
+        elif field in _TYPED:
+            typed.append(item)
+    if dtype == _STRING or texts:
+        return Value(tag="", texts=tuple(texts), elements=len(texts))
+    name = _TYPES.get(dtype)
+    if size != 1 or name is None:
+        return Value(tag="", elements=size)
+    if packed[1] > packed[0]:
+        return _content(data, name, *packed)
+    return _typed(data, name, typed)
+
+
+def _content(data: bytes, name: str, start: int, stop: int) -> Value:
+    width = 2 if name == BFLOAT16 else np.dtype(name).itemsize
+    if stop - start != width:
+        raise WireError("a tensor whose content is not as long as it says")
+    return Value(tag="", number=number_at(data, name, start), kind=name, at=start)
+
+
+def _typed(data: bytes, name: str, items: list[tuple[int, int, int, int, int]]) -> Value:
+    """Read a scalar from the field that is named after its type; one that is left out is 0."""
+    if not items:
+        return Value(tag="", number=0.0)
+    field, kind, start, stop, number = items[-1]
+    width = _TYPED[field]
+    if width:
+        if stop - start != width:
+            raise WireError("a tensor of one value that holds several")
+        fixed = "<f4" if width == 4 else "<f8"
+        return Value(tag="", number=number_at(data, fixed, start), kind=fixed, at=start)
+    if kind == BYTES:
+        number, _ = varint(data, start, stop)
+    return Value(tag="", number=_whole(name, number))
+
+
+def _whole(name: str, number: int) -> float:
+    """Return what a varint stands for; halves are stored as the 16 bits that they consist of."""
+    if name in (BFLOAT16, "<f2"):
+        return number_at((number & 0xFFFF).to_bytes(2, "little"), name, 0)
+    return float(number if name in ("<u8", "<u4") else signed(number))
+
+
+def _elements(data: bytes, start: int, stop: int) -> int:
+    """Return the number of values of a shape; no dimensions are one value."""
+    size = 1
+    for a, b in _messages(data, start, stop, 2):
+        for field, kind, _, _, number in fields(data, a, b):
+            if field == 1 and kind == VARINT:
+                size *= max(0, signed(number))
+    return size
+
+
+def _messages(data: bytes, start: int, stop: int, wanted: int) -> Iterator[tuple[int, int]]:
+    return ((a, b) for field, kind, a, b, _ in fields(data, start, stop) if field == wanted and kind == BYTES)
+
+
+def hparams(content: bytes) -> dict[str, str | float | bool | None]:
+    """Return the settings of a session that the data of the hparams plugin holds; empty for its other messages."""
+    settings: dict[str, str | float | bool | None] = {}
+    for a, b in _messages(content, 0, len(content), 3):
+        for c, d in _messages(content, a, b, 1):
+            key, value = "", None
+            for field, kind, e, f, _ in fields(content, c, d):
+                if field == 1 and kind == BYTES:
+                    key = text(content, e, f)
+                elif field == 2 and kind == BYTES:
+                    value = _setting(content, e, f)
+            settings[key] = value
+    return settings
+
+
+def _setting(data: bytes, start: int, stop: int) -> str | float | bool | None:
+    """Return a google.protobuf.Value, as far as it is no list and no object."""
+    for field, kind, a, b, number in fields(data, start, stop):
+        if field == 2 and kind == FIXED64:
+            value = number_at(data, "<f8", a)
+            return int(value) if value.is_integer() and abs(value) < 1e15 else value
+        if field == 3 and kind == BYTES:
+            return text(data, a, b)
+        if field == 4 and kind == VARINT:
+            return bool(number)
+    return None

@@ -1,0 +1,97 @@
+"""Runs in MLflow's file store: one file per metric, one per parameter (mlflow/store/tracking/file_store.py)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.event_settings import value_of
+from ppo_doctor.readers.notes import Ledger
+from ppo_doctor.readers.points import Points, within
+from ppo_doctor.readers.source import Source
+from ppo_doctor.table import EmbeddedConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppo_doctor.model import ConfigValue, FloatArray
+    from ppo_doctor.readers import Item
+
+#: Metrics and parameters read of one run, and the longest parameter in bytes (MLflow's own limit is 8,000).
+MOST_FILES = 20_000
+_LONGEST_PARAMETER = 1 << 16
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder is a run of a file store."""
+    return (path / "meta.yaml").is_file() and (path / "metrics").is_dir()
+
+
+def read_folder(path: Path) -> Iterator[Item]:
+    """Yield the metrics of a run folder by step, in the order of their timestamps, then its parameters and notes.
+
+    A record's line is that of its first value in the file of that metric.
+    """
+    notes = Ledger(str(path))
+    points = Points(str(path), notes)
+    parts = [_metric(file, points.tag(key), notes) for key, file in _files(path / "metrics", notes)]
+    parts = [part for part in parts if len(part)]
+    if parts:
+        rows = np.concatenate(parts)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]  # files are per metric; the times tell what came when
+        tags, lines, steps = (rows[:, i].astype(np.int64) for i in (3, 4, 2))
+        points.add(tags, steps, rows[:, 1], rows[:, 0] / 1000, lines)
+        yield from points.tables()
+    settings = _parameters(path / "params", notes)
+    if settings:
+        yield EmbeddedConfig(values=settings, source=SourceRef(path=str(path / "params")))
+    yield from notes.notes()
+
+
+def _files(folder: Path, notes: Ledger) -> list[tuple[str, Path]]:
+    """Return the files below a folder by their name, which may hold slashes."""
+    found: list[tuple[str, Path]] = []
+    for parent, _, names in os.walk(folder):  # follows no links to folders
+        for name in names:
+            file = Path(parent) / name
+            found.append((file.relative_to(folder).as_posix(), file))
+    if len(found) > MOST_FILES:
+        notes.tell("many", f"{folder.name}: only the first {MOST_FILES:,} of {len(found):,} files are read")
+    return sorted(found)[:MOST_FILES]
+
+
+def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
+    """Return the rows of a metric as (time in ms, value, step, tag, line); shape [rows, 5]."""
+    rows: list[tuple[float, float, float, int, int]] = []
+    source = Source(file)
+    try:
+        for number, line in enumerate(source.lines(), 1):
+            if line.strip():
+                cells = line.split()
+                try:
+                    step = int(cells[2]) if len(cells) > 2 else 0
+                    rows.append((float(cells[0]), float(cells[1]), within(step), tag, number))
+                except (ValueError, IndexError):
+                    notes.skip("not “time value step”", number, detail=file.name)
+    except DoctorError as error:
+        notes.skip("a metric cannot be read", detail=error.message)
+    if rows and not source.ended and rows[-1][4] == number:  # a step may have lost its last digits
+        rows.pop()
+        notes.skip("the last line is cut off", number, detail=file.name)
+    return np.array(rows, dtype=np.float64).reshape(-1, 5)
+
+
+def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:
+    settings: dict[str, ConfigValue] = {}
+    for key, file in _files(folder, notes):
+        try:
+            with file.open("rb") as stream:
+                settings[key] = value_of(stream.read(_LONGEST_PARAMETER).decode("utf-8", "replace"))
+        except OSError as error:
+            notes.tell("parameters", f"the parameter {key} cannot be read: {error.strerror}")
+    return settings

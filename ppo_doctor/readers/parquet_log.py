@@ -1,0 +1,133 @@
+"""Parquet: exported histories, one row per step, and tables of completions, many rows per step.
+
+Reading it takes pyarrow, an extra of 170 MB that is asked for only when such a file is met.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.readers.pack import Packer
+from ppo_doctor.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.source import Source
+
+#: Largest file read from stdin or a compressed one, and rows read at a time.
+LARGEST = 512 << 20
+ROWS = 1 << 16
+_STEP = "step"
+#: Columns that say where a row belongs; of these no spread is taken.
+_INDEX = (_STEP, "_step", "epoch")
+#: What becomes of the many rows of a step.
+_SUMMARIES = ("mean", "std", "min", "max")
+
+
+def read(source: Source) -> Iterator[Item]:
+    """Yield the rows of a table of numbers; where many rows share a step, their mean, spread and range per step.
+
+    Raises DoctorError where pyarrow is missing, or the file is damaged: without its footer nothing in it has a place.
+    """
+    stream, _ = source.file(LARGEST)
+    with stream:
+        arrow, file = _open(stream, source.path)
+        columns = [field.name for field in file.schema_arrow if _is_number(arrow, field.type)]
+        try:
+            if _STEP in columns and _many_per_step(file):
+                yield from _by_step(file, columns, source)
+            else:
+                yield from _by_row(file, columns, source)
+        except (arrow.ArrowException, OSError) as error:
+            source.notes.skip("the file is damaged from here on", detail=_first_line(error))
+    yield from source.notes.notes()
+
+
+def _open(stream: object, path: str) -> tuple[Any, Any]:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise DoctorError(
+            f"{path} is Parquet, which takes pyarrow", hint='pip install "ppo-doctor[parquet]"'
+        ) from error
+    try:
+        return arrow, parquet.ParquetFile(stream)
+    except (arrow.ArrowException, OSError) as error:
+        raise DoctorError(f"{path} is cut off or damaged: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _is_number(arrow: Any, kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    types = arrow.types
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _many_per_step(file: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    first = next(file.iter_batches(batch_size=ROWS, columns=[_STEP]), None)
+    if first is None:
+        return False
+    steps, _ = _numbers(first.column(0))
+    return bool(len(steps) >= 2 * len(np.unique(steps)))
+
+
+def _numbers(column: Any) -> tuple[FloatArray, BoolArray]:  # noqa: ANN401 - pyarrow has no types
+    """Return the values of a column, and where there are any: what is missing is no NaN."""
+    valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    kind = import_module("pyarrow").float64()
+    values: NDArray[np.float64] = column.cast(kind, safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+    return np.array(values, dtype=np.float64), valid
+
+
+def _by_row(file: Any, columns: list[str], source: Source) -> Iterator[Table]:  # noqa: ANN401 - pyarrow has no types
+    packer = Packer(source.path, source.notes)
+    for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+        cells = [_numbers(column) for column in batch.columns]
+        for row in range(batch.num_rows):
+            held = {key: float(values[row]) for key, (values, valid) in zip(columns, cells, strict=True) if valid[row]}
+            packer.add(packer.ordinal + 1, held)
+        yield from packer.flush()
+
+
+def _by_step(file: Any, columns: list[str], source: Source) -> Iterator[Table]:  # noqa: ANN401 - pyarrow has no types
+    batches = file.iter_batches(batch_size=ROWS, columns=columns)
+    parts = [[_numbers(column) for column in batch.columns] for batch in batches]
+    cells = {
+        key: (np.concatenate([part[i][0] for part in parts]), np.concatenate([part[i][1] for part in parts]))
+        for i, key in enumerate(columns)
+    }
+    steps, first, place, counts = np.unique(cells[_STEP][0], return_index=True, return_inverse=True, return_counts=True)
+    summaries = {_STEP: steps, "rows": counts.astype(np.float64)}
+    for key, (values, valid) in cells.items():
+        if key not in _INDEX and _everywhere(place[valid], len(steps)):
+            summaries |= {f"{key}/{name}": part for name, part in _summary(values[valid], place[valid], len(steps))}
+    text = f"{len(place):,} rows at {len(steps):,} steps are read as their mean, std, min and max per step"
+    source.notes.tell("summaries", text)
+    yield Table(path=source.path, records=np.arange(len(steps)), lines=first + 1, columns=summaries)
+
+
+def _everywhere(place: IntArray, steps: int) -> bool:
+    return len(np.unique(place)) == steps
+
+
+def _summary(values: FloatArray, place: IntArray, steps: int) -> Iterator[tuple[str, FloatArray]]:
+    """Yield mean, std, min and max of the values at each step; `place` says which step each value belongs to."""
+    count = np.bincount(place, minlength=steps)
+    with np.errstate(all="ignore"):  # infinities stay what they are
+        mean = np.bincount(place, values, minlength=steps) / count
+        spread = np.sqrt(np.bincount(place, (values - mean[place]) ** 2, minlength=steps) / count)
+    order = np.argsort(place, kind="stable")
+    starts = np.append(0, np.cumsum(count)[:-1])
+    least, most = (ufunc.reduceat(values[order], starts) for ufunc in (np.minimum, np.maximum))
+    yield from zip(_SUMMARIES, (mean, spread, least, most), strict=True)

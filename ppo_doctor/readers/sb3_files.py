@@ -1,0 +1,114 @@
+"""What Stable-Baselines3 leaves beside its log: evaluations.npz, and settings in the zip of a model.
+
+Sources: stable_baselines3/common/callbacks.py (EvalCallback), common/save_util.py. Nothing is unpickled: of a model
+only the plain values in its `data` are read, which is JSON.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.archive import members
+from ppo_doctor.readers.values import config_values
+from ppo_doctor.table import EmbeddedConfig, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ppo_doctor.model import ConfigValue
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.notes import Ledger
+    from ppo_doctor.readers.source import Source
+
+#: Largest archive read from stdin or a compressed file.
+LARGEST = 512 << 20
+#: Arrays of shape [evaluations, episodes], and what the trainer's own logger calls their means.
+_MEANS = {"results": "eval/mean_reward", "ep_lengths": "eval/mean_ep_length", "successes": "eval/success_rate"}
+_STEPS, _STEP = "timesteps", "time/total_timesteps"
+_SETTINGS = "data"
+_PICKLED = ":serialized:"
+#: How a schedule that never changes is written since 2.7.
+_CONSTANT = re.compile(r"ConstantSchedule\(val=([-+0-9.eE]+)\)")
+
+
+def read_evaluations(source: Source) -> Iterator[Item]:
+    """Yield the mean of each evaluation at its step; an evaluation that lacks an array goes without."""
+    stream, _ = source.file(LARGEST)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    with stream:
+        for name, content in members(stream, lambda name: name.endswith(".npy"), source.notes):
+            array = _array(name, content, source.notes)
+            if array is not None:
+                arrays[name.removesuffix(".npy")] = array
+    steps = arrays.get(_STEPS)
+    if steps is not None and steps.ndim == 1:
+        yield from _evaluations(steps, arrays, source)
+    yield from source.notes.notes()
+
+
+def _evaluations(
+    steps: np.ndarray[Any, Any], arrays: Mapping[str, np.ndarray[Any, Any]], source: Source
+) -> Iterator[Table]:
+    columns = {_STEP: steps.astype(np.float64)}
+    for name, key in _MEANS.items():
+        array = arrays.get(name)
+        if array is not None and array.ndim >= 1 and len(array) == len(steps) and array.size:
+            with np.errstate(all="ignore"):  # infinities stay what they are
+                columns[key] = array.astype(np.float64).reshape(len(steps), -1).mean(axis=1)
+    if len(columns) > 1:
+        places = np.arange(len(steps))
+        yield Table(path=source.path, records=places, lines=places + 1, columns=columns)
+
+
+def _array(name: str, content: bytes, notes: Ledger) -> np.ndarray[Any, Any] | None:
+    """Return an array of numbers; one of objects would have to be unpickled, which nothing here does."""
+    try:
+        array = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OSError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+        notes.skip("an array cannot be read", detail=f"{name}: {error}")
+        return None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        notes.skip("an array holds no numbers", detail=name)
+        return None
+    return array
+
+
+def read_model(source: Source) -> Iterator[Item]:
+    """Yield the settings of a saved model: those of its attributes that are plain numbers and words."""
+    stream, _ = source.file(LARGEST)
+    with stream:
+        for name, content in members(stream, _SETTINGS.__eq__, source.notes):
+            try:
+                document = json.loads(content)
+            except (ValueError, RecursionError) as error:
+                source.notes.skip("the settings of the model are no JSON", detail=str(error))
+                continue
+            settings = _plain(document) if isinstance(document, dict) else {}
+            if settings:
+                where = SourceRef(path=source.path, key=name)
+                yield EmbeddedConfig(values=config_values(settings), source=where)
+    yield from source.notes.notes()
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, ConfigValue]:
+    """Return the public attributes that need no unpickling; a schedule that is constant is its value."""
+    settings: dict[str, ConfigValue] = {}
+    for key, value in document.items():
+        if key.startswith("_"):
+            continue
+        if value is None or isinstance(value, (str, int, float)):
+            settings[key] = value
+        elif isinstance(value, dict) and _PICKLED in value and (found := _CONSTANT.search(_described(value))):
+            settings[key] = float(found[1])
+    return settings
+
+
+def _described(value: Mapping[str, Any]) -> str:
+    """Return the attributes of a pickled object that stand beside it as text."""
+    return " ".join(str(part) for key, part in value.items() if not key.startswith(":"))

@@ -1,0 +1,299 @@
+"""Event files of TensorBoard: scalars of every kind, and the settings that text and hparams plugins hold.
+
+Most events of a file differ from each other in tag, time, step and value only. How they are built is learned from the
+first of a kind, and all others like it are taken apart together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.event import BFLOAT16, event, hparams
+from ppo_doctor.readers.event_settings import settings_in
+from ppo_doctor.readers.points import Points
+from ppo_doctor.readers.single import written
+from ppo_doctor.readers.tfrecord import Framer, by_value, rows
+from ppo_doctor.readers.wire import WireError
+from ppo_doctor.table import EmbeddedConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppo_doctor.model import ConfigValue, FloatArray, IntArray
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.event import Event, Value
+    from ppo_doctor.readers.source import Source
+    from ppo_doctor.readers.tfrecord import Batch
+
+    Octets = NDArray[np.uint8]
+
+#: Kinds tried on the records of one length at a time, and kept per length; the rest is read one by one.
+MOST_KINDS = 64
+#: Longer records are not compared: they hold histograms, images, text.
+_LONGEST_KIND = 4096
+#: Tags whose text describes the model and not the training.
+_MODEL = "model_config"
+_STAMP = re.compile(r"tfevents\.(\d+)(.*)")
+
+
+def read(source: Source) -> Iterator[Item]:
+    """Yield the scalars of an event file by step, then its settings, then what was lost."""
+    decoder = Decoder(source)
+    for block in source.blocks():
+        yield from decoder.feed(block)
+    yield from decoder.finish()
+
+
+def order(paths: Iterable[Path]) -> list[list[Path]]:
+    """Return event files by folder, those of each folder in the order in which they were begun.
+
+    A folder is one run, resumed once per further file: writers put the Unix time of their start into the name.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for path in paths:
+        folders.setdefault(path.parent, []).append(path)
+    return [sorted(folders[folder], key=_begun) for folder in sorted(folders)]
+
+
+def _begun(path: Path) -> tuple[int, tuple[tuple[bool, int, str], ...]]:
+    match = _STAMP.search(path.name)
+    rest = re.split(r"(\d+)", match[2] if match else path.name)
+    return int(match[1]) if match else 0, tuple(
+        (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in rest
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Kind:
+    """Events built alike: `octets & mask == pattern` tells them, and what differs stands where it says."""
+
+    mask: Octets
+    pattern: Octets
+    step_at: tuple[int, int]
+    wall_at: int
+    #: of each value its tag, where it stands, and what it is
+    values: tuple[tuple[int, int, str], ...]
+    #: where the tag of a single value stands, which may then be any other of that length
+    tag_at: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class _Found:
+    """Values of one batch in parts, which come together in the order of the file."""
+
+    tags: list[IntArray] = field(default_factory=list)
+    steps: list[IntArray] = field(default_factory=list)
+    values: list[FloatArray] = field(default_factory=list)
+    walls: list[FloatArray] = field(default_factory=list)
+    numbers: list[IntArray] = field(default_factory=list)
+
+    def add(self, tags: IntArray, steps: IntArray, values: FloatArray, walls: FloatArray, numbers: IntArray) -> None:
+        self.tags.append(tags)
+        self.steps.append(steps)
+        self.values.append(values)
+        self.walls.append(walls)
+        self.numbers.append(numbers)
+
+
+class Decoder:
+    """Takes the bytes of an event file as they come; hands on tables, settings and notes."""
+
+    def __init__(self, source: Source) -> None:
+        self._path = source.path
+        self._notes = source.notes
+        self._framer = Framer(source.notes)
+        self._points = Points(source.path, source.notes)
+        self._kinds: dict[int, list[_Kind]] = {}
+        self._by_bytes: dict[bytes, int] = {}
+        self._configs: list[EmbeddedConfig] = []
+        self._seen: list[dict[str, ConfigValue]] = []
+        self._others = 0
+
+    def feed(self, block: bytes) -> Iterator[Item]:
+        """Take the next bytes; yield tables whenever enough have come together."""
+        for batch in self._framer.feed(block):
+            self._take(batch)
+        if self._points.full:
+            yield from self._points.tables(final=False)
+
+    def pause(self) -> Iterator[Item]:
+        """Yield all that is complete so far, as a watcher of a growing file wants it."""
+        for batch in self._framer.pause():
+            self._take(batch)
+        yield from self._points.tables()
+        yield from self._settings()
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the rest, the settings, and the notes."""
+        for batch in self._framer.finish():
+            self._take(batch)
+        yield from self._points.tables()
+        yield from self._settings()
+        if self._others:
+            text = f"values that are no scalars (histograms, images, text) and were not read: {self._others:,}"
+            self._notes.tell("no scalars", text)
+        yield from self._notes.notes()
+
+    def _settings(self) -> Iterator[EmbeddedConfig]:
+        yield from self._configs
+        self._configs = []
+
+    def _take(self, batch: Batch) -> None:
+        found = _Found()
+        for size, group in by_value(batch.sizes):
+            self._alike(batch, size, group, found)
+        if found.tags:
+            numbers = np.concatenate(found.numbers)
+            inorder = np.argsort(numbers, kind="stable")
+            self._points.add(
+                np.concatenate(found.tags)[inorder],
+                np.concatenate(found.steps)[inorder],
+                np.concatenate(found.values)[inorder],
+                np.concatenate(found.walls)[inorder],
+                numbers[inorder],
+            )
+
+    def _alike(self, batch: Batch, size: int, group: IntArray, found: _Found) -> None:
+        """Read the records of one length: kind by kind, each kind's first one by hand."""
+        numbers, starts = batch.numbers[group], batch.starts[group]
+        left = np.arange(len(group))
+        if size <= _LONGEST_KIND:
+            octets = rows(batch.data, starts, size)
+            left = self._by_kind(octets, numbers, self._kinds.setdefault(size, []), found)
+        for place in left.tolist():
+            start = int(starts[place])
+            self._by_hand(batch.data[start : start + size], int(numbers[place]), found)
+
+    def _by_kind(self, octets: Octets, numbers: IntArray, kinds: list[_Kind], found: _Found) -> IntArray:
+        """Read the records that are of a kind, learning new kinds on the way; return the places of the others."""
+        left = np.arange(len(octets))
+        odd: list[int] = []
+        tried = 0
+        while len(left) and tried < MOST_KINDS and len(odd) < MOST_KINDS:
+            if tried == len(kinds):
+                kind = self._learn(octets[left[0]])
+                if kind is None:
+                    odd.append(int(left[0]))
+                    left = left[1:]
+                    continue
+                kinds.append(kind)
+            kind = kinds[tried]
+            tried += 1
+            hit = ((octets[left] & kind.mask) == kind.pattern).all(axis=1)
+            if hit.any():
+                self._read(kind, octets[left[hit]], numbers[left[hit]], found)
+                left = left[~hit]
+        return np.append(left, np.array(odd, dtype=np.int64))
+
+    def _learn(self, octets: Octets) -> _Kind | None:
+        """Return the kind of an event that holds numbers of fixed width and nothing else."""
+        try:
+            one = event(octets.tobytes())
+        except WireError:
+            return None
+        if not one.values or any(value.at < 0 or value.plugin == "hparams" for value in one.values):
+            return None
+        mask = np.full(len(octets), 255, dtype=np.uint8)
+        mask[slice(*one.step_at)] = 128
+        for value in one.values:
+            mask[value.at : value.at + _width(value.kind)] = 0
+        if one.wall_at >= 0:
+            mask[one.wall_at : one.wall_at + 8] = 0
+        tag_at = one.values[0].tag_at if len(one.values) == 1 else None
+        if tag_at is not None:
+            mask[slice(*tag_at)] = 0
+        return _Kind(
+            mask=mask,
+            pattern=octets & mask,
+            step_at=one.step_at,
+            wall_at=one.wall_at,
+            values=tuple((self._points.tag(value.tag), value.at, value.kind) for value in one.values),
+            tag_at=tag_at,
+        )
+
+    def _read(self, kind: _Kind, octets: Octets, numbers: IntArray, found: _Found) -> None:
+        """Read the numbers of events of one kind; `octets` has shape [events, length]."""
+        count = len(octets)
+        steps = np.zeros(count, dtype=np.uint64)
+        for shift, place in enumerate(range(*kind.step_at)):
+            steps |= (octets[:, place] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * shift)
+        walls = _numbers(octets, "<f8", kind.wall_at) if kind.wall_at >= 0 else np.zeros(count)
+        for tag, at, what in kind.values:
+            tags = np.full(count, tag, dtype=np.int64) if kind.tag_at is None else self._tags(octets, *kind.tag_at)
+            found.add(tags, steps.view(np.int64), _numbers(octets, what, at), walls, numbers)
+
+    def _tags(self, octets: Octets, start: int, stop: int) -> IntArray:
+        """Return the number of the tag that stands in each row at that place."""
+        cells = octets[:, start:stop]
+        if (cells == cells[0]).all():
+            return np.full(len(cells), self._tag(cells[0].tobytes()), dtype=np.int64)
+        raw, width = cells.tobytes(), stop - start
+        tags = (self._tag(raw[at : at + width]) for at in range(0, len(raw), width))
+        return np.fromiter(tags, dtype=np.int64, count=len(cells))
+
+    def _tag(self, raw: bytes) -> int:
+        number = self._by_bytes.get(raw)
+        if number is None:
+            number = self._by_bytes[raw] = self._points.tag(raw.decode("utf-8", "replace"))
+        return number
+
+    def _by_hand(self, data: bytes, number: int, found: _Found) -> None:
+        try:
+            one = event(data)
+            scalars = [value for value in one.values if value.number is not None]
+            for value in one.values:
+                if value.number is None:
+                    self._other(value)
+        except WireError as error:
+            self._notes.skip("its content is no event", number, detail=str(error))
+            return
+        if scalars:
+            self._scalars(one, scalars, number, found)
+
+    def _scalars(self, one: Event, scalars: list[Value], number: int, found: _Found) -> None:
+        count = len(scalars)
+        values = np.array([value.number for value in scalars], dtype=np.float64)
+        single = np.array([value.kind == "<f4" for value in scalars])
+        values[single] = written(values[single].astype(np.float32))
+        found.add(
+            np.array([self._points.tag(value.tag) for value in scalars], dtype=np.int64),
+            np.full(count, one.step, dtype=np.int64),
+            values,
+            np.full(count, one.wall_time),
+            np.full(count, number, dtype=np.int64),
+        )
+
+    def _other(self, value: Value) -> None:
+        """Take a value that is no scalar: settings, or something that is only counted."""
+        settings: dict[str, ConfigValue] = {}
+        if value.plugin == "hparams":
+            settings = {**hparams(value.content)}
+        elif value.texts and not value.tag.startswith(_MODEL):
+            settings = settings_in(value.texts[0])
+        elif not value.texts:
+            self._others += 1
+        if settings and settings not in self._seen:
+            self._seen.append(settings)
+            # Without a place: a line would mark the begin of another run.
+            self._configs.append(EmbeddedConfig(values=settings, source=SourceRef(path=self._path, key=value.tag)))
+
+
+def _width(kind: str) -> int:
+    return 2 if kind == BFLOAT16 else np.dtype(kind).itemsize
+
+
+def _numbers(octets: Octets, kind: str, at: int) -> FloatArray:
+    cells = np.ascontiguousarray(octets[:, at : at + _width(kind)])
+    if kind == "<f4":
+        return written(cells.view("<f4")[:, 0])
+    if kind == BFLOAT16:
+        wide = cells.view("<u2")[:, 0].astype("<u4") << np.uint32(16)
+        return wide.view("<f4").astype(np.float64)
+    return cells.view(kind)[:, 0].astype(np.float64)

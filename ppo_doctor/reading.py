@@ -1,0 +1,301 @@
+"""From the items of a reader to runs: told apart, named by a framework, configured, and cut to the steps asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppo_doctor import configuration, frameworks
+from ppo_doctor.builder import RunBuilder
+from ppo_doctor.configuration import Found
+from ppo_doctor.cutting import cut
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.splitting import by_name, split
+from ppo_doctor.table import EmbeddedConfig, Table
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.model import ConfigValue, Setting
+    from ppo_doctor.readers import Item
+
+#: Containers that say themselves which run a record is of: steps that start over are no second run in there.
+TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """How to read and judge: what the command line or a caller adds to the source itself."""
+
+    settings: Mapping[str, ConfigValue] | None = None
+    configs: Sequence[Path] = ()
+    framework: str | None = None
+    steps: tuple[int | None, int | None] = (None, None)
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    debug: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Content:
+    """What one source held, in native names: records, notes, and configurations that stood among them.
+
+    `suffix` tells the runs of one source apart; `folders` are further places in which a configuration may lie.
+    """
+
+    path: str
+    container: str
+    builder: RunBuilder
+    suffix: str = ""
+    embedded: list[Found] = field(default_factory=list)
+    folders: tuple[Path, ...] = ()
+    #: one summary for each file that was joined to the first
+    joined: tuple[SourceSummary, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return what the run is called until its files are merged."""
+        return self.path + self.suffix
+
+    @property
+    def summary(self) -> SourceSummary:
+        """Return how much of this source was used."""
+        skipped = sum(note.count for note in self.builder.notes if note.kind == "skipped")
+        records = self.builder.records + skipped
+        return SourceSummary(path=self.path, container=self.container, records=records, skipped=skipped)
+
+    def extend(self, other: Content) -> None:
+        """Add the next file of the same run."""
+        self.joined = (*(self.joined or (self.summary,)), other.summary)
+        self.builder.extend(other.builder)
+        self.embedded += other.embedded
+
+
+def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...] = ()) -> Content:
+    """Gather the items of one source; secrets are taken out on the way in."""
+    content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders)
+    for item in items:
+        if isinstance(item, Table):
+            content.builder.append(item)
+        elif isinstance(item, EmbeddedConfig):
+            redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
+            content.embedded.append(Found(values=redacted, source=item.source))
+        else:
+            content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
+    return content
+
+
+def told_apart(content: Content) -> list[Content]:
+    """Return the runs of a tracker's database as contents of their own, for they may have nothing in common."""
+    parts = by_name(content.builder.tables) if content.container == "sqlite" else []
+    if len(parts) < 2:
+        return [content]
+    return [_own(content, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
+
+
+def _own(content: Content, tables: list[Table], suffix: str) -> Content:
+    first, last = min(int(table.lines[0]) for table in tables), max(int(table.lines[-1]) for table in tables)
+
+    def within(source: SourceRef | None) -> bool:
+        return source is None or source.line is None or first <= source.line <= last
+
+    return Content(
+        path=content.path,
+        container=content.container,
+        suffix=suffix,
+        builder=RunBuilder(
+            path=content.path, tables=tables, notes=[note for note in content.builder.notes if within(note.source)]
+        ),
+        embedded=[found for found in content.embedded if within(found.source)],
+        folders=content.folders,
+    )
+
+
+def runs_in(content: Content, request: Request, *, like: Profile | None = None) -> list[Run]:
+    """Return every run in a source, each with its configuration.
+
+    `like` is the profile of the run's other files, for a file whose keys alone show none.
+
+    Raises:
+        DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
+    """
+    builder, path = content.builder, content.path
+    if not builder.records:
+        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(builder.notes))
+    profile = _profile(builder, request, content.name, like)
+    beside = _beside(content, request, profile)
+    outer = _Outer(
+        path=path, container=content.container, request=request, profile=profile, beside=beside, joined=content.joined
+    )
+    parts = _parts(content, profile)
+    if len(parts) == 1:
+        return [_run(outer, builder, content.embedded, content.suffix)]
+    return [_run(outer, *_part(content, tables), f"#{n}") for n, tables in enumerate(parts, start=1)]
+
+
+def _parts(content: Content, profile: Profile) -> list[list[Table]]:
+    if content.container in TOLD_APART:
+        return [content.builder.tables]
+    lines = [found.source.line or 0 for found in content.embedded]
+    return split(content.builder.tables, content.builder.steps(profile), lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outer:
+    """What the runs of one log share."""
+
+    path: str
+    container: str
+    request: Request
+    profile: Profile
+    beside: list[Found]
+    joined: tuple[SourceSummary, ...]
+
+
+def _part(content: Content, tables: list[Table]) -> tuple[RunBuilder, list[Found]]:
+    """Return one run's tables, notes and the nearest configuration above or within it."""
+    builder = content.builder
+    last = max(int(table.lines[-1]) for table in tables)
+    notes = [note for note in builder.notes if note.source is None or (note.source.line or 0) <= last]
+    above = [found for found in content.embedded if (found.source.line or 0) <= last]
+    return RunBuilder(path=builder.path, tables=tables, notes=notes), above[-1:]
+
+
+def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
+    profile, path = outer.profile, outer.path
+    summary = Content(path=path, container=outer.container, builder=builder).summary
+    found = [*_given(outer.request), *embedded, *outer.beside]
+    settings = configuration.canonical_settings(profile, found)
+    _check_told(outer.request, profile)
+    profile = _without_constants(profile, settings, builder)
+    series = cut(builder.series(profile), outer.request.steps)
+    if not any(len(s) for s in series.values()):
+        some = outer.request.steps != (None, None)
+        what = "no record within the steps asked for" if some else "no metric that any rule knows"
+        raise DoctorError(f"{path}{suffix}: {what}")
+    return Run(
+        id=path + suffix,
+        framework=profile.name,
+        algorithm=_algorithm(profile, settings),
+        sources=outer.joined or (summary,),
+        series=series,
+        facts=_facts(profile, settings, path, builder),
+        config=settings,
+        config_raw=_raw(found),
+        notes=(*builder.notes, *_names_guessed(profile, path)),
+        unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
+    )
+
+
+def _check_told(request: Request, profile: Profile) -> None:
+    """Refuse a setting of `--set` that nobody would read: a misspelt K is worse than none.
+
+    Raises:
+        DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
+    """
+    known = set(profile.config) | set(profile.defaults) | set(profile.unset)
+    known |= {key for keys in profile.config.values() for key in keys}
+    from difflib import get_close_matches
+
+    for key in request.settings or {}:
+        if key not in known and key.rpartition(".")[2] not in known:
+            near = get_close_matches(key, sorted(known), n=3)
+            hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"
+            raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
+
+
+def _without_constants(profile: Profile, settings: Mapping[str, Setting], builder: RunBuilder) -> Profile:
+    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
+    dropped = {
+        name: f"{key} is {settings[key].value}"
+        for name, metric in profile.metrics.items()
+        for key, value in metric.constant_when.items()
+        if key in settings and settings[key].value == value
+    }
+    held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & builder.keys}
+    source = SourceRef(path=builder.path)
+    builder.notes.extend(
+        Note(text=f"{name} is a constant when {why}, and is not used", source=source) for name, why in held.items()
+    )
+    kept = {name: metric for name, metric in profile.metrics.items() if name not in dropped}
+    return replace(profile, metrics=kept) if dropped else profile
+
+
+def _names_guessed(profile: Profile, path: str) -> list[Note]:
+    source = SourceRef(path=path)
+    guessed = [
+        Note(text=f"'{raw}' is read as {name}, for its name is like it", source=source, kind="renamed")
+        for raw, name in sorted(profile.fuzzy.items())
+    ]
+    further = [
+        Note(text=f"{name}: '{keys[0]}' and {len(keys) - 1} more keys fit it too and are not used", source=source)
+        for name, keys in sorted(profile.further.items())
+    ]
+    return guessed + further
+
+
+def _first_note(notes: Sequence[Note]) -> str:
+    return str(notes[0]) if notes else "did the run crash before its first update?"
+
+
+def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | None) -> Profile:
+    if request.framework:
+        return frameworks.profile(request.framework).resolved(builder.keys)
+    found = frameworks.detect(builder.keys)
+    if like is not None and (found is None or found.name == frameworks.CANONICAL):
+        named = frameworks.profile(like.name).resolved(builder.keys)
+        found = named if any(map(builder.keys.intersection, (m.keys for m in named.metrics.values()))) else found
+    if found is not None and not found.ppo_family:
+        raise DoctorError(
+            f"{path}: this is a {found.title} run, not one of the PPO family",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
+    if found is None:
+        some = ", ".join(sorted(builder.keys)[:6]) or "none"
+        raise DoctorError(
+            f"{path}: {builder.records} records, but no metric that any rule knows",
+            hint=f"its keys: {some}; ppo-doctor explain approx_kl tells the names we read, --framework NAME chooses",
+        )
+    return found
+
+
+def _given(request: Request) -> list[Found]:
+    told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
+    given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
+    from ppo_doctor import config_files
+
+    return given + [config_files.read_config(path) for path in request.configs]
+
+
+def _beside(content: Content, request: Request, profile: Profile) -> list[Found]:
+    """Return the configurations beside the log, unless one was named."""
+    if content.path == "-" or request.configs:
+        return []
+    from ppo_doctor import config_files
+
+    found, notes = config_files.beside(Path(content.path), profile, content.folders)
+    content.builder.notes.extend(notes)
+    return found
+
+
+def _raw(found: Sequence[Found]) -> dict[str, ConfigValue]:
+    merged: dict[str, ConfigValue] = {}
+    for origin in reversed(found):
+        merged.update(origin.values)
+    return merged
+
+
+def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
+    named = settings.get("algorithm")
+    return str(named.value).lower() if named and named.value else profile.algorithm
+
+
+def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder: RunBuilder) -> dict[str, Fact]:
+    source = SourceRef(path=path)
+    facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
+    if builder.numbered:
+        facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
+    configured = configuration.configured_updates(profile, settings)
+    return facts | ({configured.name: configured} if configured else {})

@@ -1,0 +1,181 @@
+"""What to read: files, folders, globs and stdin, grouped into runs."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.sources.layouts import RunSource, regrouped, runs_in
+from ppo_doctor.sources.naming import LOG_NAMES, is_config, role_of, says_log
+from ppo_doctor.sources.walking import Walker
+
+__all__ = ["LOG_NAMES", "RunSource", "gather", "log_in", "sources_in"]
+
+
+@dataclass(slots=True)
+class _Given:
+    """What the arguments name, sorted by kind, in their order."""
+
+    logs: list[str] = field(default_factory=list)
+    folders: list[RunSource] = field(default_factory=list)
+    configs: list[Path] = field(default_factory=list)
+    dumps: list[Path] = field(default_factory=list)
+    missing: list[DoctorError] = field(default_factory=list)
+
+
+def gather(
+    given: Sequence[str], *, together: bool = False, separate: bool = False
+) -> tuple[list[RunSource], list[DoctorError]]:
+    """Return the runs that were asked for, and what could not be found.
+
+    A log with a configuration, dumps or checkpoints is one run, and logs are as many runs as they are; `together`
+    makes one run of everything that was named, `separate` one of each file.
+
+    Raises:
+        DoctorError: only a configuration, or one among several logs (exit code 2); only dumps (exit code 3).
+    """
+    if together and separate:
+        raise DoctorError("--together and --separate contradict each other", code=ExitCode.USAGE)
+    found = _sorted(given)
+    sources = [*_explicit(found.logs, separate=separate), *found.folders]
+    if separate:
+        sources = [one for source in sources for one in _one_each(source)]
+    elif together and sources:
+        sources = [_all_in_one(sources)]
+    return _with_named(sources, found, separate=separate), found.missing
+
+
+def _sorted(given: Sequence[str]) -> _Given:
+    found = _Given()
+    for text in given:
+        try:
+            for path in _expand(text):
+                _sort_in(path, found)
+        except DoctorError as error:
+            found.missing.append(error)
+    return found
+
+
+def _sort_in(path: str, found: _Given) -> None:
+    if path == "-":
+        found.logs.append(path)
+    elif Path(path).is_dir():
+        sources, dumps = _in_folder(Path(path))
+        found.folders += sources
+        found.dumps += dumps
+    elif is_config(Path(path)):
+        found.configs.append(Path(path))
+    elif role_of(Path(path)) == "dump":
+        found.dumps.append(Path(path))
+    else:
+        found.logs.append(path)
+
+
+def _expand(text: str) -> list[str]:
+    if text == "-" or Path(text).exists():
+        return [text]
+    found = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []  # noqa: PTH207 - may be absolute
+    if not found and glob.has_magic(text):
+        raise DoctorError(f"{text}: no file matches")
+    if not found:
+        hint = "check the path; quote a pattern such as 'runs/*.csv'"
+        raise DoctorError(f"{text}: no such file or folder", hint=hint)
+    return found
+
+
+def sources_in(folder: Path) -> list[RunSource]:
+    """Return the runs in a folder.
+
+    Raises:
+        DoctorError: there is no log in it (exit code 3).
+    """
+    sources, dumps = _in_folder(folder)
+    if not sources:
+        raise _only_dumps(dumps)
+    return sources
+
+
+def log_in(folder: Path) -> Path:
+    """Return the log of the first run in a folder, as far as names tell.
+
+    Raises:
+        DoctorError: there is no log in it (exit code 3).
+    """
+    return Path(sources_in(folder)[0].log)
+
+
+def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
+    walker = Walker()
+    tree = walker.read(folder)
+    sources = regrouped(list(runs_in(tree)))
+    if not sources:
+        # Nothing that says it is a log: whatever may be one is looked into.
+        doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
+        sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
+    sure = any(source.logs for source in sources)
+    sources = [
+        replace(source, doubtful=sure and not any(map(says_log, source.logs + source.perhaps))) for source in sources
+    ]
+    dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
+    if not sources and not dumps:
+        told = "; ".join(walker.told)
+        hint = told or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
+        raise DoctorError(f"{folder}: no log in this folder", hint=hint)
+    if sources and walker.told:
+        sources[0] = replace(sources[0], told=(*sources[0].told, *walker.told))
+    return sources, dumps
+
+
+def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
+    """Return the runs of files that were named one by one.
+
+    Those of one folder under names that one trainer writes side by side are one run's, and so may its event files be.
+    """
+    groups: dict[object, list[str]] = {}
+    for path in paths:
+        kind = role_of(Path(path)) if path != "-" else "text"
+        one_run = not separate and kind in ("log", "events", "console")
+        groups.setdefault(Path(path).parent if one_run else (path, len(groups)), []).append(path)
+    return [RunSource(logs=tuple(group)) for group in groups.values()]
+
+
+def _one_each(source: RunSource) -> list[RunSource]:
+    logs = source.logs or source.perhaps
+    return [replace(source, logs=(log,), perhaps=(), told=source.told if log == logs[0] else ()) for log in logs]
+
+
+def _all_in_one(sources: Sequence[RunSource]) -> RunSource:
+    return RunSource(
+        logs=tuple(log for source in sources for log in source.logs),
+        perhaps=tuple(log for source in sources for log in source.perhaps),
+        folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
+        dumps=tuple(dump for source in sources for dump in source.dumps),
+        told=tuple(text for source in sources for text in source.told),
+        together=True,
+    )
+
+
+def _with_named(sources: list[RunSource], found: _Given, *, separate: bool) -> list[RunSource]:
+    """Give the configurations and dumps that were named to the run that they belong to."""
+    named = [*found.configs, *found.dumps]
+    if not named or (not sources and found.missing):
+        return sources
+    if not sources and found.configs:
+        hint = "name the log that belongs to it"
+        raise DoctorError("only a configuration was given", hint=hint, code=ExitCode.USAGE)
+    if not sources:
+        raise _only_dumps(found.dumps)
+    if len(sources) > 1 and not separate:
+        what = "a configuration" if found.configs else "a tensor dump"
+        hint = "give one log, or say --together (one run) or --separate (it belongs to each)"
+        raise DoctorError(f"{what} among several logs", hint=hint, code=ExitCode.USAGE)
+    configs, dumps = tuple(found.configs), tuple(found.dumps)
+    return [replace(source, config=configs, dumps=(*source.dumps, *dumps)) for source in sources]
+
+
+def _only_dumps(dumps: Sequence[Path]) -> DoctorError:
+    hint = "give the run's log with them; the log is judged"
+    return DoctorError(f"{dumps[0]}: tensor dumps and checkpoints are not read yet", hint=hint)

@@ -1,0 +1,85 @@
+"""What a file in a run folder is by its name; what is in it, a reader finds out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+#: `log`: trainers write a run's metrics under this name; `text`: may be a log; `console`: the same run once more, for
+#: people; `model`: an archive that holds settings; `junk`: of no use to us.
+Role = Literal["log", "events", "wandb", "database", "text", "console", "table", "model", "config", "dump", "junk"]
+
+#: Names under which trainers leave the log of a run, the most telling first.
+LOG_NAMES = (
+    "trainer_state.json",
+    "result.json",
+    "progress.csv",
+    "progress.json",
+    "log_history.json",
+    "progress.txt",
+    "metrics.csv",
+    "metrics.jsonl",
+    "trainer_log.jsonl",
+)
+CONSOLE_NAMES = ("log.txt", "output.log", "console.log", "stdout.log", "stdout.txt", "nohup.out")
+LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".json", ".gz", ".zst")
+#: Suffixes of files that mostly hold something else: their name has to say that they are logs.
+DOUBTFUL = (".json", ".txt", ".out", ".gz", ".zst")
+TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
+#: Files that lie in run folders and are no logs of a run.
+NOT_LOGS = re.compile(
+    r".*monitor\.csv|requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
+    r"|training_status\.json|debug(-core|-internal)?\.log|(special_tokens_map|tokenizer.*|vocab|generation_config"
+    r"|added_tokens|merges|pytorch_model.*\.index|.*\.index|trainer_args|all_results|train_results|eval_results)"
+    r"\.(json|txt)|experiment_(state|stats).*\.json|readme.*|license.*|.*\.meta|.*\.profile-empty",
+    re.I,
+)
+CONFIG_NAMES = ("config.json", "args.json", "params.json", "hparams.json", "hyperparameters.json", "training_args.bin")
+CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
+DATABASES = (".db", ".sqlite", ".sqlite3")
+DUMPS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy")
+
+
+def role_of(path: Path) -> Role:
+    """Return what a file probably is; `text` stands for "may be a log, if nothing better is there"."""
+    name, suffix = path.name, path.suffix.lower()
+    if NOT_LOGS.fullmatch(name):
+        return "junk"
+    if "tfevents" in name:
+        return "events"
+    if name in LOG_NAMES:
+        return "log"
+    if is_config(path):
+        return "config"
+    if name in CONSOLE_NAMES:
+        return "console"
+    return _by_suffix(name, suffix)
+
+
+def _by_suffix(name: str, suffix: str) -> Role:
+    if name == "evaluations.npz" or suffix == ".parquet":
+        return "table"
+    if suffix in DATABASES:
+        return "database"
+    if suffix in DUMPS:
+        return "dump"
+    if suffix in (".wandb", ".zip"):
+        return "wandb" if suffix == ".wandb" else "model"
+    return "text" if suffix in LOG_SUFFIXES else "junk"
+
+
+def tells(path: Path) -> bool:
+    """Tell whether a file that may be a log says so by its name, where its suffix does not."""
+    return path.suffix.lower() not in DOUBTFUL or bool(TELLING.search(path.name))
+
+
+def says_log(path: str) -> bool:
+    """Tell whether a name leaves little doubt that the file is a log of a run."""
+    file = Path(path)
+    return role_of(file) != "text" or file.suffix.lower() in (".jsonl", ".ndjson") or bool(TELLING.search(file.name))
+
+
+def is_config(path: Path) -> bool:
+    """Tell a configuration by its name."""
+    return path.suffix.lower() in CONFIG_SUFFIXES or path.name.lower() in CONFIG_NAMES

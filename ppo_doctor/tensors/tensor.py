@@ -1,0 +1,204 @@
+"""A tensor as a file holds it: a name, a type, and a view of a storage that is not read until it is asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.tensors.dtypes import RAW, AnyArray, raw_type, widen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ppo_doctor.model import ConfigValue, Note
+
+#: NumPy 1.26 has at most 32 dimensions.
+MOST_DIMENSIONS = 32
+#: A view that shows elements of its storage more than once may have at most this many, or as many as the storage.
+MOST_REPEATED = 1 << 28
+
+
+class Storage(Protocol):
+    """A run of bytes in a file or in memory."""
+
+    def view(self) -> AnyArray:
+        """Return all bytes as uint8, mapped where the file allows it."""
+
+    def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
+        """Yield the bytes from `start` to `stop` as uint8 pieces of `size`, the last one shorter, in bounded memory."""
+
+
+class InMemory:
+    """Bytes that are in memory already."""
+
+    def __init__(self, data: AnyArray) -> None:
+        self._data = data
+
+    def view(self) -> AnyArray:
+        """Return all bytes."""
+        return self._data
+
+    def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
+        """Yield slices."""
+        yield from (self._data[at : min(at + size, stop)] for at in range(start, stop, size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tensor:
+    """A named, strided view of a storage; nothing is read before `array`, `chunks` or `bits` is called.
+
+    `storage` is equal for tensors of one file that share memory, and unique otherwise. `offset` and `stride` count
+    elements. `name` is the path in the file, with dots: "policy.layers.0.weight".
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    storage: str
+    offset: int
+    stride: tuple[int, ...]
+    data: Storage = field(repr=False)
+    big_endian: bool = False
+
+    @classmethod
+    def of(cls, name: str, array: AnyArray, *, dtype: str | None = None) -> Tensor:
+        """Return an array in memory as a tensor; `dtype` names what bits stand for, such as bfloat16 in uint16."""
+        plain = np.asarray(array, order="C")
+        known = dtype or plain.dtype.name
+        if plain.dtype.kind not in "biufc" or known not in RAW:
+            raise DoctorError(f"{name} holds {plain.dtype}, which is no number")
+        raw = plain.astype(raw_type(known), copy=False)
+        return cls(
+            name=name,
+            dtype=known,
+            shape=plain.shape,
+            storage=f"memory:{name}",
+            offset=0,
+            stride=dense(plain.shape),
+            data=InMemory(raw.reshape(-1).view(np.uint8)),
+        )
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def contiguous(self) -> bool:
+        """Tell whether the elements stand one after the other in the storage."""
+        return not self.size or all(
+            own == plain for own, plain, n in zip(self.stride, dense(self.shape), self.shape, strict=True) if n > 1
+        )
+
+    def array(self) -> AnyArray:
+        """Return the tensor with its shape, without copying where the storage is mapped; never write to it.
+
+        bfloat16 comes as uint16 and 8-bit floats as uint8: their raw bits.
+        """
+        kind = raw_type(self.dtype, big_endian=self.big_endian)
+        if not self.size:
+            return np.empty(self.shape, kind)
+        start, stop = self._range()
+        flat = self.data.view()[start:stop].view(kind)
+        strides = tuple(step * kind.itemsize for step in self.stride)
+        return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
+
+    def chunks(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
+        """Yield the values as flat float32 or float64 pieces of `elements`, the last one shorter, in logical order.
+
+        Types that float32 holds exactly come as float32, the others as float64. Complex numbers come as pairs of real
+        and imaginary part. A piece is valid until the next one is asked for.
+        """
+        for piece in self.bits(elements):
+            yield widen(piece, self.dtype)
+
+    def bits(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
+        """Yield the raw elements as flat pieces of `elements`, the last one shorter, for comparing exactly."""
+        if not self.size:
+            return
+        kind = raw_type(self.dtype, big_endian=self.big_endian)
+        if self.contiguous:
+            for piece in self.data.stream(*self._range(), elements * kind.itemsize):
+                yield piece.view(kind)
+            return
+        yield from _even(_blocks(self.array(), elements), elements)
+
+    def _range(self) -> tuple[int, int]:
+        """Return where the first byte of the view stands in the storage, and where its last one ends."""
+        width = raw_type(self.dtype).itemsize
+        last = self.offset + sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
+        return self.offset * width, (last + 1) * width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Archive:
+    """What one file of tensors holds; `container` is npz, npy, safetensors, pt, jsonl-dump or parquet."""
+
+    path: str
+    container: str
+    tensors: Mapping[str, Tensor]
+    scalars: Mapping[str, ConfigValue]
+    notes: tuple[Note, ...] = ()
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a tensor whose elements stand one after the other in C order."""
+    steps: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        steps.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(steps))
+
+
+def _blocks(array: AnyArray, elements: int) -> Iterator[AnyArray]:
+    """Yield a strided array in logical order as flat copies of at most `elements`."""
+    inner = math.prod(array.shape[1:])
+    if array.ndim > 1 and inner > elements:
+        for row in array:
+            yield from _blocks(row, elements)
+        return
+    rows = max(1, elements // inner)
+    for at in range(0, len(array), rows):
+        yield np.ascontiguousarray(array[at : at + rows]).reshape(-1)
+
+
+def _even(blocks: Iterator[AnyArray], elements: int) -> Iterator[AnyArray]:
+    """Cut blocks of at most `elements` anew, so that all pieces but the last have exactly that many."""
+    held: list[AnyArray] = []
+    count = 0
+    for block in blocks:
+        missing = elements - count
+        held.append(block[:missing])
+        count += len(held[-1])
+        if count == elements:
+            yield held[0] if len(held) == 1 else np.concatenate(held)
+            held = [block[missing:]]
+            count = len(held[0])
+    if count:
+        yield np.concatenate(held)
+
+
+def check_view(where: str, shape: Sequence[object], stride: Sequence[object], offset: object, available: int) -> None:
+    """Raise DoctorError unless a view stays within a storage of `available` elements; `where` names file and tensor."""
+    if len(shape) > MOST_DIMENSIONS or len(shape) != len(stride):
+        raise DoctorError(f"{where} has {len(shape)} dimensions and {len(stride)} strides", hint=_DAMAGED)
+    sizes = [n for n in (*shape, *stride, offset) if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
+    if len(sizes) != 2 * len(shape) + 1:
+        raise DoctorError(f"{where} has a shape, strides or an offset that are no counts", hint=_DAMAGED)
+    counts, steps, first = sizes[: len(shape)], sizes[len(shape) : -1], sizes[-1]
+    elements = math.prod(counts)
+    if not elements:
+        return
+    last = first + sum((n - 1) * step for n, step in zip(counts, steps, strict=True))
+    if last >= available:
+        raise DoctorError(f"{where} claims element {last:,} of a storage of {available:,}", hint=_DAMAGED)
+    if elements > max(available, MOST_REPEATED):
+        raise DoctorError(f"{where} claims {elements:,} elements on a storage of {available:,}", hint=_DAMAGED)
+
+
+_DAMAGED = "the file is damaged or was made to do harm; write it again"

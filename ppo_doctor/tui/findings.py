@@ -1,0 +1,160 @@
+"""The second view: every check, also those that were clear, skipped or failed, each with its numbers or its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppo_doctor.evidence import number
+from ppo_doctor.evidence import sentence as evidence_says
+from ppo_doctor.report.escape import plain
+from ppo_doctor.report.layout import Span, wrap
+from ppo_doctor.report.words import SEVERITY_STYLE, bound, capital, decibels, flowing, listed, stopped
+from ppo_doctor.tui.exhibits import for_findings
+from ppo_doctor.tui.plot import AROUND, plot
+from ppo_doctor.tui.search import ranked
+from ppo_doctor.tui.subject import Copy, Row, heading, nothing, page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ppo_doctor.model import Evidence, Finding, Status
+    from ppo_doctor.report.layout import Line, Page
+    from ppo_doctor.tui.session import Frame, Session
+
+#: Outcomes in the order of the list, with a sign and a style.
+OUTCOMES: dict[Status, tuple[str, str]] = {
+    "fired": ("✗", "red"),
+    "errored": ("!", "bold red"),
+    "clear": ("✓", "green"),
+    "skipped": ("?", "dim"),
+}
+ON_PAGE, LEAST_ROWS, MOST_ROWS = 8, 6, 16
+
+
+class Findings:
+    """Findings of a diagnosis, what fired first."""
+
+    title = "Findings"
+    slow = False
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: the outcome that the list is narrowed to
+        self.only: Status | None = None
+
+    def turn(self) -> str:
+        """Narrow the list to the next outcome, after the last to all of them; return what is shown now."""
+        steps: list[Status | None] = [None, *OUTCOMES]
+        self.only = steps[(steps.index(self.only) + 1) % len(steps)]
+        return self.only or "all"
+
+    def rows(self, query: str, width: int) -> list[Row]:
+        """Return the findings that fit, by outcome and severity; also found by what they say."""
+        ordered = sorted(self._session.told.findings, key=_place)
+        held = [finding for finding in ordered if self.only in (None, finding.status)]
+        return [Row(key=f.rule, lines=_lines(f, width)) for f in ranked(query, held, _words)]
+
+    def page(self, key: str, frame: Frame) -> list[Line]:
+        """Return everything about one finding."""
+        finding = self._finding(key)
+        if finding is None:
+            return nothing(frame, "No check fits.")
+        page = page_of(frame)
+        _head(page, finding)
+        _numbers(page, finding)
+        _weights(page, self._session, finding)
+        pictures = self._plots(key, frame.width, ON_PAGE, frame) if frame.alone else []
+        return [*page.lines, *([()] if pictures else []), *pictures]
+
+    def plots(self, key: str, frame: Frame) -> list[Line]:
+        """Return the plots of the metrics that a finding speaks of."""
+        rows = min(max(frame.height // 2 - AROUND - 1, LEAST_ROWS), MOST_ROWS)
+        return self._plots(key, frame.width, rows, frame)
+
+    def copies(self, key: str) -> Sequence[Copy]:
+        """Return the rule's name, its manual and where its evidence stands."""
+        finding = self._finding(key)
+        if finding is None:
+            return []
+        original = next(f for f in self._session.diagnosis.findings if f.rule == key)
+        places = [Copy(what="place", text=str(e.source)) for e in original.evidence if e.source]
+        manual = Copy(what="manual", text=f"ppo-doctor explain {finding.rule}")
+        return list(dict.fromkeys([Copy(what="rule", text=finding.rule), manual, *places]))
+
+    def _finding(self, key: str) -> Finding | None:
+        return next((finding for finding in self._session.told.findings if finding.rule == key), None)
+
+    def _plots(self, key: str, width: int, rows: int, frame: Frame) -> list[Line]:
+        run = self._session.run
+        finding = next((f for f in self._session.diagnosis.findings if f.rule == key), None)
+        lines: list[Line] = []
+        for name, marks in for_findings([finding], run)[:4] if finding else []:
+            picture = plot(run.series[name], run.steps or (0, 0), marks, (width, rows + AROUND), ascii_only=frame.ascii)
+            lines += [*([()] if lines else []), *picture]
+        return lines
+
+
+def _place(finding: Finding) -> tuple[int, int, str]:
+    return list(OUTCOMES).index(finding.status), finding.severity.rank, finding.code
+
+
+def _words(finding: Finding) -> str:
+    metrics = " ".join(f"{evidence.metric} {evidence.raw}" for evidence in finding.evidence)
+    return f"{finding.code} {finding.rule} {finding.title} {finding.link} {finding.status} {metrics}"
+
+
+def _lines(finding: Finding, width: int) -> tuple[Line, ...]:
+    sign, style = OUTCOMES[finding.status]
+    # The title of a check that did not run would read like a claim.
+    words = finding.title if finding.status in ("fired", "clear") else finding.rule
+    weight = "bold" if finding.status == "fired" else "dim" if finding.status == "skipped" else ""
+    text = (Span(sign, style), Span(f" {plain(finding.code)} ", "dim"), Span(flowing(words), weight))
+    return tuple(wrap(text, width, "", "    ")[:3])
+
+
+def _head(page: Page, finding: Finding) -> None:
+    sign, style = OUTCOMES[finding.status]
+    title = finding.title if finding.status in ("fired", "clear") else finding.rule
+    page.add((Span(f"{sign} ", style), Span(flowing(title), "bold")), 0, 2)
+    since = (" · ", bound(f"since step {finding.onset_step}")) if finding.onset_step is not None else ()
+    severity = Span(finding.severity.value, SEVERITY_STYLE.get(finding.severity, ""))
+    about = (Span(finding.status, style), " · ", severity, " · link ", plain(finding.link), " · ")
+    page.add((*about, Span(f"{plain(finding.code)} {plain(finding.rule)}", "cyan"), *since), 0, 2)
+    if finding.reason:
+        page.blank()
+        page.add(stopped(capital(flowing(finding.reason))))
+    if finding.missing:
+        page.add(f"The log lacks {listed([plain(name) for name in finding.missing])}.")
+
+
+def _numbers(page: Page, finding: Finding) -> None:
+    if not finding.evidence:
+        return
+    heading(page, "Numbers", "5 shows the lines of the log")
+    for evidence in finding.evidence:
+        denied = finding.status == "clear"
+        page.add(("· ", flowing(stopped(evidence_says(evidence, denied=denied)))), 0, 2)
+        _detail(page, evidence)
+
+
+def _detail(page: Page, evidence: Evidence) -> None:
+    observed = f"observed {number(evidence.observed)}"
+    where = f", by {flowing(evidence.bound_source)}" if evidence.bound_source else ""
+    statistic = f" ({flowing(evidence.statistic)})" if evidence.statistic else ""
+    text = (
+        f"{observed}{statistic}; bound {evidence.op} {number(evidence.bound)} {plain(evidence.unit)}".rstrip() + where
+    )
+    page.add(Span(text, "dim"), 2, 0)
+
+
+def _weights(page: Page, session: Session, finding: Finding) -> None:
+    """Add what this finding weighs for the causes of the report."""
+    held = [(cause, e) for cause in session.told.causes for e in cause.ledger if e.finding == finding.rule and e.db]
+    if not held:
+        return
+    heading(page, "What it weighs", "in dB")
+    for cause, entry in held:
+        note = "" if entry.counted else ", not counted (same link)"
+        page.add(
+            (Span(f"{decibels(entry.db):>4} ", "bold"), f"{cause.rank} ", Span(plain(cause.id), "cyan"), note), 0, 6
+        )

@@ -1,0 +1,84 @@
+"""Lines of a log around a number, read when somebody asks; secrets hidden, nothing that moves a cursor let through."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ppo_doctor.configuration import REDACTED, redact, redact_text
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.readers.source import Source
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import SourceRef, SourceSummary
+
+#: Lines of text; other containers have records, but no lines to show.
+TEXT = frozenset({"jsonl", "json", "csv", "console"})
+#: Bytes of one line that are shown; a document on one line can be megabytes long.
+LONGEST = 1 << 16
+_PAIR = re.compile(
+    r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.\-/]{0,80})(?P=quote)\s*[:=]\s*"""
+    r"""(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;}\]]+)"""
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Lines of a file by number, or why there are none."""
+
+    lines: tuple[tuple[int, str], ...] = ()
+    #: names of the columns, where the file is a table
+    names: tuple[str, ...] = ()
+    because: str = ""
+
+
+def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int, after: int) -> Excerpt:
+    """Return the lines around a place, unpacked and decoded as the reader of the log does it."""
+    container = next((source.container for source in sources if source.path == place.path), None)
+    if place.line is None:
+        return Excerpt(because="This number belongs to no line of the log.")
+    if place.path in ("-", "<stdin>"):
+        return Excerpt(because="The log came from stdin, which cannot be read twice; what was read from this line:")
+    if container is not None and container not in TEXT:
+        return Excerpt(because=f"{container} is a binary container; what was read from this record:")
+    try:
+        names = _names(place.path) if container == "csv" else ()
+        return Excerpt(lines=_lines(place.path, max(place.line - before, 1), place.line + after), names=names)
+    except DoctorError as error:
+        return Excerpt(because=f"{error.message}.")
+
+
+def _lines(path: str, first: int, last: int) -> tuple[tuple[int, str], ...]:
+    held = islice(Source(path).lines(), first - 1, last)
+    return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in enumerate(held, first))
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """Return the names in the first line of a table that has one."""
+    for _, line in _lines(path, 1, 1):
+        return tuple(name.strip(" \"'\r") for name in re.split(r"[,\t;]", line))
+    return ()
+
+
+def hidden(line: str) -> str:
+    """Return a line with the values of keys that sound like secrets, and whatever looks like one, replaced."""
+    return redact_text(_PAIR.sub(_pair, line))
+
+
+def _pair(match: re.Match[str]) -> str:
+    value = match["value"]
+    quote = value[:1] if value[:1] in "\"'" else ""
+    # A number is a secret under fewer keys than a text: "max_tokens": 512 is none.
+    number = None if quote else _number(value)
+    if redact(match["key"], value.strip("\"'") if number is None else number) != REDACTED:
+        return match[0]
+    return match[0][: match.start("value") - match.start()] + f"{quote}{REDACTED}{quote}"
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None

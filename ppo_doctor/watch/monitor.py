@@ -1,0 +1,186 @@
+"""From one diagnosis after another to events: a cause is confirmed when it has led for some updates, not at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from ppo_doctor.cutting import cut, since
+from ppo_doctor.judgement import NEVER, fails
+from ppo_doctor.model import Severity
+from ppo_doctor.watch.events import Event
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Diagnosis, RankedCause, Run, Verdict
+
+#: Updates over which a proven cause must lead before it is told, and be gone before it counts as gone.
+STEADY = 3
+#: The same for a cause without proof: in a young run statistics pass through what would be a fault later. The longest
+#: such passage in a sound run of the lab took 10 updates, in which a critic had not learnt anything yet.
+STEADY_WITHOUT_PROOF = 12
+#: Updates that are judged by themselves, too, once the run has twice as many: what began late in a long run weighs
+#: little in the whole of it. There only proofs count, for statistics of a stretch say nothing about a run.
+RECENT = 40
+
+
+@dataclass(slots=True)
+class _Held:
+    """A leading cause: the update at which it was first and last seen to lead, and whether that was told.
+
+    `diagnosis` is the one in which it leads: of the whole run, or of its last updates.
+    """
+
+    cause: RankedCause
+    diagnosis: Diagnosis
+    first: int
+    last: int
+    told: bool = False
+
+    @property
+    def needs(self) -> int:
+        """Return the updates over which this cause must lead."""
+        return STEADY if self.cause.confidence == "established" else STEADY_WITHOUT_PROOF
+
+
+class Monitor:
+    """Follows the diagnoses of one run.
+
+    `confirmed` collects the causes told since it was last emptied, for those who act on them.
+    """
+
+    def __init__(self, *, fail_on: str = NEVER) -> None:
+        self.fail_on = fail_on
+        self.diagnosis: Diagnosis | None = None
+        self.run: Run | None = None
+        self.updates = 0
+        #: the verdict that was told last
+        self.verdict: Verdict | None = None
+        self.confirmed: list[tuple[Diagnosis, RankedCause]] = []
+        self._held: dict[str, _Held] = {}
+        self._verdict_since: tuple[Verdict, int] | None = None
+
+    @property
+    def failing(self) -> RankedCause | None:
+        """Return the first confirmed cause at or above the severity that was asked for."""
+        if self.fail_on == NEVER:
+            return None
+        bound = Severity(self.fail_on)
+        return next((held.cause for held in self._held.values() if held.told and fails(held.cause, bound)), None)
+
+    @property
+    def pending(self) -> list[RankedCause]:
+        """Return the causes that lead and have not been confirmed yet."""
+        return [held.cause for held in self._held.values() if not held.told]
+
+    def take(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> list[Event]:
+        """Take a new judgement of the run; `judge` is asked what it would have been some updates ago.
+
+        Without new updates nothing is confirmed: the same records say the same thing again.
+        """
+        before, self.updates = self.updates, updates(run)
+        self.run, self.diagnosis = run, diagnosis
+        if self.updates == before:
+            return []
+        self._see(diagnosis, leading(diagnosis))
+        recent = lately(run)
+        if recent is not None:
+            of_late = judge(recent)
+            self._see(of_late, proven(of_late))
+        for ago in sorted({held.needs for held in self._held.values() if held.first == self.updates}):
+            self._look_back(run, judge, before, ago)
+        return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
+
+    def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:
+        """Note which causes lead; what the whole run says of a cause goes before what its last updates say."""
+        for cause in causes:
+            held = self._held.setdefault(cause.id, _Held(cause, diagnosis, self.updates, self.updates))
+            if held.last < self.updates or diagnosis is self.diagnosis:
+                held.cause, held.diagnosis, held.last = cause, diagnosis, self.updates
+
+    def _look_back(self, run: Run, judge: Callable[[Run], Diagnosis], before: int, ago: int) -> None:
+        """Count causes that led some updates ago already, where so many updates came at once that nobody looked."""
+        was = as_it_was(run, ago) if before <= self.updates - ago else None
+        if was is None:
+            return
+        recent = lately(was)
+        led = [*leading(judge(was)), *(proven(judge(recent)) if recent else [])]
+        for held in (held for held in self._held.values() if held.cause.id in {cause.id for cause in led}):
+            held.first = min(held.first, self.updates - ago)
+
+    def _confirm(self) -> list[Event]:
+        events = []
+        for held in self._held.values():
+            if not held.told and held.last == self.updates and self.updates - held.first >= held.needs:
+                held.told = True
+                self.confirmed.append((held.diagnosis, held.cause))
+                late = "" if held.diagnosis is self.diagnosis else f" in the last {RECENT} updates"
+                events.append(self._event("cause", cause_says(held.cause) + late, held.cause.severity))
+        return events
+
+    def _clear(self) -> list[Event]:
+        gone = [held for held in self._held.values() if self.updates - held.last >= (STEADY if held.told else 1)]
+        for held in gone:
+            del self._held[held.cause.id]
+        texts = [f"{held.cause.id} is no longer what explains the run" for held in gone if held.told]
+        return [self._event("cleared", text) for text in texts]
+
+    def _judge(self, diagnosis: Diagnosis) -> list[Event]:
+        if self._verdict_since is None or self._verdict_since[0] != diagnosis.verdict:
+            self._verdict_since = (diagnosis.verdict, self.updates)
+        if diagnosis.verdict == self.verdict or self.updates - self._verdict_since[1] < self._patience(diagnosis):
+            return []
+        self.verdict = diagnosis.verdict
+        return [self._event("verdict", f"{diagnosis.verdict}: {diagnosis.verdict_because}")]
+
+    def _patience(self, diagnosis: Diagnosis) -> int:
+        """Return the updates for which a verdict must hold: bad news without a confirmed cause may pass."""
+        bad = diagnosis.verdict in ("unhealthy", "warning")
+        confirmed = any(held.told and held.last == self.updates for held in self._held.values())
+        return STEADY_WITHOUT_PROOF if bad and not confirmed else STEADY
+
+    def _event(self, kind: str, text: str, severity: str | None = None) -> Event:
+        step = self.run.steps[1] if self.run and self.run.steps else None
+        return Event(kind=kind, text=text, step=step, severity=severity)  # type: ignore[arg-type]
+
+
+def leading(diagnosis: Diagnosis) -> list[RankedCause]:
+    """Return the harmful leaders that are established or likely, and that no harmless explanation contests."""
+    contested = {complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive"}
+    return [c for c in diagnosis.causes if fails(c, Severity.INFO) and c.complaint not in contested]
+
+
+def proven(diagnosis: Diagnosis) -> list[RankedCause]:
+    """Return those of `leading` that are established."""
+    return [cause for cause in leading(diagnosis) if cause.confidence == "established"]
+
+
+def cause_says(cause: RankedCause) -> str:
+    """Return a cause in one line."""
+    since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
+    level = f"; level with {', '.join(cause.level_with)}" if cause.level_with else ""
+    return f"{cause.id}: {cause.title} ({cause.confidence}{since}{level})"
+
+
+def updates(run: Run) -> int:
+    """Return the number of updates logged: the records of the typical series, for some are logged more often."""
+    return median_low([len(series) for series in run.series.values()])
+
+
+def as_it_was(run: Run, ago: int) -> Run | None:
+    """Return the run as it was some updates ago, None when it had not begun."""
+    typical = updates(run)
+    axis = next(series.axis for series in run.series.values() if len(series) == typical)
+    if typical <= ago:
+        return None
+    return replace(run, series=cut(run.series, (None, int(axis.steps[typical - ago - 1]))))
+
+
+def lately(run: Run) -> Run | None:
+    """Return the last updates of a run that has many, else None."""
+    typical = updates(run)
+    if typical < 2 * RECENT:
+        return None
+    axis = next(series.axis for series in run.series.values() if len(series) == typical)
+    return since(run, int(axis.steps[typical - RECENT]))

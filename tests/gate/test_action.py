@@ -1,0 +1,137 @@
+"""The composite action: its published schema, and both its steps in a real shell, for every exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib import resources
+
+import pytest
+from jsonschema import Draft7Validator
+
+from tests.gate.test_docs import ACTION, ROOT, SAMPLES, judge, shell
+
+bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+REPORTS = {"report.json", "report.md", "report.sarif", "report.xml"}
+#: Python starts with this when it stands on PYTHONPATH: a bug of ours in the middle of a judgement.
+BUG = """
+import ppo_doctor.gating
+def gate(*args, **kwargs):
+    raise RuntimeError("a bug")
+ppo_doctor.gating.gate = gate
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return a project with a run for each outcome."""
+    for name, sample in {
+        "sound": "healthy/healthy.sb3",
+        "sick": "sick/lr-zero.sb3",
+        "short": "broken/three-records.canonical",
+        "empty": "broken/empty.canonical",
+    }.items():
+        shutil.copytree(SAMPLES / sample, tmp_path / "runs" / name)
+    (tmp_path / "wrong.toml").write_text('fail-onn = "high"\n', encoding="utf-8")
+    return tmp_path
+
+
+OUTCOMES = {
+    0: {"runs": "runs/sound"},
+    1: {"runs": "runs/sick"},
+    2: {"runs": "runs/sound", "policy": "wrong.toml"},
+    3: {"runs": "runs/empty"},
+    4: {"runs": "runs/short"},
+    70: {"runs": "runs/sound"},
+}
+
+
+@bash
+@pytest.mark.parametrize("code", OUTCOMES)
+def test_every_exit_code_of_the_judging_step(project, code, monkeypatch):
+    if code == 70:
+        (project / "broken").mkdir()
+        (project / "broken" / "sitecustomize.py").write_text(BUG, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project / "broken"), str(ROOT)]))
+    done, output = judge(project, **OUTCOMES[code])
+    assert done.returncode == code, done.stdout + done.stderr
+    assert output == {"exit-code": str(code), "reports": "ppo-doctor"}
+    assert "Traceback" not in done.stdout + done.stderr
+    if code in (0, 1, 4):
+        assert {path.name for path in (project / "ppo-doctor").iterdir()} == REPORTS
+    if code in (2, 3):  # whoever reads the report rather than the job's colour finds out, too
+        assert json.loads((project / "ppo-doctor" / "report.json").read_text())["error"]["code"] == code
+        assert "::error" in done.stdout
+
+
+@bash
+@pytest.mark.parametrize(
+    ("runs", "code"), [("sound sick", 1), ("sound short", 4), ("short sick", 1), ("sound nope", 3)]
+)
+def test_of_several_runs_the_worst_counts(project, runs, code):
+    done, output = judge(project, runs="\n".join(f"runs/{name}" for name in runs.split()))
+    assert (done.returncode, output["exit-code"]) == (code, str(code)), done.stdout + done.stderr
+
+
+def test_the_action_meets_the_published_schema():
+    found = resources.files("check_jsonschema") / "builtin_schemas" / "vendor" / "github-actions.json"
+    schema = json.loads(found.read_text(encoding="utf-8"))
+    validator = Draft7Validator(schema)
+    assert [error.message for error in validator.iter_errors(ACTION)] == []
+    broken = {**ACTION, "runs": {**ACTION["runs"], "using": "bash"}}
+    assert list(validator.iter_errors(broken)), "a schema that accepts everything shows nothing"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """Return a copy of what the action's own folder holds, with the wheel that it builds in dist/."""
+    folder = tmp_path_factory.mktemp("action")
+    for name in ("ppo_doctor", "rules"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "action.yml"):
+        shutil.copy(ROOT / name, folder / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", folder]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@bash
+@pytest.mark.parametrize("own_copy", [True, False], ids=["own-copy", "version"])
+def test_the_install_step_installs_what_the_judging_step_runs(checkout, project, own_copy, tmp_path_factory):
+    """Offline: dependencies come from this environment, and nothing asks an index."""
+    venv = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    site = next(venv.glob("lib/python*/site-packages"))
+    # Without *.pth files of ours: an editable install there would be found before what the step installs.
+    (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+    (wheel,) = (checkout / "dist").glob("*.whl")
+    version = re.match(r"ppo_doctor-([^-]+)-", wheel.name)[1]
+    step = next(step for step in ACTION["runs"]["steps"] if "pip install" in step["run"])
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_FIND_LINKS": str(checkout / "dist")}
+    variables = {
+        **offline,
+        "PIP_NO_BUILD_ISOLATION": "0",
+        "PIP_IGNORE_INSTALLED": "1",
+        "PATH": os.pathsep.join([str(venv / "bin"), os.environ["PATH"]]),
+        "INPUT_VERSION": "" if own_copy else f"=={version}",
+        "ACTION_PATH": str(checkout),
+    }
+    done = shell(step["run"], project, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    where = shell("python -c 'import ppo_doctor; print(ppo_doctor.__file__)'", project, PATH=variables["PATH"])
+    assert where.stdout.startswith(str(site)), where.stdout + where.stderr
+    judged, output = judge(project, PATH=variables["PATH"], **OUTCOMES[1])
+    assert (judged.returncode, output["exit-code"]) == (1, "1"), judged.stdout + judged.stderr
+
+
+def test_the_wheel_holds_the_rules_and_the_page_s_assets(checkout):
+    (wheel,) = (checkout / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"ppo_doctor/report/assets/report.css", "ppo_doctor/report/assets/report.js"} <= set(names)
+    assert any(name.startswith("ppo_doctor/_rules/causes/") for name in names)

@@ -1,0 +1,74 @@
+"""Whether two readings are of one run, by what they say."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppo_doctor.agreement import compared, overlap
+from ppo_doctor.model import Axis, Run, Series
+
+numbers = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.sampled_from([0.0, 1.0, 0.5]))
+points = st.lists(st.tuples(st.integers(0, 12), numbers), max_size=12)
+
+
+def a_run(**metrics):
+    series = {}
+    for name, points_of in metrics.items():
+        cells = sorted(points_of, key=lambda cell: cell[0])
+        steps = np.array([step for step, _ in cells], dtype=np.int64)
+        axis = Axis(path=name, steps=steps, lines=np.arange(len(steps), dtype=np.int64) + 1)
+        series[name] = Series(name=name, raw=name, axis=axis, values=np.array([value for _, value in cells]))
+    return Run(id="x", framework="canonical", algorithm="ppo", sources=(), series=series)
+
+
+def wave(count=30, *, start=0, seed=0):
+    noise = np.random.default_rng(seed).normal(size=count + start)[start:]
+    return [(start + i, float(value)) for i, value in enumerate(noise)]
+
+
+@given(points, points)
+def test_any_two_readings_can_be_compared(first, second):
+    agreement = compared(a_run(entropy=first), a_run(entropy=second))
+    assert agreement.share is None or 0.0 <= agreement.share <= 1.0
+    for difference in agreement.differences:
+        assert 0 < difference.differing <= difference.shared
+    assert 0.0 <= overlap(a_run(entropy=first), a_run(entropy=second)) <= 1.0
+
+
+@given(points)
+def test_a_reading_agrees_with_itself(cells):
+    run = a_run(entropy=cells)
+    agreement = compared(run, run)
+    assert agreement.share in (None, 1.0)
+    assert not agreement.differences
+
+
+def test_a_part_of_a_run_is_found_again_without_any_shared_step():
+    whole = wave(40)
+    part = [(1000 + i, value) for i, (_, value) in enumerate(whole[5:25])]
+    assert compared(a_run(entropy=whole), a_run(entropy=part)).share == 1.0
+    other = [(1000 + i, value) for i, (_, value) in enumerate(wave(20, seed=9))]
+    assert compared(a_run(entropy=whole), a_run(entropy=other)).share < 0.1
+
+
+def test_counters_and_schedules_say_nothing_about_who_ran():
+    counter = [(i, float(i)) for i in range(30)]
+    first, second = a_run(entropy=wave(seed=1), env_steps=counter), a_run(entropy=wave(seed=2), env_steps=counter)
+    assert compared(first, second).share == 0.0
+
+
+def test_the_clock_tells_which_of_our_steps_theirs_are():
+    ours = wave(12)
+    theirs = [(100 * i, value) for i, value in ours]
+    clock = compared(a_run(entropy=ours), a_run(entropy=theirs)).clock
+    assert clock is not None
+    assert clock[0].tolist() == [100 * i for i in range(12)]
+    assert clock[1].tolist() == list(range(12))
+
+
+def test_the_first_difference_is_told_with_both_values():
+    ours = wave(30)
+    theirs = [(step, value + (5.0 if step in (7, 9) else 0.0)) for step, value in ours]
+    (difference,) = compared(a_run(entropy=ours), a_run(entropy=theirs)).differences
+    assert (difference.shared, difference.differing, difference.step) == (30, 2, 7)
+    assert difference.theirs - difference.ours == 5.0

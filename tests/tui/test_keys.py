@@ -1,0 +1,440 @@
+"""Every key, every view, the mouse and the command palette, driven without a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+import pytest
+from textual.command import CommandPalette
+from textual.widgets import Input, OptionList
+
+from ppo_doctor.report import FORMATS, RenderOptions
+from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
+from tests.report import cases
+from tests.tui.stage import Judge, Screen, drive, several
+
+TITLES = ("Causes", "Findings", "Metrics", "Config & K", "Source")
+
+
+@pytest.mark.parametrize(("key", "title"), list(zip("12345", TITLES, strict=True)))
+def test_a_digit_shows_its_view(key, title):
+    async def script(screen: Screen) -> None:
+        await screen.press("3", key)
+        assert f"[{key} {title}]" in screen.text()
+        assert screen.rows
+
+    drive(script)
+
+
+def test_causes_are_listed_by_rank_with_confidence_and_severity():
+    async def script(screen: Screen) -> None:
+        assert screen.rows == ["adv-exactly-zero", "reward-constant", "reward-function-crashes", "run"]
+        text = screen.text()
+        assert "likely, critical" in text
+        assert "suspected, high" in text
+
+    drive(script, size=(120, 60))
+
+
+def test_a_cause_tells_story_chain_account_plots_remedies_and_what_would_change_its_mind():
+    async def script(screen: Screen) -> None:
+        page = screen.page
+        for part in ("Nothing tells good samples", "✓rewards ✗advantages ✗loss ?gradient", "+18", "num_generations"):
+            assert part in page
+        assert page.index("Try, in this order") < page.index("Account") < page.index("What would change")
+        assert "frac_reward_zero_std" in page
+        assert "onset 12" in page
+        assert "≥0.95" in page
+
+    drive(script)
+
+
+def test_arrows_and_letters_choose_and_the_page_follows():
+    async def script(screen: Screen) -> None:
+        await screen.press("j")
+        assert "does not depend on the output" in screen.page
+        await screen.press("down")
+        assert "reward-function-crashes" in screen.page
+        await screen.press("k", "up")
+        assert "Nothing tells good samples" in screen.page
+
+    drive(script)
+
+
+def test_the_run_has_a_page_with_checks_and_notes():
+    async def script(screen: Screen) -> None:
+        await screen.press("G")
+        for part in (
+            "UNHEALTHY",
+            "Checks",
+            "skipped, which is not the same as passed",
+            "Not ruled out",
+            "truncated record",
+        ):
+            assert part in screen.page
+
+    drive(script)
+
+
+def test_why_shows_the_whole_account_and_hides_it_again():
+    async def script(screen: Screen) -> None:
+        assert "prior: how common" not in screen.page
+        await screen.press("w")
+        for part in ("prior: how common", "does not count", "+21  sum", "−10"):
+            assert part in screen.page
+        await screen.press("w")
+        assert "prior: how common" not in screen.page
+        await screen.press("3", "w")
+        assert screen.app.view == "causes"
+
+    drive(script)
+
+
+def test_why_of_the_command_line_opens_the_account():
+    async def script(screen: Screen) -> None:
+        assert "prior: how common" in screen.page
+
+    drive(script, options=RenderOptions(why=True))
+
+
+def test_an_account_adds_up_on_the_screen():
+    async def script(screen: Screen) -> None:
+        await screen.press("w")
+        cause = cases.FLAT_GROUPS
+        counted = [entry.db for entry in cause.ledger if entry.counted]
+        assert cause.prior_db + sum(counted) == cause.score_db
+        account = screen.page.partition("Account")[2].partition("Try")[0]
+        lines = [line.split()[0].replace("−", "-") for line in account.splitlines()[1:] if line[:4].strip()]
+        assert sum(map(int, lines[:-1])) == int(lines[-1]) == cause.score_db
+
+    drive(script, size=(200, 60))
+
+
+def test_findings_show_outcomes_numbers_and_reasons():
+    async def script(screen: Screen) -> None:
+        await screen.press("2")
+        assert screen.rows[0] == "advantages-all-zero"
+        assert "400 of 401" in screen.page
+        assert "+18 1 adv-exactly-zero" in screen.page
+        await screen.press("G")
+        assert "The log lacks" in screen.page or "needs" in screen.page.lower()
+        assert "skipped" in screen.page
+
+    drive(script)
+
+
+def test_the_filter_walks_through_the_outcomes():
+    async def script(screen: Screen) -> None:
+        await screen.press("f")
+        assert screen.app.view == "findings"
+        seen = []
+        for _ in range(5):
+            status = {f.rule: f.status for f in screen.app.session.diagnosis.findings}
+            seen.append({status[rule] for rule in screen.rows})
+            await screen.press("f")
+        assert seen == [{"fired"}, set(), {"clear"}, {"skipped"}, {"fired", "clear", "skipped"}]
+
+    drive(script)
+
+
+def test_search_is_fuzzy_and_narrows_every_view():
+    async def script(screen: Screen) -> None:
+        await screen.press("3", "slash")
+        await screen.type("frzs")
+        assert screen.rows == ["frac_reward_zero_std"]
+        assert screen.page.startswith("frac_reward_zero_std")
+        await screen.press("enter", "escape")
+        assert len(screen.rows) == 5
+        await screen.press("slash")
+        await screen.type("qqq")
+        assert screen.rows == []
+        assert "No metric fits" in screen.page
+        await screen.press("escape", "1", "slash")
+        await screen.type("crash")
+        assert screen.rows[0] == "reward-function-crashes"
+        assert "run" not in screen.rows
+
+    drive(script)
+
+
+def test_digits_and_letters_in_a_search_are_text():
+    async def script(screen: Screen) -> None:
+        await screen.press("slash")
+        await screen.type("q2e?")
+        assert screen.app.split.search.value == "q2e?"
+        assert screen.app.view == "causes"
+        assert screen.app.is_running
+
+    drive(script)
+
+
+def test_metrics_have_sparks_statistics_and_meaning():
+    async def script(screen: Screen) -> None:
+        await screen.press("3")
+        assert "▁" in screen.text()
+        await screen.press("slash")
+        await screen.type("approx_kl")
+        for part in ("KL of the old policy", "logged as kl", "8 not finite", "median", "412 records"):
+            assert part in screen.page
+
+    drive(script)
+
+
+def test_a_setting_is_supposed_marked_as_hypothetical_and_dropped_again():
+    async def script(screen: Screen) -> None:
+        await screen.press("4")
+        assert screen.rows[:3] == ["K", "clip_range", "target_kl"]
+        await screen.press("enter")
+        assert isinstance(screen.app.screen, Ask)
+        screen.app.screen.query_one(Input).value = "1"
+        await screen.press("enter")
+        await screen.wait_for(lambda: bool(screen.app.session.overrides))
+        assert cast("Judge", screen.app.session.case.rediagnose).asked == [{"K": 1}]
+        text = screen.text()
+        assert "HYPOTHETICAL: K = 1" in text
+        assert "HEALTHY" in text.splitlines()[0]
+        assert "As read UNHEALTHY" in screen.page
+        assert "If so HEALTHY" in screen.page
+        await screen.press("x")
+        assert "HYPOTHETICAL" not in screen.text()
+        assert "UNHEALTHY" in screen.text().splitlines()[0]
+
+    drive(script)
+
+
+def test_supposed_settings_add_up_and_no_value_can_be_supposed():
+    async def script(screen: Screen) -> None:
+        await screen.app.suppose("clip_range", "0.3")
+        await screen.app.suppose("target_kl", "none")
+        assert screen.app.session.overrides == {"clip_range": 0.3, "target_kl": None}
+
+    drive(script)
+
+
+def test_an_empty_answer_is_refused_and_escape_changes_nothing():
+    async def script(screen: Screen) -> None:
+        await screen.press("4", "enter")
+        screen.app.screen.query_one(Input).value = " "
+        await screen.press("enter")
+        assert isinstance(screen.app.screen, Ask)
+        assert "a value is needed" in screen.text()
+        await screen.press("escape")
+        assert screen.app.session.overrides == {}
+        assert not isinstance(screen.app.screen, Ask)
+
+    drive(script)
+
+
+def test_settings_that_no_rule_knows_are_shown_and_cannot_be_supposed():
+    async def script(screen: Screen) -> None:
+        await screen.press("4", "G")
+        assert "output_dir" in screen.page
+        await screen.press("enter")
+        assert not isinstance(screen.app.screen, Ask)
+
+    drive(script)
+
+
+def test_copy_puts_the_chosen_text_on_the_clipboard():
+    async def script(screen: Screen) -> None:
+        await screen.press("c")
+        await screen.wait_for(lambda: isinstance(screen.app.screen, Choose))
+        assert "num_generations" in screen.text()
+        await screen.press("enter")
+        assert screen.app.clipboard == "num_generations"
+
+    drive(script)
+
+
+@pytest.mark.parametrize("format", list(FORMATS))
+def test_export_writes_every_format(format, tmp_path):
+    target = tmp_path / "report.out"
+
+    async def script(screen: Screen) -> None:
+        await screen.press("e")
+        await screen.wait_for(lambda: isinstance(screen.app.screen, Export))
+        screen.app.screen.query_one(OptionList).highlighted = list(FORMATS).index(format)
+        await screen.press("enter")
+        screen.app.screen.query_one(Input).value = str(target)
+        await screen.press("enter")
+        assert not isinstance(screen.app.screen, Export)
+
+    drive(script)
+    assert target.stat().st_size > 100
+
+
+def test_export_asks_before_it_replaces_a_file_and_tells_what_fails(tmp_path):
+    target = tmp_path / "report.json"
+    target.write_text("mine", encoding="utf-8")
+
+    async def script(screen: Screen) -> None:
+        await screen.press("e")
+        await screen.wait_for(lambda: isinstance(screen.app.screen, Export))
+        screen.app.screen.query_one(OptionList).highlighted = list(FORMATS).index("json")
+        await screen.press("enter")
+        field = screen.app.screen.query_one(Input)
+        field.value = str(tmp_path / "no" / "folder.json")
+        await screen.press("enter")
+        assert "cannot write" in screen.text()
+        field.value = str(target)
+        await screen.press("enter")
+        assert "replaces it" in screen.text()
+        assert target.read_text(encoding="utf-8") == "mine"
+        await screen.press("enter")
+
+    drive(script, size=(160, 50))
+    assert json.loads(target.read_text(encoding="utf-8"))["verdict"] == "unhealthy"
+
+
+def test_what_is_exported_is_what_was_read_even_while_something_is_supposed(tmp_path):
+    async def script(screen: Screen) -> None:
+        await screen.app.suppose("K", "1")
+        screen.app.export("json", tmp_path / "r.json")
+
+    drive(script)
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["verdict"] == "unhealthy"
+
+
+def test_runs_are_flipped_through():
+    async def script(screen: Screen) -> None:
+        assert "1/3" in screen.text().splitlines()[0]
+        await screen.press("right_square_bracket")
+        assert screen.text().splitlines()[0].split()[:4] == ["✓", "HEALTHY", "2/3", "runs/exp2/run.jsonl"]
+        await screen.press("left_square_bracket", "left_square_bracket")
+        assert "INCONCLUSIVE 3/3" in " ".join(screen.text().splitlines()[0].split())
+        await screen.press("r")
+        await screen.wait_for(lambda: isinstance(screen.app.screen, Choose))
+        await screen.press("home", "enter")
+        assert "1/3" in screen.text().splitlines()[0]
+
+    drive(script, several())
+
+
+def test_what_was_supposed_about_one_run_is_not_supposed_about_the_next():
+    async def script(screen: Screen) -> None:
+        await screen.app.suppose("K", "1")
+        await screen.press("right_square_bracket")
+        assert screen.app.session.overrides == {}
+        assert "HYPOTHETICAL" not in screen.text()
+
+    drive(script, several())
+
+
+def test_help_lists_every_key_that_is_bound():
+    async def script(screen: Screen) -> None:
+        await screen.press("question_mark")
+        assert isinstance(screen.app.screen, Help)
+        text = screen.text()
+        for key in ("1 2 3 4 5", "w ", "f ", "x ", "c ", "e ", "[ ], r", "q, Ctrl-C", "Ctrl-P"):
+            assert key in text
+        await screen.press("escape")
+        assert not isinstance(screen.app.screen, Help)
+
+    drive(script, size=(120, 50))
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+def test_quitting(key):
+    async def script(screen: Screen) -> None:
+        await screen.press("3", key)
+
+    app = drive(script)
+    assert app.interrupted == (key == "ctrl+c")
+    assert not app.is_running
+
+
+@pytest.mark.parametrize("opener", ["slash", "e", "question_mark"])
+def test_ctrl_c_quits_from_everywhere(opener):
+    async def script(screen: Screen) -> None:
+        await screen.press(opener, "ctrl+c")
+
+    assert drive(script).interrupted
+
+
+def test_enter_on_a_cause_and_5_open_the_log_at_its_evidence():
+    for keys in (("enter",), ("5",)):
+
+        async def script(screen: Screen, keys: tuple[str, ...] = keys) -> None:
+            await screen.press("j", *keys)
+            assert screen.app.view == "places"
+            assert screen.app.split.choices.chosen.startswith("advantages-all-zero")
+
+        drive(script)
+
+
+def test_tab_and_arrows_go_to_the_page_and_back():
+    async def script(screen: Screen) -> None:
+        await screen.press("right")
+        assert screen.app.focused is screen.app.split.page
+        await screen.press("j", "j")
+        assert screen.app.split.page.scroll_offset.y == 2
+        await screen.press("left")
+        assert screen.app.focused is screen.app.split.choices
+        await screen.press("tab")
+        assert screen.app.focused is screen.app.split.page
+
+    drive(script)
+
+
+def test_space_scrolls_the_page_without_leaving_the_list():
+    async def script(screen: Screen) -> None:
+        await screen.press("space")
+        await screen.wait_for(lambda: screen.app.split.page.scroll_offset.y > 5)
+        assert screen.app.focused is screen.app.split.choices
+        await screen.press("b")
+        await screen.wait_for(lambda: screen.app.split.page.scroll_offset.y == 0)
+
+    drive(script)
+
+
+def test_the_mouse_chooses_tabs_rows_and_keys():
+    async def script(screen: Screen) -> None:
+        await screen.pilot.click("#tabs", offset=(14, 0))
+        await screen.settle()
+        assert screen.app.view == "findings"
+        await screen.pilot.click(screen.app.split.choices, offset=(3, 4))
+        await screen.settle()
+        assert screen.app.split.choices.highlighted not in (None, 0)
+        await screen.pilot.click("#title", offset=(3, 0))
+        await screen.settle()
+        assert screen.app.view == "causes"
+
+    drive(script)
+
+
+def test_the_command_palette_does_what_keys_do():
+    async def script(screen: Screen) -> None:
+        await screen.press("ctrl+p")
+        assert isinstance(screen.app.screen, CommandPalette)
+        await screen.type("View 3")
+        await screen.wait_for(lambda: "Metrics" in screen.text())
+        await screen.press("enter", "enter")
+        await screen.wait_for(lambda: screen.app.view == "metrics")
+
+    drive(script)
+
+
+def test_the_layout_follows_the_size():
+    for width, plots in ((80, False), (120, False), (200, True)):
+
+        async def script(screen: Screen, plots: bool = plots) -> None:
+            assert screen.app.split.plots.display == plots
+            assert ("frac_reward_zero_std  fraction" in screen.page) != plots
+            shown = screen.app.split.plots.text() if plots else screen.page
+            assert "onset 12" in shown
+
+        drive(script, size=(width, 50))
+
+
+def test_a_resized_terminal_wraps_anew():
+    async def script(screen: Screen) -> None:
+        await screen.pilot.resize_terminal(200, 60)
+        await screen.settle()
+        assert screen.app.split.plots.display
+        await screen.pilot.resize_terminal(60, 15)
+        await screen.settle()
+        assert max(map(len, screen.text().splitlines())) <= 60
+        assert "✗ UNHEALTHY" in screen.text()
+
+    drive(script)

@@ -1,0 +1,126 @@
+"""The live view at every size: within the screen, nothing lost that matters, nothing of the log taken for markup."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ppo_doctor.report.sparkline import sparkline
+from ppo_doctor.watch.events import Event, duration
+from ppo_doctor.watch.live import Curves, _thinned, draw
+
+from .conftest import SICK, SOUND
+
+
+def drawn(view, width, height, curves=None):
+    """Return the lines of the view."""
+    console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
+    console.print(draw(view, width, height, curves), end="")
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("log", [SICK, SOUND])
+def test_it_fits_the_screen(size, log, watching, samples):
+    watched = watching(samples.joinpath(*log))
+    watched.look()
+    lines = drawn(watched.session.view, *size)
+    assert len(lines) <= size[1]
+    assert max(map(len, lines)) <= size[0]
+    assert lines[0].split()[0] == ("unhealthy" if log == SICK else "healthy")
+
+
+def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
+    watched = watching(samples.joinpath(*SICK))
+    watched.look()
+    text = "\n".join(drawn(watched.session.view, 100, 30))
+    assert "● critical established  lr-zero" in text
+    assert "Try first:" in text
+    assert "learning_rate" in text
+    assert "step 80" in text
+
+
+def test_a_cause_that_is_not_confirmed_says_so(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    watched = watching(path)
+    append(path, lines(SICK)[:6])
+    watched.look()
+    text = "\n".join(drawn(watched.session.view, 100, 30))
+    assert "○ critical not yet confirmed  lr-zero" in text
+
+
+def test_waiting_and_silence_are_shown(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    watched = watching(path)
+    watched.look()
+    assert "waiting" in drawn(watched.session.view, 80, 24)[0]
+    append(path, lines(SOUND))
+    watched.look()
+    assert "live" in drawn(watched.session.view, 80, 24)[0]
+    watched.look(12, pause=60.0)
+    assert "nothing new for 12 min" in drawn(watched.session.view, 80, 24)[0]
+
+
+def test_text_of_a_log_is_neither_markup_nor_control(watching, tmp_path):
+    path = tmp_path / "a[red]b\x1b[31m.jsonl"
+    watched = watching(path)
+    watched.session.view.events.append(Event(kind="problem", text="[bold]x[/bold]\x1b[2J\nend"))
+    text = "\n".join(drawn(watched.session.view, 200, 24))
+    assert "[bold]x[/bold]" in text
+    assert "a[red]b" in text
+    assert "\x1b" not in text
+
+
+def test_curves_are_drawn_once_per_judgement(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, lines(SOUND)[:30])
+    watched = watching(path)
+    watched.look()
+    monitor, curves = watched.session.view.monitor, Curves()
+    first = curves.table(monitor.run, monitor.diagnosis, 5, 80)
+    assert curves.table(monitor.run, monitor.diagnosis, 5, 80) is first
+    assert curves.table(monitor.run, monitor.diagnosis, 5, 100) is not first
+    append(path, lines(SOUND)[30:])
+    watched.look()
+    again = curves.table(monitor.run, monitor.diagnosis, 5, 100)
+    assert again.row_count == 5
+    assert curves.table(monitor.run, monitor.diagnosis, 5, 100) is again
+
+
+@pytest.mark.parametrize("odd", [50.0, np.nan, np.inf, -50.0])
+@pytest.mark.parametrize("at", [0, 12_345, 99_999])
+def test_a_single_odd_value_of_a_long_series_stays_visible(odd, at):
+    values = np.sin(np.arange(100_000) / 5_000)
+    plain = sparkline(_thinned(values).tolist(), 60)
+    values[at] = odd
+    thin = _thinned(values)
+    assert len(thin) < 3_000
+    assert sparkline(thin.tolist(), 60) != plain
+    assert any(value == odd or (np.isnan(odd) and np.isnan(value)) for value in thin)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 1_000, 2_001, 7_777])
+def test_short_series_are_drawn_as_they_are(size):
+    values = np.arange(float(size))
+    thin = _thinned(values)
+    assert len(thin) <= 3_000
+    assert size > 2_000 or np.array_equal(thin, values)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "0 s"), (59, "59 s"), (60, "1 min"), (725, "12 min"), (3600, "1 h"), (11100, "3 h 5 min")],
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_a_line_of_an_event_is_one_line():
+    event = Event(kind="cause", text="a\nb\x1b[31m", step=12, severity="high")
+    line = event.line("2026-01-01 00:00:00")
+    assert "\n" not in line
+    assert "\x1b" not in line
+    assert line.split()[:5] == ["2026-01-01", "00:00:00", "step", "12", "cause"]

@@ -1,0 +1,54 @@
+"""Lab runs under the eyes of a watcher; `python -m tests.watch_replay` has all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor import analyze
+from ppo_doctor.rulepack import load_pack
+from tests.lab import run, write
+from tests.lab.sound_runs import sound_runs
+from tests.watch_replay import measure, replay
+
+
+@pytest.mark.parametrize(
+    ("fault", "dialect", "updates"),
+    [("lr-zero", "sb3", 40), ("nan-inf", "canonical", 40), ("clip-range-too-small", "trl-grpo", 16)],
+)
+def test_a_fault_is_confirmed_within_20_updates_of_its_onset(fault, dialect, updates):
+    lag = measure(fault, dialect, load_pack(), severity=2, seed=3, updates=updates)
+    assert lag.right
+    assert 0 <= lag.updates <= 20
+
+
+#: These two pass through what would be a critic that does not learn, for 8 and 10 updates.
+HARDEST = [sound for sound in sound_runs() if sound.name == "one update" and sound.dialect in ("sb3", "cleanrl")]
+
+
+@pytest.mark.parametrize("sound", HARDEST, ids=lambda sound: sound.dialect)
+def test_a_sound_run_raises_no_alarm_at_any_moment(sound, tmp_path):
+    record = sound.record()
+    seen = replay(record, sound.dialect, load_pack(), fail_on="low")
+    assert [event.text for _, event in seen.told if event.kind == "cause"] == []
+    assert [event.text for _, event in seen.told if event.kind == "verdict" and "unhealthy" in event.text] == []
+    assert seen.verdict == analyze(write(record, sound.dialect, tmp_path)).verdict == "healthy"
+
+
+def test_a_fault_that_begins_late_in_a_long_run(watching, tmp_path, append):
+    """The whole run proves nothing before the fault has lasted as long as what was before it; its last updates do."""
+    record = run("adv-exactly-zero", task="control", seed=0, severity=2, updates=160, dialect="canonical")
+    lines = write(record, "canonical", tmp_path).read_text().splitlines(keepends=True)
+    begins, confirmed = round(0.3 * 160) + 1, None
+    path = tmp_path / "grows.jsonl"
+    append(path, lines[:40])
+    watched = watching(path)
+    for update in range(40, 2 * begins, 2):
+        append(path, lines[update : update + 2])
+        watched.look()
+        if watched.told("cause"):
+            confirmed = update + 1
+            break
+    assert confirmed is not None
+    assert "adv-exactly-zero" in "".join(watched.told("cause"))
+    assert confirmed - begins <= 40
+    assert watched.session.view.monitor.diagnosis.verdict != "unhealthy"

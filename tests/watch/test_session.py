@@ -1,0 +1,378 @@
+"""The loop: what is told and when, what ends it, and that its end is what `analyze` says."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import ppo_doctor
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.report.json_report import payload
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.watch.command import PipelineJudge
+from ppo_doctor.watch.follower import Follower
+from ppo_doctor.watch.session import Options, Pulse, Session
+
+from .conftest import SICK, SOUND, copied
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
+JUDGED = [log for log in tomllib.loads((SAMPLES / "index.toml").read_text())["log"] if log["verdict"] != "error"]
+
+
+def test_a_run_that_has_not_begun_is_waited_for(watching, tmp_path, lines, append):
+    path = tmp_path / "runs" / "later.jsonl"
+    watched = watching(path)
+    watched.look(5)
+    assert watched.told("file") == [f"{path}: does not exist yet; waiting"]
+    assert watched.told("problem") == []
+    append(path, lines(SICK)[:2])
+    watched.look()
+    assert watched.told("file")[1:] == [f"following {path}"]
+    assert len(watched.told("run")) == 1
+
+
+def test_a_folder_whose_log_appears_later(watching, tmp_path, append):
+    watched = watching(tmp_path)
+    watched.look(3)
+    assert watched.told("file") == [f"{tmp_path}: no log in this folder yet; waiting"]
+    append(tmp_path / "progress.csv", (SAMPLES / "sick/lr-zero.sb3/progress.csv").read_text())
+    watched.look(2)
+    assert watched.feed.path == tmp_path / "progress.csv"
+    assert watched.session.view.monitor.run.framework == "sb3"
+
+
+def test_a_log_that_is_torn_at_first_is_no_problem(watching, tmp_path, append):
+    watched = watching(tmp_path / "run.jsonl")
+    append(tmp_path / "run.jsonl", '{"step": 1, "approx')
+    watched.look()
+    append(tmp_path / "run.jsonl", '_kl": 0.1, "clip_fraction": 0.1}\n')
+    watched.look()
+    assert watched.told("problem") == []
+    assert watched.session.view.monitor.updates == 1
+
+
+def test_why_nothing_can_be_judged_is_told_once(watching, tmp_path, append):
+    path = tmp_path / "run.jsonl"
+    watched = watching(path)
+    for step in range(12):
+        append(path, json.dumps({"tick": step, "foo_metric": 1.5}) + "\n")
+        watched.look()
+    assert len(watched.told("problem")) == 1
+    assert "no metric" in watched.told("problem")[0]
+    assert watched.session.finish() == ExitCode.NOTHING_TO_JUDGE
+
+
+def test_a_cause_is_told_once_and_ends_the_watching_when_asked_to(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    sick = lines(SICK)
+    watched = watching(path, fail_on="high")
+    append(path, sick[:3])
+    seen = 0
+    for line in sick[3:30]:
+        append(path, line)
+        watched.look()
+        seen = len(watched.told("cause"))
+    assert seen == 1
+    assert "lr-zero" in watched.told("cause")[0]
+    watched.clock.sleep = None  # it must end without waiting
+    assert watched.session.watch() == ExitCode.SICK
+    assert any("--fail-on high" in text for text in watched.told("end"))
+
+
+def test_a_finished_sick_log_ends_the_watching_at_once(watching, tmp_path, lines, append):
+    append(tmp_path / "run.jsonl", lines(SICK))
+    watched = watching(tmp_path / "run.jsonl", fail_on="high")
+    watched.clock.sleep = None
+    assert watched.session.watch() == ExitCode.SICK
+
+
+def test_a_cause_below_the_severity_does_not_end_it(watching, tmp_path, lines, append):
+    append(tmp_path / "run.jsonl", lines(SOUND))
+    watched = watching(tmp_path / "run.jsonl", fail_on="low", until_idle=300.0)
+    assert watched.session.watch() == ExitCode.OK
+    assert watched.clock.time >= 300
+    assert "nothing new for 5 min" in watched.told("end")
+
+
+def test_a_run_that_never_begins_ends_with_nothing_to_judge(watching, tmp_path):
+    watched = watching(tmp_path / "run.jsonl", until_idle=60.0)
+    assert watched.session.watch() == ExitCode.NOTHING_TO_JUDGE
+
+
+def test_ctrl_c_ends_with_the_latest_verdict(watching, tmp_path, lines, append):
+    append(tmp_path / "run.jsonl", lines(SICK)[:40])
+    watched = watching(tmp_path / "run.jsonl")
+
+    def interrupted(_seconds):
+        append(tmp_path / "run.jsonl", lines(SICK)[40])
+        raise KeyboardInterrupt
+
+    watched.clock.sleep = interrupted
+    assert watched.session.watch() == ExitCode.OK
+    assert watched.told("end")[0] == "stopped by hand"
+    assert watched.told("end")[-1].startswith("unhealthy")
+
+
+def test_the_last_line_counts_at_the_end_though_it_has_no_end(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, "".join(lines(SOUND)).rstrip("\n"))
+    watched = watching(path)
+    watched.look()
+    before = watched.session.view.monitor.updates
+    watched.session.finish()
+    assert len(watched.session.view.monitor.run.series["approx_kl"]) == before + 1
+
+
+@pytest.mark.parametrize("log", JUDGED, ids=lambda log: log["path"])
+def test_the_end_is_what_analyze_says(log, watching, samples):
+    path = samples / log["path"]
+    watched = watching(path, fail_on="high")
+    watched.look()
+    code = watched.session.finish()
+    assert payload(watched.session.view.monitor.diagnosis) == payload(ppo_doctor.analyze(path))
+    assert code == {"unhealthy": 1, "inconclusive": 4}.get(log["verdict"], 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["sick/lr-zero.sb3", "healthy/healthy.cleanrl", "benign/benign-single-update.canonical"]
+)
+def test_the_end_is_what_analyze_says_of_a_log_that_grew(name, watching, samples, tmp_path):
+    log = copied(samples, name, tmp_path / "run")
+    data = log.read_bytes()
+    log.write_bytes(b"")
+    watched = watching(log)
+    for start in range(0, len(data), 1500):
+        with log.open("ab") as file:
+            file.write(data[start : start + 1500])
+        watched.look()
+    watched.session.finish()
+    assert payload(watched.session.view.monitor.diagnosis) == payload(ppo_doctor.analyze(log))
+    assert watched.feed.read == len(data)
+
+
+def test_the_log_of_a_trainer_that_rewrites_it(watching, samples, tmp_path):
+    log = copied(samples, "sick/lr-zero.trl-grpo", tmp_path / "run")
+    state = json.loads(log.read_text())
+    history = state["log_history"]
+    watched = watching(log)
+    for size in range(20, len(history) + 1, 20):
+        log.write_text(json.dumps(state | {"log_history": history[:size]}, indent=2))
+        watched.look(2)
+    assert len(watched.told("file")) == 2
+    assert "read whole" in watched.told("file")[1]
+    assert any("lr-zero" in text for text in watched.told("cause"))
+    assert len(watched.told("cause")) == 1
+
+
+def test_checkpoints_are_one_run(watching, samples, tmp_path):
+    state = json.loads((samples / "sick/lr-zero.trl-grpo/trainer_state.json").read_text())
+    watched = watching(tmp_path / "out")
+    for number in (100, 200):
+        folder = tmp_path / "out" / f"checkpoint-{number}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text(json.dumps(state | {"log_history": state["log_history"][:number]}))
+        watched.look(4)
+    assert watched.feed.path == tmp_path / "out" / "checkpoint-200" / "trainer_state.json"
+    assert watched.session.view.monitor.run.sources[0].records == 200
+    assert len(watched.told("run")) == 1
+
+
+def test_a_run_that_starts_over_in_the_same_log_is_judged_anew(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, lines(SICK)[:40])
+    watched = watching(path)
+    watched.look()
+    assert any("lr-zero" in text for text in watched.told("cause"))
+    for line in lines(SOUND):
+        append(path, line)
+        watched.look()
+    assert [text.partition(":")[0] for text in watched.told("run")] == ["a run", "run #2 in this log"]
+    assert len(watched.told("cause")) == 1
+    last = watched.session.view.monitor
+    assert last.diagnosis.verdict == "healthy"
+    assert payload(last.diagnosis)["causes"] == []
+    runs = read_runs(str(path), Request())
+    assert last.run.id == runs[1].id
+
+
+def test_earlier_runs_of_a_log_are_none_of_our_business(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, [*lines(SICK), *lines(SOUND)])
+    watched = watching(path, fail_on="high", until_idle=60.0)
+    assert watched.session.watch() == ExitCode.OK
+    assert watched.told("cause") == []
+
+
+def test_a_restart_that_truncates_the_log(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, lines(SICK)[:40])
+    watched = watching(path)
+    watched.look()
+    path.write_text("".join(lines(SOUND)[:10]))
+    watched.look()
+    append(path, lines(SOUND)[10:])
+    watched.look()
+    assert any("shorter" in text for text in watched.told("file"))
+    assert watched.told("run")[1:2] == ["the run before ended: unhealthy"]
+    assert len(watched.told("run")) == 3
+    assert payload(watched.session.view.monitor.diagnosis) == payload(ppo_doctor.analyze(path))
+
+
+def test_a_rotated_log_goes_on_with_the_run(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    sound = lines(SOUND)
+    append(path, sound[:40])
+    watched = watching(path)
+    watched.look()
+    append(path, sound[40:45])
+    path.rename(tmp_path / "run.jsonl.1")
+    append(path, sound[45:])
+    watched.look()
+    watched.session.finish()
+    assert "the run goes on in the new file" in watched.told("run")
+    assert len(watched.told("run")) == 2
+    run, whole = watched.session.view.monitor.run, ppo_doctor.load_run(SAMPLES.joinpath(*SOUND))
+    assert run.series["approx_kl"].values.tolist() == whole.series["approx_kl"].values.tolist()
+    assert run.config.keys() == whole.config.keys()
+    kl = run.series["approx_kl"]
+    assert str(kl.source(0)) == f"{tmp_path / 'run.jsonl.1'}:2"
+    assert str(kl.source(len(kl) - 1)) == f"{path}:{len(sound) - 45}"
+
+
+def test_a_rotated_log_of_another_run_is_judged_anew(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, lines(SICK)[:40])
+    watched = watching(path)
+    watched.look()
+    path.rename(tmp_path / "run.jsonl.1")
+    append(path, lines(SOUND))
+    watched.look(2)
+    assert watched.session.view.monitor.diagnosis.verdict == "healthy"
+
+
+def test_three_rotations_of_one_run(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    sound = lines(SOUND)
+    watched = watching(path)
+    for number in range(4):
+        append(path, sound[number * 20 : number * 20 + 20])
+        watched.look()
+        path.rename(tmp_path / f"run.jsonl.{number}")
+    assert watched.session.view.monitor.updates == 79
+    watched.look()
+    assert any("is gone" in text for text in watched.told("problem"))
+
+
+def test_files_that_come_and_go_before_anybody_judges(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    sound = lines(SOUND)
+    watched = watching(path, interval=100.0)
+    append(path, sound[:20])
+    watched.look()
+    path.rename(tmp_path / "1")
+    append(path, sound[20:40])
+    watched.look(pause=1.0)
+    path.rename(tmp_path / "2")
+    path.touch()
+    watched.look(pause=1.0)
+    path.rename(tmp_path / "3")
+    append(path, sound[40:])
+    watched.look(pause=200.0)
+    assert watched.session.view.monitor.updates == len(sound) - 1
+
+
+def test_a_log_that_is_gone_for_a_while_is_told_once(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, lines(SOUND)[:30])
+    watched = watching(path)
+    watched.look()
+    path.rename(tmp_path / "away")
+    watched.look(5)
+    assert len(watched.told("problem")) == 1
+    (tmp_path / "away").rename(path)
+    append(path, lines(SOUND)[30:])
+    watched.look()
+    assert watched.session.view.monitor.updates == len(lines(SOUND)) - 1
+    assert len(watched.told("run")) == 1
+
+
+def test_silence_is_told_and_so_is_its_end(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    watched = watching(path)
+    for line in lines(SOUND)[:10]:
+        append(path, line)
+        watched.look(pause=30.0)
+    watched.look(12, pause=60.0)
+    assert watched.told("silence") == ["nothing new for 3 min", "nothing new for 6 min", "nothing new for 12 min"]
+    append(path, lines(SOUND)[10])
+    watched.look()
+    assert watched.told("silence")[-1].startswith("something new again, after 12 min")
+
+
+def test_slow_runs_are_given_their_time():
+    pulse = Pulse(0.0)
+    for hour in range(10):
+        assert pulse.beat(hour * 3600.0) == []
+        assert not hour or pulse.missed(hour * 3600.0 + 3000) == []
+    assert pulse.missed(9 * 3600.0 + 7 * 3600.0) != []
+
+
+def test_a_wall_clock_that_is_set_changes_nothing(watching, tmp_path, lines, append, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: -1e9)
+    path = tmp_path / "run.jsonl"
+    append(path, lines(SOUND))
+    watched = watching(path, until_idle=100.0)
+    watched.look()
+    assert watched.told("silence") == []
+    assert watched.session.view.silent == 0
+
+
+class Costly(PipelineJudge):
+    """Takes a second for each diagnosis, of a clock that it is given."""
+
+    clock = None
+    judged = 0
+
+    def diagnose(self, run):
+        self.judged += 1
+        self.clock.sleep(1.0)
+        return super().diagnose(run)
+
+
+def test_judging_backs_off_when_it_is_slow(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    judge = Costly(load_pack(), Request())
+    watched = watching(path, judge=judge, interval=5.0)
+    judge.clock = watched.clock
+    for line in lines(SOUND)[:60]:
+        append(path, line)
+        watched.look(pause=5.0)
+    assert 60 * 5 / 35 - 2 <= judge.judged <= 60 * 5 / 30 + 3
+
+
+def test_without_new_data_nothing_is_judged(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    judge = Costly(load_pack(), Request())
+    watched = watching(path, judge=judge)
+    judge.clock = watched.clock
+    append(path, lines(SOUND))
+    watched.look(10)
+    assert judge.judged == 1
+
+
+def test_a_setting_that_does_not_exist_is_wrong_usage(tmp_path, lines, append):
+    append(tmp_path / "run.jsonl", lines(SOUND))
+    from tests.watch_replay import Recorder, SimulatedClock
+
+    judge = PipelineJudge(load_pack(), Request(settings={"no_such": 1}))
+    feed = Follower(tmp_path / "run.jsonl")
+    session = Session(feed, judge, Recorder(), SimulatedClock(), Options())
+    with pytest.raises(DoctorError) as caught:
+        session.watch()
+    feed.close()
+    assert caught.value.code == ExitCode.USAGE
