@@ -13,7 +13,6 @@ from ppo_doctor.model import Severity
 if TYPE_CHECKING:
     from ppo_doctor.model import RankedCause
 
-CONFIDENCES = ("established", "likely", "suspected")
 SCHEMA_VERSION = "1"
 
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ppo_doctor.model import Run, Series
+from ppo_doctor.model import Fact, Run, Series
 
+#: The fact that a run is the later part of a longer one.
+CONTINUES = "continues"
 #: First and last step to keep; None is open.
 Steps = tuple[int | None, int | None]
 
@@ -21,8 +23,12 @@ def cut(series: Mapping[str, Series], steps: Steps) -> dict[str, Series]:
 
 
 def since(run: Run, step: int) -> Run:
-    """Return the run from a step on; its facts and its configuration hold for each part of it."""
-    return replace(run, series=cut(run.series, (step, None)))
+    """Return the run from a step on; its facts and its configuration hold for each part of it.
+
+    A fact of its own says that something came before, for what lags behind: returns, and their moving averages.
+    """
+    before = Fact(name=CONTINUES, value=True, how="computed", says=f"the part from step {step} on")
+    return replace(run, series=cut(run.series, (step, None)), facts={**run.facts, CONTINUES: before})
 
 
 def within(series: Series, steps: Steps) -> Series:

@@ -18,6 +18,7 @@ from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import (
     ASKED,
     CHAIN,
+    CONFIDENCES,
     QUESTIONS,
     SIDE_LINKS,
     ChainLink,
@@ -34,14 +35,13 @@ from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import Explanation, explain
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Confidence, Finding, LinkState, Rule, Verdict
+    from ppo_doctor.model import Finding, LinkState, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates.
 LEAST_UPDATES = 5
 #: A complaint that begins within this share of the run is judged by the whole of it.
 EARLIER_SHARE = 0.1
-CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 
 

@@ -121,6 +121,7 @@ _MAY_BE_MISSING = (
     ("response_length_max", "tokens", "longest completion"),
     ("values_std", "", "standard deviation of value predictions"),
     ("returns_var", "", "variance of the critic's return targets"),
+    ("values_var", "", "variance of value predictions"),
     ("rollout_ratio_mean", "", "probability of the trainer over that of the sampler, mean"),
     ("rollout_ratio_min", "", "probability of the trainer over that of the sampler, minimum"),
     ("rollout_ratio_max", "", "probability of the trainer over that of the sampler, maximum"),

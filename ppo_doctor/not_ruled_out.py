@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Cause, Finding, Rule, Weight
     from ppo_doctor.rulepack import Pack
 
-#: A finding whose silence weighs at least this against a cause has looked for it.
+#: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
 LOOKS_DB = 6
 
 
@@ -27,7 +27,7 @@ def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str])
     unseen = [
         Unjudged(id=cause.id, because=why, a_fuller_log_could=True)
         for cause in harmful
-        if (why := _why_unseen(_openers(cause, rules), by_rule)) is not None
+        if (why := _why_unseen(_openers(cause, rules), by_rule, rules)) is not None
     ]
     return (*unseen, *pack.unjudged)
 
@@ -40,17 +40,23 @@ def _openers(cause: Cause, rules: Mapping[str, Rule]) -> list[Weight]:
     return sorted(able, key=lambda weight: (weight.clear, -weight.fired))
 
 
-def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding]) -> str | None:
-    """Return what it would take to look for a cause; None where something did, or where it does not apply."""
+def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding], rules: Mapping[str, Rule]) -> str | None:
+    """Return what it would take to look for a cause; None where something did, or where it does not apply.
+
+    A soft symptom that fired without another beside it asks a question, and answers none.
+    """
     asked = [(weight, findings[weight.finding]) for weight in openers if weight.finding in findings]
-    if any(_looked(weight, finding) for weight, finding in asked):
+    fired = [finding for _, finding in asked if finding.status == "fired"]
+    alone = len({finding.link for finding in fired}) == 1 and not any(rules[f.rule].opens_alone for f in fired)
+    if any(_looked(weight, finding) for weight, finding in asked if not (alone and finding.status == "fired")):
         return None
     lacking = [finding for _, finding in asked if finding.missing or _unreadable(finding)]
     return lacking[0].reason if lacking else None
 
 
 def _looked(weight: Weight, finding: Finding) -> bool:
-    return finding.status == "fired" or (finding.status == "clear" and weight.clear <= -LOOKS_DB)
+    loud = {"fired": weight.fired, "clear": -weight.clear}.get(finding.status, 0)
+    return loud >= LOOKS_DB
 
 
 def _unreadable(finding: Finding) -> bool:

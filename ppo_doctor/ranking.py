@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import LedgerEntry, Measurement, RankedCause, Severity
+from ppo_doctor.model import CONFIDENCES, LedgerEntry, Measurement, RankedCause, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Cause, Confidence, Finding, Rule, Verdict, Weight
@@ -70,11 +70,9 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     explained: list[Explanation] = []
     for complaint, openers in open_complaints(pack, findings):
         step, by_rule = _witnesses(complaint, openers, pack, findings, since)
-        accounts = candidates(pack, complaint, by_rule)
-        earlier = _folds(explained, openers, pack)
-        settled = _settle(complaint, openers, accounts, pack, by_rule, earlier)
+        settled = _settle(complaint, openers, candidates(pack, complaint, by_rule), pack, by_rule)
         explained.append(replace(settled, since_step=step, findings=by_rule))
-    return tuple(explained)
+    return _folded(explained, pack)
 
 
 def _witnesses(
@@ -96,9 +94,10 @@ def _witnesses(
 def _witness(part: Finding, whole: Finding, rule: Rule, step: int) -> Finding:
     """Choose between what a rule says of the later part and of the whole run.
 
-    The whole run speaks where the later part is too short for the rule and the whole tells of that time or of no time.
+    The whole run speaks where the later part is too short for the rule and the whole tells of that time, or of the
+    configuration, which has no time.
     """
-    timeless = all(not need.startswith("series.") for need in rule.needs)
+    timeless = all(need.startswith("config.") for need in rule.needs)
     of_that_time = whole.status == "fired" and whole.onset_step is not None and whole.onset_step >= step
     return whole if part.status == "skipped" and (timeless or of_that_time) else part
 
@@ -179,7 +178,6 @@ def _settle(
     accounts: list[Account],
     pack: Pack,
     findings: Mapping[str, Finding],
-    earlier: str | None,
 ) -> Explanation:
     unknown = _unknown(openers, pack)
     best = accounts[0].score if accounts else -1000
@@ -198,9 +196,8 @@ def _settle(
         complaint=complaint,
         openers=openers,
         leader=accounts[0].cause.id if best >= 0 else "healthy",
-        causes=() if earlier else ranked,
-        verdict="healthy" if earlier else _verdict(level, ranked, healthy_level=best <= LEVEL_DB),
-        folded_into=earlier,
+        causes=ranked,
+        verdict=_verdict(level, ranked, healthy_level=best <= LEVEL_DB),
     )
 
 
@@ -222,7 +219,8 @@ def _level(accounts: list[Account]) -> list[Account]:
 
 def _margin(level: list[Account], accounts: list[Account], unknown: int) -> int:
     """Return by how much the leader is ahead of health, of the unknown, and of every rival that is not level."""
-    rivals = [0, unknown, *(a.score for a in accounts if a not in level)]
+    harmless = all(a.cause.benign for a in level)  # which of several harmless explanations holds needs no settling
+    rivals = [0, unknown, *(a.score for a in accounts if a not in level and not (harmless and a.cause.benign))]
     return level[0].score - max(rivals)
 
 
@@ -313,19 +311,54 @@ def _to_log(finding: Finding) -> str:
     return ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)
 
 
-def _folds(explained: Sequence[Explanation], openers: Sequence[Finding], pack: Pack) -> str | None:
-    """Return the earlier leader that already accounts for these openers, if there is one.
+def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, ...]:
+    """Return the explanations with those folded that another one's leader already accounts for.
+
+    Between two that account for each other the one with the higher score stands, the earlier one where they are equal.
+    """
+    kept: list[Explanation] = []
+    for index, entry in enumerate(explained):
+        into = next((e for e in kept if _accounts_for(e, entry, pack)), None) or next(
+            (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _stands(entry, e, pack)), None
+        )
+        kept.append(replace(entry, causes=(), verdict="healthy", folded_into=into.leader) if into else entry)
+    return tuple(kept)
+
+
+def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:
+    """Tell whether an explanation stands against a later one that accounts for it: the surer, then the stronger."""
+    return _weighs(entry, later, pack) and _place(entry) <= _place(later)
+
+
+def _place(explanation: Explanation) -> tuple[int, int]:
+    """Return how sure and how well supported an explanation is; less is better."""
+    firmness = min((CONFIDENCES.index(cause.confidence) for cause in explanation.causes), default=len(CONFIDENCES))
+    return firmness, -_score(explanation)
+
+
+def _score(explanation: Explanation) -> int:
+    return explanation.causes[0].score_db if explanation.causes else 0
+
+
+def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
+    """Tell whether an earlier leader accounts for another complaint.
 
     It does when each opener weighs for it, or when numbers broke before: what is read after that is no measurement.
     """
-    for explanation in explained:
-        cause = pack.cause(explanation.leader)
-        if cause is None or cause.benign or explanation.folded_into:
-            continue
-        weights = {weight.finding: weight.fired for weight in cause.weights}
-        if all(weights.get(opener.rule, 0) >= FOLD_DB for opener in openers) or _after_the_break(explanation, openers):
-            return cause.id
-    return None
+    cause = pack.cause(first.leader)
+    known = cause is not None and not cause.benign and not first.folded_into
+    return known and (_weighs(first, other, pack) or _after_the_break(first, other.openers))
+
+
+def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:
+    """Tell whether each opener of one complaint weighs for the leader of another, or is what that cause leads to."""
+    cause = pack.cause(first.leader)
+    if cause is None or cause.benign:
+        return False
+    if first.leader == other.leader:
+        return True
+    explained = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB} | set(cause.leads_to)
+    return all(opener.rule in explained for opener in other.openers)
 
 
 def _after_the_break(explanation: Explanation, openers: Sequence[Finding]) -> bool:

@@ -17,6 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 #: Variables that change what we print or where we look.
 SCRUBBED = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM", "CI", "GITHUB_ACTIONS")
+#: Variables that tell tests where optional material lies.
+PLACES = ("PPO_DOCTOR_REAL_LOGS",)
 
 
 _cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_errors=True)
@@ -24,7 +26,8 @@ _cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_
 
 def pytest_configure() -> None:
     """Make tests independent of the shell that runs them, in subprocesses too, and already while they are collected."""
-    for name in [*SCRUBBED, *(name for name in os.environ if name.startswith("PPO_DOCTOR_"))]:
+    ours = (name for name in os.environ if name.startswith("PPO_DOCTOR_") and name not in PLACES)
+    for name in [*SCRUBBED, *ours]:
         os.environ.pop(name, None)
     os.environ["PPO_DOCTOR_CACHE"] = _cache.name
 

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from ppo_doctor.derive import Observations
+from ppo_doctor.model import Fact
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
 
 from .lab import run
 from .lab.judge import judge
 from .lab.presets import dialect_task
+from .synthetic import a_run, a_series
 
 PACK = load_pack()
 NOTHING = {"reward-too-sparse", "reward-pipeline-broken", "whiten-amplifies-noise", "adv-exactly-zero"}
@@ -135,6 +137,16 @@ def test_the_horizon_is_judged_against_episodes_only(gamma, length, horizon):
 
 def test_rollout_steps_need_counters_that_move():
     assert observe(series={"env_steps": "10x19", "iteration": "1x19"}).fact("rollout_steps_seen") is None
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(10, 10.0), (64, 64.0), (2048, None)])
+def test_updates_a_few_environment_steps_apart_bound_the_rollout(apart, expected):
+    """A wide spacing bounds nothing, for several updates may lie between two records."""
+    flag = Fact(name="steps_are_env_steps", value=True, how="default")
+    loss = a_series("policy_loss", [0.01] * 20, steps=[apart * k for k in range(1, 21)])
+    seen = Observations(a_run(loss, facts={"steps_are_env_steps": flag})).fact("rollout_steps_seen")
+    assert (seen.value if seen else None) == expected
+    assert Observations(a_run(loss)).fact("rollout_steps_seen") is None
 
 
 def test_advantages_between_zero_and_zero_are_zero():

@@ -7,6 +7,7 @@ import pytest
 
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.onset import find_collapse, run_phases, spikes, split
+from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
 
@@ -141,3 +142,66 @@ def test_a_synced_reference_raises_no_alarm():
     record = run("benign-ref-sync", task="language", seed=0, severity=2, updates=50, dialect="trl-grpo")
     diagnosis = judge(record, "trl-grpo", PACK)
     assert [c.id for c in diagnosis.causes if c.leader and not c.benign and c.family == "mismatch"] == []
+
+
+def judged(**series):
+    return diagnose(case_run({"series": series}), PACK)
+
+
+def leaders(diagnosis):
+    return [cause.id for cause in diagnosis.causes if cause.leader]
+
+
+HEALTHY_KL = "0.004 0.005 0.006x97"
+
+
+def test_a_run_that_dips_and_recovers_has_not_collapsed():
+    rising, dip, back = "0.1+0.01x39", "0.1 0.12 0.11 0.13 0.12 0.1", "0.45 0.47 0.5 0.48 0.52x49"
+    diagnosis = judged(episode_return=f"{rising} {dip} {back}", approx_kl=HEALTHY_KL, entropy="0.69-0.004x99")
+    assert "late-collapse" not in leaders(diagnosis)
+
+
+def test_a_spike_of_the_gradient_and_one_bad_record_are_no_trend():
+    gradient = "1 1.1 0.9 " * 16 + "40 " + "1 1.1 0.9 " * 17
+    reward = "0.1+0.01x47 0.1 0.58+0.002x50"
+    diagnosis = judged(episode_return=reward, grad_norm=gradient.strip(), approx_kl=HEALTHY_KL, entropy="0.69-0.004x99")
+    assert leaders(diagnosis) == []
+
+
+def test_a_run_that_was_sound_for_long_is_diagnosed_at_its_collapse():
+    record = run("late-collapse", task="control", seed=0, severity=1, updates=60, dialect="canonical")
+    diagnosis = judge(record, "canonical", PACK)
+    assert leaders(diagnosis)[0] == "late-collapse"
+    collapse = next(f for f in diagnosis.findings if f.rule == "reward-collapses-late")
+    step = int(collapse.evidence[0].statistic.rsplit("step ", 1)[1])
+    assert 0.65 * 60 <= step <= 0.85 * 60
+
+
+def test_a_deterministic_policy_says_nothing_of_the_ratio():
+    entropy = "0.6 0.3 0.05 " + "1e-9 " * 37
+    departure = observed(series={"approx_kl": "0.5 2 4 3 0x35", "entropy": entropy.strip()}).series("ratio_departure")
+    assert np.isfinite(departure.values).sum() == 4
+
+
+def test_large_steps_explain_what_they_end_in():
+    record = run("lr-too-high", task="control", seed=0, severity=3, updates=60, dialect="canonical")
+    diagnosis = judge(record, "canonical", PACK)
+    assert leaders(diagnosis)[0] == "lr-too-high"
+    folded = [complaint for complaint in diagnosis.complaints if complaint.folded_into == "lr-too-high"]
+    assert "policy-degenerates" in {complaint.id for complaint in folded}
+
+
+def test_learning_rates_that_controllers_move_say_nothing_of_their_kl():
+    rates = "0.001x9 0.0001x9 0.0012x9 0.0001x9"
+    assert observed(series={"approx_kl": "0.01x39", "learning_rate": rates}).fact("kl_per_squared_rate") is None
+    falling = "0.001x19 0.0001x19"
+    kept = observed(series={"approx_kl": "0.01x39", "learning_rate": falling, "episode_return": "1+1x39"})
+    assert kept.fact("kl_per_squared_rate").value == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("level", "says"), [("0.01", 0.0), ("0.1", 1.0)], ids=["half precision explains it", "arithmetic does not"]
+)
+def test_a_kl_of_half_precision_is_no_mismatch(level, says):
+    series = {"approx_kl": f"{float(level) / 5}x39", "learning_rate": "0.001x19 0.0001x19", "response_length": "90x39"}
+    assert observed(series=series).fact("kl_per_squared_rate").value == pytest.approx(says)

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 #: Records that a median, or a comparison of two ends of a run, needs.
 LEAST = 6
+#: Environment steps between two records of updates that can hold one rollout only.
+NARROW = 64
 
 
 def rollout_steps_seen(observations: Observations) -> Fact | None:
-    """Return the environment steps of one rollout: counted where steps and rollouts are, else as configured."""
-    return _counted(observations) or _configured(observations)
+    """Return the environment steps of one rollout: counted where steps and rollouts are, else as configured.
+
+    Failing both, records of updates that stand a few environment steps apart: their rollouts held no more than that.
+    """
+    return _counted(observations) or _configured(observations) or _spaced(observations)
 
 
 def _counted(observations: Observations) -> Fact | None:
@@ -52,6 +57,22 @@ def _configured(observations: Observations) -> Fact | None:
         source=source,
         says=says,
     )
+
+
+def _spaced(observations: Observations) -> Fact | None:
+    """Return the spacing of updates in environment steps where it is so narrow that it bounds the rollout.
+
+    A wide one bounds nothing: several updates may lie between two records.
+    """
+    counts = observations.run.facts.get("steps_are_env_steps")
+    updates = observations.run.series.get("policy_loss")
+    if counts is None or not counts.value or updates is None or len(updates) < LEAST:
+        return None
+    apart = np.diff(updates.axis.steps)
+    value = median(apart[apart > 0].astype(np.float64)) if (apart > 0).sum() >= LEAST - 1 else np.inf
+    if value > NARROW:
+        return None
+    return _fact("rollout_steps_seen", value, "environment steps", updates, "updates are this many steps apart")
 
 
 def _rollout_size(observations: Observations) -> Fact | None:

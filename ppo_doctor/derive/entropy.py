@@ -39,6 +39,18 @@ def entropy_share(observations: Observations) -> Series | None:
     )
 
 
+def early_entropy_share(observations: Observations) -> Fact | None:
+    """Return the median of the entropy's share of its start between a twentieth and a tenth of the run."""
+    share = observations.series("entropy_share")
+    values = share.values[np.isfinite(share.values)] if share is not None else np.empty(0)
+    tenth = len(values) // 10
+    if share is None or tenth < 3:
+        return None
+    value = median(values[tenth // 2 : tenth])
+    says = f"{share.raw} had {value:.2g} of its start left in records {tenth // 2} to {tenth}"
+    return Fact(name="early_entropy_share", value=value, how="computed", source=share.source(), says=says)
+
+
 def entropy_rise(observations: Observations) -> Fact | None:
     """Return the largest later entropy over an earlier one, medians of tenths; 0 where it rose by less than 0.5 nats.
 

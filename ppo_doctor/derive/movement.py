@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
 if TYPE_CHECKING:
@@ -33,13 +34,16 @@ def kl_size(observations: Observations) -> Series | None:
     """
     kl = observations.run.series.get("approx_kl")
     if kl is not None and len(kl):
-        return dataclasses.replace(kl, name="kl_size", values=np.abs(kl.values), how="computed")
+        return while_alive(
+            observations, dataclasses.replace(kl, name="kl_size", values=np.abs(kl.values), how="computed")
+        )
     spread = observations.run.series.get("ratio_std")
     if spread is None or not len(spread):
         return None
     coarse = dataclasses.replace(spread.resolution, absolute=0.5 * spread.resolution.absolute**2)
     half = 0.5 * np.square(spread.values)
-    return dataclasses.replace(spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed")
+    size = dataclasses.replace(spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed")
+    return while_alive(observations, size)
 
 
 def late_entropy_drift(observations: Observations) -> Fact | None:
@@ -77,7 +81,8 @@ def motion_per_rate(observations: Observations) -> Series | None:
         return None
     alive = rate.values > 0
     values = np.where(alive, moved.values / np.where(alive, rate.values, 1.0), np.nan)
-    return dataclasses.replace(moved, name="motion_per_rate", values=values, unit="", how="computed")
+    motion = dataclasses.replace(moved, name="motion_per_rate", values=values, unit="", how="computed")
+    return while_alive(observations, motion)
 
 
 def rate_over_usual(observations: Observations) -> Fact | None:

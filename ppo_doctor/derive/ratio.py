@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import distinct, median
+from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Resolution, Series
 
 if TYPE_CHECKING:
@@ -23,12 +25,18 @@ IDENTITIES = (
     ("approx_kl_k1", 0.0),
 )
 
+#: Updates that moved, below which a share of idle ones says nothing.
+LEAST_MOVED = 5
+#: Departures below this are rounding of float32 log-probs, some of which are 0 by chance.
+ABOVE_NOISE = 1e-6
+
 
 def ratio_departure(observations: Observations) -> Series | None:
     """Return the largest distance of any ratio metric from its value at identity, per record.
 
     Exactly 0 means that the new log-probs were compared with themselves, or that nothing moved. A mean alone (k1, the
-    ratio's mean) is used only beside another, since it may cancel to its identity.
+    ratio's mean) is used only beside another, since it may cancel to its identity. A policy that always acts alike has
+    ratio 1 by that, so its records are left out.
     """
     held = [(s, at) for name, at in IDENTITIES if (s := observations.run.series.get(name)) is not None and len(s)]
     if not held or held[0][0].name in ("ratio_mean", "approx_kl_k1"):
@@ -38,7 +46,7 @@ def ratio_departure(observations: Observations) -> Series | None:
     stack = np.vstack([np.abs(s.values - at) for s, at in together])
     known = np.isfinite(stack)
     values = np.where(known.any(axis=0), np.where(known, stack, -np.inf).max(axis=0), np.nan)
-    return Series(
+    departure = Series(
         name="ratio_departure",
         raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in together),
         axis=first.axis,
@@ -46,6 +54,54 @@ def ratio_departure(observations: Observations) -> Series | None:
         resolution=Resolution(absolute=max(s.resolution.absolute for s, _ in together)),
         how="computed",
     )
+    return while_alive(observations, departure)
+
+
+def idle_updates_share(observations: Observations) -> Fact | None:
+    """Return the share of updates, between others that moved, after which the ratio is still exactly 1.
+
+    With live advantages and K > 1 one executed step changes log-probs, so such an update executed none. None where
+    records are single steps (each batch's first is 1 by construction), where zeros come at an even pace for that
+    reason, where they are rounded, where the rest is float noise, which hits 0 by chance, or where nothing in the log
+    tells whether there was a signal to follow.
+    """
+    departure = observations.series("ratio_departure")
+    if departure is None or departure.resolution.absolute > 0 or departure.axis.minibatch is not None:
+        return None
+    signal = _with_signal(observations, departure)
+    if signal is None:
+        return None
+    values = departure.values[np.isfinite(departure.values) & signal]
+    moved = np.flatnonzero(values > 0)
+    if len(moved) < LEAST_MOVED or median(values[moved]) < ABOVE_NOISE:
+        return None
+    inside = values[moved[0] : moved[-1] + 1]
+    idle = np.flatnonzero(inside == 0)
+    if len(idle) >= 2 and len(distinct(np.diff(idle))) == 1:
+        return None
+    says = f"{len(idle)} of {len(inside)} records between the first and the last that moved"
+    share = len(idle) / len(inside)
+    source = departure.source()
+    return Fact(name="idle_updates_share", value=share, how="observed", unit="of updates", source=source, says=says)
+
+
+def _with_signal(observations: Observations, series: Series) -> BoolArray | None:
+    """Return where a record's batch had something to learn from; None where no logged metric tells.
+
+    Without it a ratio of 1 is no wonder: advantages that are all zero, returns that are all equal (explained variance
+    is then not defined), or a policy loss of exactly 0, which live advantages never give.
+    """
+    known = (
+        ("advantage_spread", lambda values: values != 0),
+        ("explained_variance", np.isfinite),
+        ("policy_loss", lambda values: values != 0),
+    )
+    told = [
+        test(found.values)
+        for name, test in known
+        if (found := observations.series(name)) is not None and found.axis is series.axis
+    ]
+    return np.logical_and.reduce(told) if told else None
 
 
 def ratio_trace(observations: Observations) -> Series | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import median
+from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact, Resolution
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def reward_ceiling_level(observations: Observations) -> Series | None:
     if reward is None or level is None:
         return None
     floor, ceiling = _bounds(observations, reward)
-    blocks = _blocks(level.values)
+    blocks = _blocks(level)
     known = reward.name == "reward_mean" and (floor, ceiling) == (0.0, 1.0)
     rose = blocks is not None and blocks[0] < 0.6
     values = level.values if known or rose else level.values * 0.0
@@ -77,7 +78,7 @@ def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
 def reward_peak(observations: Observations) -> Fact | None:
     """Return the highest level that the reward held on average over a sixth of the run."""
     level = observations.series("reward_level")
-    blocks = _blocks(level.values) if level is not None else None
+    blocks = _blocks(level) if level is not None else None
     if level is None or blocks is None:
         return None
     says = f"best of {BLOCKS} parts of the run: {max(blocks):.2g} of the way from floor to ceiling"
@@ -106,9 +107,10 @@ def reward_trend(observations: Observations) -> Fact | None:
     """Return how far the reward moved from the first to the last third of the run, in standard errors, with its sign.
 
     Moving averages repeat themselves, so each third counts as n·(1 - r)/(1 + r) records, r its correlation with itself
-    one record later (Bartlett 1946).
+    one record later (Bartlett 1946). None for the later part of a run: moving averages over a hundred episodes, and
+    episodes that are longer than a rollout, go on rising there for what was learned before.
     """
-    reward = logged_reward(observations)
+    reward = logged_reward(observations) if "continues" not in observations.run.facts else None
     values = reward.values[np.isfinite(reward.values)] if reward is not None else np.empty(0)
     third = len(values) // 3
     if reward is None or third < LEAST:
@@ -139,11 +141,11 @@ def reward_fall(observations: Observations) -> Fact | None:
     has to be twice the scatter of single records in the later half.
     """
     reward = logged_reward(observations)
-    blocks = _blocks(reward.values) if reward is not None else None
+    blocks = _blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
     first, rest = blocks[0], blocks[1:]
-    finite = reward.values[np.isfinite(reward.values)]
+    _, finite = thinned(reward)
     regained = max(rest) > first - 0.5 * (first - min(rest))
     noise = first - blocks[-1] < 2 * float(np.std(finite[len(finite) // 2 :]))
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
@@ -155,7 +157,7 @@ def reward_fall(observations: Observations) -> Fact | None:
 def sharpening_loss(observations: Observations) -> Fact | None:
     """Return the share of its first entropy that the policy loses while the reward falls from the start, else 0."""
     entropy, fall = observations.run.series.get("entropy"), observations.fact("reward_fall")
-    blocks = _blocks(entropy.values) if entropy is not None else None
+    blocks = _blocks(entropy) if entropy is not None else None
     if entropy is None or blocks is None or fall is None or blocks[0] <= 0:
         return None
     falls = isinstance(fall.value, float) and fall.value > 0
@@ -164,11 +166,12 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
 
 
-def _blocks(values: FloatArray) -> list[float] | None:
-    finite = values[np.isfinite(values)]
-    if len(finite) < BLOCKS * 3:
+def _blocks(series: Series) -> list[float] | None:
+    """Return the means of sixths of a run; of a long log by steps, since short episodes leave most of its records."""
+    _, values = thinned(series)
+    if len(values) < BLOCKS * 3:
         return None
-    return [float(np.mean(part)) for part in np.array_split(finite, BLOCKS)]
+    return [float(np.mean(part)) for part in np.array_split(values, BLOCKS)]
 
 
 def flat_share(observations: Observations) -> Fact | None:

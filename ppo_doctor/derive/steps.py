@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.derive.onset import spikes
+from ppo_doctor.derive.onset import reward_series, spikes, thinned
+from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 MEAN_TO_LAST = 3.0
 #: A gradient norm this many times the median is a spike (for one in a hundred records it is common).
 SPIKE = 10.0
+#: KL between two passes over the same weights: bf16 gives 1.5e-3 nats (huggingface/trl issue 6789), float32 1e-8.
+HALF_NOISE, FLOAT_NOISE = 5e-3, 1e-6
+#: Updates that tell how large the first steps are.
+FIRST, FEWEST = 5, 2
+#: Records on either side of a spike that tell what it did.
+SIDE = 5
 #: Isolated records are spikes only as long as they are rare.
 RARE = 0.15
 
@@ -28,7 +35,8 @@ def update_kl(observations: Observations) -> Series | None:
     """Return the KL from the old policy to the new one at the end of an update, per record, in nats.
 
     A mean over all minibatches is multiplied by 3 (KL grows with the square of the pass). None where the KL is against
-    another policy, or where nobody says which part of the update it is taken over.
+    another policy, or where nobody says which part of the update it is taken over. Updates of a policy that always acts
+    alike are left out: their KL is 0 however far the weights go.
     """
     kl = observations.run.series.get("approx_kl")
     if kl is None or not len(kl) or kl.reference not in (None, "old policy"):
@@ -36,9 +44,24 @@ def update_kl(observations: Observations) -> Series | None:
     factor = MEAN_TO_LAST if (kl.aggregation or "").startswith("all minibatches") else 1.0
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
     resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
-    return dataclasses.replace(
+    size = dataclasses.replace(
         kl, name="update_kl", values=factor * values, resolution=resolution, how="computed", aggregation="last epoch"
     )
+    return while_alive(observations, size)
+
+
+def first_updates_kl(observations: Observations) -> Fact | None:
+    """Return the median KL of the first five updates, in nats: steps that are too large are so from the start.
+
+    Two are enough where the policy is deterministic after them.
+    """
+    size = observations.series("update_kl")
+    values = size.values[np.isfinite(size.values)] if size is not None else np.empty(0)
+    if size is None or len(values) < FEWEST:
+        return None
+    value = median(values[:FIRST])
+    says = f"median {size.raw} of the first {len(values[:FIRST])} updates"
+    return Fact(name="first_updates_kl", value=value, how="computed", unit="nats", source=size.source(), says=says)
 
 
 def clipped_share(observations: Observations) -> Series | None:
@@ -82,6 +105,33 @@ def gradient_spikes(observations: Observations) -> Fact | None:
     largest = float(values[alone.astype(np.int64)].max() / median(values)) if len(alone) and rare else 0.0
     says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} medians, the largest at {largest:.3g}"
     return Fact(name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says)
+
+
+def spike_aftermath(observations: Observations) -> Fact | None:
+    """Return by how many scatters the reward lies lower after a gradient spike than before it, at the worst.
+
+    Medians of five records on either side of each isolated spike; scatter from the differences of neighbours.
+    """
+    grad, reward = observations.run.series.get("grad_norm"), reward_series(observations)
+    if grad is None or reward is None or np.isfinite(grad.values).sum() < 12:
+        return None
+    keep = np.isfinite(grad.values) & (grad.values > 0)
+    alone = spikes(grad.values[keep], SPIKE).astype(np.int64)
+    steps, values = thinned(reward)
+    scatter = 1.4826 * median(np.abs(np.diff(values))) / np.sqrt(2)
+    rare = alone if len(alone) <= RARE * keep.sum() else alone[:0]
+    falls = [_fall(steps, values, float(grad.axis.steps[keep][at])) for at in rare]
+    worst = max((fall for fall in falls if np.isfinite(fall)), default=0.0)
+    value = max(0.0, worst) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
+    says = f"{reward.raw} lies {max(0.0, worst):.3g} lower after a spike of {grad.raw}, its scatter is {scatter:.2g}"
+    return Fact(name="spike_aftermath", value=value, how="computed", unit="scatters", source=reward.source(), says=says)
+
+
+def _fall(steps: FloatArray, values: FloatArray, at: float) -> float:
+    """Return how much lower the five records after a step are than the five up to it."""
+    cut = int(np.searchsorted(steps, at, "right"))
+    before, after = values[max(0, cut - SIDE) : cut], values[cut : cut + SIDE]
+    return median(before) - median(after) if len(before) == SIDE == len(after) else float("nan")
 
 
 def gradient_growth(observations: Observations) -> Fact | None:
@@ -143,15 +193,33 @@ def kl_per_squared_rate(observations: Observations) -> Fact | None:
     """Return how much more KL an update keeps at a small learning rate than (lr·K)² allows, as a ratio.
 
     KL is proportional to (lr·K)²: where a schedule takes the learning rate to a fifth or less, KL has to fall below a
-    tenth. The median KL of those records over the median at more than half of the largest rate; None without them.
+    tenth. The median KL of those records over the median at more than half of the largest rate; None without them, and
+    where a controller moves the rate to hold the KL. 0 for a KL that half precision explains.
     """
     kl, rate = observations.series("update_kl"), observations.run.series.get("learning_rate")
-    if kl is None or rate is None or len(rate) < 20:
+    if kl is None or rate is None or len(rate) < 20 or not _only_falls(rate):
         return None
     at = np.interp(kl.axis.steps, rate.axis.steps, np.nan_to_num(rate.values))
     low, high = kl.values[(at <= 0.15 * at.max()) & (at > 0)], kl.values[at > 0.5 * at.max()]
     base, rest = finite_median(high), finite_median(low)
-    if len(low) < 4 or not base > 1e-6 or not np.isfinite(rest):
+    if np.isfinite(low).sum() < 4 or not base > 1e-6 or not np.isfinite(rest):
         return None
     says = f"{kl.raw} is {rest:.2g} at under 15 % of the learning rate, {base:.2g} at more than half of it"
-    return Fact(name="kl_per_squared_rate", value=rest / base, how="computed", source=kl.source(), says=says)
+    value = rest / base if rest > _floor(observations) else 0.0
+    return Fact(name="kl_per_squared_rate", value=value, how="computed", source=kl.source(), says=says)
+
+
+def _only_falls(rate: Series) -> bool:
+    """Tell whether a learning rate rises to one peak and falls from there, as under a schedule."""
+    values = rate.values[np.isfinite(rate.values)]
+    if len(values) < 2:
+        return False
+    change, peak = np.diff(values), int(np.argmax(values))
+    slack = 1e-9 * float(values[peak])
+    return bool((change[:peak] >= -slack).all() and (change[peak:] <= slack).all())
+
+
+def _floor(observations: Observations) -> float:
+    """Return the KL (nats) that arithmetic explains: of half precision for language models, of float32 for control."""
+    steps = observations.fact("completions")
+    return FLOAT_NOISE if steps is not None and steps.value == 0 else HALF_NOISE

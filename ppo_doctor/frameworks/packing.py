@@ -38,7 +38,7 @@ METRIC = frozenset(
         "note",
     }
 )
-ESTIMATORS = frozenset({"k1", "k2", "k3", "exact", "both sides", "effective"})
+ESTIMATORS = frozenset({"k1", "k2", "k3", "exact", "both sides", "effective", "with bias"})
 #: Over what a logged value was averaged or taken.
 AGGREGATIONS = frozenset(
     {
@@ -79,6 +79,7 @@ METRIC_FACTS = frozenset(
 #: Facts that are true of a framework whatever its configuration.
 FLAGS = frozenset(
     {
+        "steps_are_env_steps",  # the step of a record counts environment steps
         "epochs_repeat_batch",  # every epoch walks the same minibatches in the same order
         "timing_ratio",  # time_update and time_old_log_prob come from the same engine
         "async_rollout",  # samples may be older than the policy being updated

@@ -24,6 +24,7 @@ from ppo_doctor.model.run import EXACT, Axis, Fact, Note, Resolution, Run, Serie
 from ppo_doctor.model.words import (
     ASKED,
     CHAIN,
+    CONFIDENCES,
     LINKS,
     PRIORS,
     QUESTIONS,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASKED",
     "CHAIN",
+    "CONFIDENCES",
     "EXACT",
     "LINKS",
     "PRIORS",

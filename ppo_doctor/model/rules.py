@@ -160,6 +160,8 @@ class Cause:
     remedies: tuple[Remedy, ...] = ()
     measure: tuple[Measurement, ...] = ()
     never_proven: bool = False
+    #: findings that follow from this cause: they weigh nothing, and a complaint of them alone is no second one
+    leads_to: tuple[str, ...] = ()
     #: True for the twin to name second when nothing separates them
     rarer_twin: bool = False
     path: str = ""

@@ -15,6 +15,8 @@ Status = Literal["fired", "clear", "skipped", "errored"]
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive"]
 Confidence = Literal["established", "likely", "suspected"]
+#: The surest first.
+CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 NoteKind = Literal["skipped", "merged", "renamed", "info"]
 LinkState = Literal["alive", "dead", "unknown"]
 

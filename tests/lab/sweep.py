@@ -28,9 +28,11 @@ from .train import run
 
 SEVERITIES = (1, 2, 3)
 #: How a verdict stands to the fault, best first.
-GRADES = ("first", "level", "leads", "open", "weak", "silent", "wrong")
-#: Grades that keep what is asked: named, or openly undecided.
-RIGHT = frozenset({"first", "level", "leads", "open"})
+GRADES = ("first", "level", "calm", "leads", "open", "weak", "silent", "wrong")
+#: Grades that keep what is asked: named, a harmless cause that raises no alarm, or openly undecided. A cause that leads
+#: another complaint than the first is not first.
+RIGHT = frozenset({"first", "level", "calm", "open"})
+BENIGN = frozenset(cause.id for cause in load_pack().causes if cause.benign) | {"benign-ref-sync"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +90,8 @@ def write_case(root: Path, fault: str, training: tuple[str, ...], severity: int,
     return written
 
 
-def grade(diagnosis: Diagnosis, cause: str, twins: tuple[str, ...]) -> str:
-    """Say how a diagnosis stands to the injected cause."""
+def grade(diagnosis: Diagnosis, cause: str, twins: tuple[str, ...], *, benign: bool = False) -> str:
+    """Say how a diagnosis stands to the injected cause; a harmless one need not be named, only left in peace."""
     first = next(iter(diagnosis.causes), None)
     leaders = {entry.id for entry in diagnosis.causes if entry.leader}
     firm = {e.id for e in diagnosis.causes if e.leader and not e.benign and e.confidence != "suspected"}
@@ -99,6 +101,8 @@ def grade(diagnosis: Diagnosis, cause: str, twins: tuple[str, ...]) -> str:
         return "first"
     if first and first.leader and (cause in first.level_with or first.id in twins):
         return "level"
+    if benign and not firm:
+        return "calm"
     if cause in leaders:
         return "leads"
     if firm:
@@ -116,7 +120,7 @@ def judge_case(root: Path, case: Case) -> Graded | None:
     diagnosis = diagnose(read_run(str(log), Request(debug=True)), load_pack())
     fault = FAULTS[case.fault]
     shown = ", ".join(f"{'*' if c.leader else ''}{c.id} {c.score_db} {c.confidence}" for c in diagnosis.causes[:4])
-    verdict = grade(diagnosis, fault.cause, fault.twins(case.dialect))
+    verdict = grade(diagnosis, fault.cause, fault.twins(case.dialect), benign=fault.cause in BENIGN)
     return Graded(case=case, grade=verdict, words=f"{diagnosis.verdict:<12} {shown}")
 
 
@@ -162,7 +166,16 @@ def _cell(count: Counter[str] | None) -> str:
     """Return for example 7f2o: seven first, two openly undecided; an unwritten pair is a dot."""
     if not count:
         return "."
-    letters = {"first": "f", "level": "l", "leads": "d", "open": "o", "weak": "W", "silent": "S", "wrong": "X"}
+    letters = {
+        "first": "f",
+        "level": "l",
+        "calm": "c",
+        "leads": "d",
+        "open": "o",
+        "weak": "W",
+        "silent": "S",
+        "wrong": "X",
+    }
     return "".join(f"{count[name]}{letters[name]}" for name in GRADES if count[name])
 
 

@@ -89,7 +89,8 @@ def loss_mask_empty(setup: Setup, severity: int) -> Setup:
 
 @fault(
     "no-grad-path",
-    description="the policy's forward pass runs without gradients (no_grad, frozen parameters): its gradient is 0",
+    description="the policy's forward pass runs without gradients (no_grad, frozen parameters): it has none, so that "
+    "the optimizer passes it over, momentum and all",
     severities=_FROZEN,
     default_severity=3,
     level_with={
@@ -105,7 +106,10 @@ def no_grad_path(setup: Setup, severity: int) -> Setup:
     def gradients(grads: list[F32]) -> list[F32]:
         return [np.zeros_like(grad) for grad in grads] if clock.on else grads
 
-    return setup.with_stages(gradients=gradients, learning_rate=clock.learning_rate)
+    def trained(agent: Agent) -> list[F32]:
+        return agent.actor.snapshot() if clock.on else agent.actor.params
+
+    return setup.with_stages(gradients=gradients, trained=trained, learning_rate=clock.learning_rate)
 
 
 @fault(

@@ -49,11 +49,11 @@ def temperature_mismatch(setup: Setup, severity: int) -> Setup:
 @fault(
     "dropout-or-train-mode",
     description="dropout is on while actions are sampled and their log-probs stored, and off in the update",
-    severities="drop 10 %, 20 %, 30 % of the hidden units",
+    severities="drop 30 %, 45 %, 60 % of the last hidden layer",
     level_with=_level("dropout-or-train-mode"),
 )
 def dropout_or_train_mode(setup: Setup, severity: int) -> Setup:
-    share = {1: 0.1, 2: 0.2, 3: 0.3}[severity]
+    share = {1: 0.3, 2: 0.45, 3: 0.6}[severity]
     rng = np.random.default_rng(severity)
 
     def logits(agent: Agent, inputs: F32, _progress: Progress) -> F32:
@@ -156,7 +156,7 @@ def obs_transform_mismatch(setup: Setup, severity: int) -> Setup:
 @fault(
     "ref-model-wrong",
     description="the reference is not the starting policy: other weights, or (severity 3) the policy itself",
-    severities="other weights with outputs × 20, × 30, the policy itself",
+    severities="other weights with outputs × 30, × 45, the policy itself",
 )
 def ref_model_wrong(setup: Setup, severity: int) -> Setup:
     if setup.config.task != "language":
@@ -174,7 +174,7 @@ def ref_model_wrong(setup: Setup, severity: int) -> Setup:
 def _other(actor: MLP, severity: int) -> MLP:
     rng = np.random.default_rng(severity)
     other = copy.deepcopy(actor)
-    gain = {1: 20.0, 2: 30.0}[severity]
+    gain = {1: 30.0, 2: 45.0}[severity]
     other.params[-2] = (rng.permuted(other.params[-2], axis=0) * np.float32(gain)).astype(np.float32)
     return other
 
@@ -197,7 +197,6 @@ def negative_kl(setup: Setup, severity: int) -> Setup:
 
 @fault(
     "benign-ref-sync",
-    cause="healthy",
     description="the reference model is replaced by the policy every few updates, by configuration",
     severities="every 20, 12, 8 updates",
     verdict="healthy",

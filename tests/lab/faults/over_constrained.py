@@ -22,4 +22,6 @@ def clip_range_too_small(setup: Setup, severity: int) -> Setup:
     verdict="warning",
 )
 def target_kl_stops_early(setup: Setup, severity: int) -> Setup:
+    if setup.config.task == "language" and setup.config.stop_rule != "trl-legacy":
+        raise ValueError("TRL's newer trainers have no early stop")
     return setup.with_config(target_kl={1: 1e-4, 2: 1e-5, 3: 1e-6}[severity])

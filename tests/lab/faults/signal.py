@@ -144,6 +144,7 @@ def gamma_lambda_mismatch(setup: Setup, severity: int) -> Setup:
     "truncation-dominates",
     description="the completion limit is shorter than most answers have to be",
     severities="limit of 2 tokens, of 1, and of 1 with nothing for a cut answer",
+    level_with={"trl-ppo": ("whiten-amplifies-noise", "reward-too-sparse", "reward-pipeline-broken")},
 )
 def truncation_dominates(setup: Setup, severity: int) -> Setup:
     _needs(setup, task="language")

@@ -9,11 +9,11 @@ from .registry import fault
 @fault(
     "lr-too-high",
     description="the learning rate is far too large: every update leaves the trust region and the policy collapses",
-    severities="learning rate × 80, 120, 200 (language: × 15, 25, 40)",
+    severities="learning rate × 100, 140, 200 (language: × 20, 28, 40)",
 )
 def lr_too_high(setup: Setup, severity: int) -> Setup:
     control = setup.config.task == "control"
-    pace = {1: 80.0, 2: 120.0, 3: 200.0}[severity] if control else {1: 15.0, 2: 25.0, 3: 40.0}[severity]
+    pace = {1: 100.0, 2: 140.0, 3: 200.0}[severity] if control else {1: 20.0, 2: 28.0, 3: 40.0}[severity]
     return setup.with_config(learning_rate=setup.config.learning_rate * pace)
 
 
@@ -33,11 +33,12 @@ def over_reuse(setup: Setup, severity: int) -> Setup:
 @fault(
     "entropy-collapse",
     description="the sign of the entropy bonus is wrong: the policy turns deterministic before it is good",
-    severities="entropy coefficient -6, -12, -24 (language: -0.3, -0.6, -1)",
+    severities="entropy coefficient -6, -12, -24 (language: -0.5, -0.65, -0.8)",
+    level_with=dict.fromkeys(("trl-grpo", "trl-ppo", "trl-ppo-legacy"), ("single-output-collapse",)),
 )
 def entropy_collapse(setup: Setup, severity: int) -> Setup:
     control = setup.config.task == "control"
-    weight = {1: 6.0, 2: 12.0, 3: 24.0}[severity] if control else {1: 0.3, 2: 0.6, 3: 1.0}[severity]
+    weight = {1: 6.0, 2: 12.0, 3: 24.0}[severity] if control else {1: 0.5, 2: 0.65, 3: 0.8}[severity]
     return setup.with_config(ent_coef=-weight)
 
 
@@ -55,11 +56,13 @@ def entropy_explosion(setup: Setup, severity: int) -> Setup:
 @fault(
     "late-collapse",
     description="after a long healthy stretch the schedule restarts at an absurd rate, and the policy collapses",
-    severities="restart at 75 %, 65 %, 55 % of the run, learning rate × 3000 (language: × 80)",
+    severities="restart at 70 %, 62 %, 55 % of the run, learning rate × 500, 1000, 3000 (language: × 80, 90, 100)",
+    level_with={"trl-ppo-legacy": ("nan-inf",)},
 )
 def late_collapse(setup: Setup, severity: int) -> Setup:
-    begin = {1: 0.75, 2: 0.65, 3: 0.55}[severity]
-    pace = 3000.0 if setup.config.task == "control" else 80.0
+    begin = {1: 0.7, 2: 0.62, 3: 0.55}[severity]
+    control = setup.config.task == "control"
+    pace = {1: 500.0, 2: 1000.0, 3: 3000.0}[severity] if control else {1: 80.0, 2: 90.0, 3: 100.0}[severity]
 
     def rate(config: TrainConfig, progress: Progress) -> float:
         return config.learning_rate * (pace if progress.reached(begin) else 1.0)
@@ -69,10 +72,11 @@ def late_collapse(setup: Setup, severity: int) -> Setup:
 
 @fault(
     "single-output-collapse",
-    description="the reward pays for one fixed answer whatever the question, and the policy gives nothing else",
-    severities="learning rate × 1, 2, 3",
+    description="an entropy bonus of the wrong sign leaves one answer to every question",
+    severities="entropy coefficient -0.4, -0.6, -0.8",
+    level_with={"*": ("entropy-collapse",)},
 )
 def single_output_collapse(setup: Setup, severity: int) -> Setup:
     if setup.config.task != "language":
         raise ValueError("needs answers")
-    return setup.with_config(learning_rate=setup.config.learning_rate * severity, ent_coef=-0.4)
+    return setup.with_config(ent_coef={1: -0.4, 2: -0.6, 3: -0.8}[severity])

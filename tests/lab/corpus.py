@@ -1,0 +1,228 @@
+"""The corpus behind the scoreboard: which runs are trained, on which side of the split, and where their logs lie.
+
+    python -m tests.lab.corpus DIR [--jobs 2] [--quick]
+
+Tasks and seeds of the held-out side are never those of the training side. A run that exists already is not trained
+again, so that an interrupted corpus goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from .dialects import WRITERS, write
+from .faults import FAULTS
+from .presets import TASK_FREE_DIALECTS, dialect_task
+from .settings import Task
+from .train import run
+
+Split = Literal["training", "held-out"]
+SPLITS: tuple[Split, ...] = ("training", "held-out")
+
+#: What a task is like: changes to the sound configuration, made before a fault is injected.
+VARIANTS: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
+    "control": {
+        "plain": {},
+        "annealed to zero": {"anneal_lr": True},
+        "strict target_kl": {"target_kl": 0.02},
+        "not whitened": {"normalize": "none"},
+        "whitened per batch": {"normalize": "batch"},
+        "small batches": {"num_envs": 4, "num_steps": 32},
+        "large batches": {"num_envs": 16, "num_steps": 128},
+        "ten epochs": {"epochs": 10, "learning_rate": 5e-4},
+        "two minibatches": {"num_minibatches": 2},
+        "entropy bonus": {"ent_coef": 0.02},
+        "tiny gradient norm": {"max_grad_norm": 0.05},
+        "no gradient clipping": {"max_grad_norm": None},
+        "wide clip": {"clip_range": 0.3},
+        "monte carlo": {"gae_lambda": 1.0},
+        "wide net": {"hidden": (64, 64)},
+        "one hidden layer": {"hidden": (32,)},
+        "value clipping": {"clip_range_vf": 0.2},
+    },
+    "language": {
+        "plain": {},
+        "annealed to zero": {"anneal_lr": True},
+        "two minibatches": {"num_minibatches": 2},
+        "slow": {"learning_rate": 2e-3},
+        "tiny gradient norm": {"max_grad_norm": 0.05},
+        "wide net": {"hidden": (96,)},
+        "narrow net": {"hidden": (24,)},
+        "wide clip": {"clip_range": 0.3},
+    },
+}
+#: The variants that faults are injected into, by side of the split. The k-th seed of a side takes the k-th variant.
+FAULTY_IN: Mapping[Split, Mapping[Task, tuple[str, ...]]] = {
+    "training": {
+        "control": ("plain", "annealed to zero", "small batches"),
+        "language": ("plain", "two minibatches", "wide net"),
+    },
+    "held-out": {
+        "control": ("wide net", "whitened per batch", "two minibatches"),
+        "language": ("narrow net", "plain", "wide clip"),
+    },
+}
+SEEDS: Mapping[Split, tuple[int, ...]] = {"training": (0, 1, 2), "held-out": (101, 102, 103)}
+SEVERITIES = (1, 2, 3)
+#: Benign look-alikes and sound runs get more seeds: false alarms need numbers.
+SOUND_SEEDS: Mapping[Split, tuple[int, ...]] = {
+    "training": (10, 30, 50, 70),
+    "held-out": (110, 130, 150, 170),
+}
+UPDATES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One training run; its log is written in each of `dialects`."""
+
+    fault: str
+    split: Split
+    dialects: tuple[str, ...]
+    variant: str
+    severity: int
+    seed: int
+
+    @property
+    def task(self) -> Task:
+        """The task that its dialects are of."""
+        return dialect_task(self.dialects[0])
+
+    def folder(self, root: Path, dialect: str) -> Path:
+        """Return where the log of one dialect lies."""
+        variant = self.variant.replace(" ", "-")
+        return root / self.split / self.fault / f"{dialect}.{variant}.{self.severity}-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One log with the truth about it."""
+
+    fault: str
+    cause: str
+    split: Split
+    dialect: str
+    variant: str
+    severity: int
+    seed: int
+    log: Path
+
+
+def trainings(splits: Iterable[Split] = SPLITS) -> Iterator[Training]:
+    """Yield the whole plan in a fixed order."""
+    for split in splits:
+        for fault in sorted(FAULTS):
+            for dialects in _shared():
+                yield from (_sound if fault == "healthy" else _faulty)(split, fault, dialects)
+
+
+def quick() -> Iterator[Training]:
+    """Yield a small held-out part: each fault once, the dialects taking turns, and some sound runs of each dialect."""
+    held_out = list(trainings(("held-out",)))
+    for place, fault in enumerate(sorted(FAULTS)):
+        ours = [training for training in held_out if training.fault == fault]
+        yield from ours[:: len(ours) // 16] if fault == "healthy" else [ours[place % len(ours)]]
+
+
+def _shared() -> list[tuple[str, ...]]:
+    free = tuple(dialect for dialect in WRITERS if dialect in TASK_FREE_DIALECTS)
+    return [free, *((dialect,) for dialect in WRITERS if dialect not in TASK_FREE_DIALECTS)]
+
+
+def _faulty(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Training]:
+    """Training: each severity with each seed; held out: a Latin square of the two."""
+    variants = FAULTY_IN[split][dialect_task(dialects[0])]
+    for index, seed in enumerate(SEEDS[split]):
+        for severity in SEVERITIES if split == "training" else (SEVERITIES[index],):
+            yield Training(
+                fault=fault, split=split, dialects=dialects, variant=variants[index], severity=severity, seed=seed
+            )
+
+
+def _sound(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Training]:
+    for seed in SOUND_SEEDS[split]:
+        for place, variant in enumerate(VARIANTS[dialect_task(dialects[0])]):
+            severity = SEVERITIES[(place + seed) % 3]
+            yield Training(
+                fault=fault, split=split, dialects=dialects, variant=variant, severity=severity, seed=seed + place
+            )
+
+
+def train(root: Path, training: Training) -> int:
+    """Train one run and write it in each of its dialects; return the number of logs that are there now."""
+    wanted = [dialect for dialect in training.dialects if not _done(training.folder(root, dialect))]
+    if not wanted:
+        return len(training.dialects)
+    overrides = VARIANTS[training.task][training.variant]
+    try:
+        record = run(
+            training.fault,
+            task=training.task,
+            seed=training.seed,
+            severity=training.severity,
+            updates=UPDATES,
+            dialect=training.dialects[0],
+            **overrides,
+        )
+    except ValueError:  # this fault is of the other task
+        return 0
+    return sum(_written(root, training, dialect, record) for dialect in wanted)
+
+
+def _written(root: Path, training: Training, dialect: str, record: Any) -> bool:
+    folder = training.folder(root, dialect)
+    try:
+        log = write(record, dialect, folder)
+    except ValueError:  # this dialect is of another algorithm
+        return False
+    truth = asdict(training) | {"dialect": dialect, "cause": FAULTS[training.fault].cause, "log": log.name}
+    (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+    return True
+
+
+def _done(folder: Path) -> bool:
+    return (folder / "truth.json").is_file()
+
+
+def cases(root: Path) -> list[Case]:
+    """Return every log of a corpus with its truth, in a fixed order."""
+    return [_case(path) for path in sorted(root.glob("*/*/*/truth.json"))]
+
+
+def _case(path: Path) -> Case:
+    truth = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: truth[name] for name in ("fault", "cause", "split", "dialect", "variant", "severity", "seed")}
+    return Case(**kept, log=path.parent / truth["log"])
+
+
+def make(root: Path, plan: Iterable[Training], *, jobs: int) -> int:
+    """Train what is not there yet; return the number of logs."""
+    if jobs == 1:
+        return sum(train(root, training) for training in plan)
+    with ProcessPoolExecutor(jobs) as pool:
+        return sum(pool.map(partial(train, root), plan, chunksize=4))
+
+
+def main() -> None:
+    """Make a corpus."""
+    options = argparse.ArgumentParser()
+    options.add_argument("folder", type=Path)
+    options.add_argument("--jobs", type=int, default=2)
+    options.add_argument("--quick", action="store_true")
+    given = options.parse_args()
+    plan = list(quick() if given.quick else trainings())
+    logs = make(given.folder, plan, jobs=given.jobs)
+    sound = sum(training.fault == "healthy" or training.fault.startswith("benign") for training in plan)
+    sys.stdout.write(f"{len(plan)} runs planned, {sound} of them healthy or benign; {logs} logs in {given.folder}\n")
+
+
+if __name__ == "__main__":
+    main()

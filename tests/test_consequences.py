@@ -1,0 +1,111 @@
+"""What is a consequence of what, and what looked for a cause: folds in both directions, later parts, idle steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppo_doctor.cutting import since
+from ppo_doctor.derive import Observations
+from ppo_doctor.not_ruled_out import not_ruled_out
+from ppo_doctor.ranking import explain
+from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series, an_axis
+
+RNG = np.random.default_rng(0)
+
+
+def consequence_first(*, back: int = 0):
+    """Return two complaints of which the later one's leader accounts for the earlier one's opener."""
+    critic = a_rule("critic-flat", severity="critical", opens="critic", opens_alone=True, proof="identity", link="loss")
+    still = a_rule("still", severity="high", opens="still", opens_alone=True, proof="identity", link="update")
+    causes = [
+        a_cause("no-critic", {"critic-flat": 40, "still": back}, complaints=["critic"]),
+        a_cause("no-steps", {"still": 40, "critic-flat": 9}, complaints=["still"]),
+    ]
+    return explain(a_pack([critic, still], causes), [a_finding(critic), a_finding(still)])
+
+
+def test_a_complaint_folds_into_a_later_one_that_accounts_for_it():
+    critic, still = consequence_first()
+    assert (critic.folded_into, still.folded_into) == ("no-steps", None)
+    assert not critic.causes
+    assert still.causes[0].id == "no-steps"
+
+
+def test_of_two_that_account_for_each_other_the_earlier_stands():
+    critic, still = consequence_first(back=9)
+    assert (critic.folded_into, still.folded_into) == (None, "no-critic")
+
+
+@pytest.mark.parametrize(("weight", "listed"), [(4, True), (6, False)])
+def test_a_faint_symptom_has_not_looked_for_a_cause(weight, listed):
+    faint = a_rule("faint", opens="still", link="policy", opens_alone=True)
+    blind = a_rule("blind", opens="still", link="update")
+    pack = a_pack([faint, blind], [a_cause("hidden", {"faint": weight, "blind": 30}, complaints=["still"])])
+    findings = [a_finding(faint), a_finding(blind, "skipped", missing=("skipped_steps",))]
+    assert ("hidden" in {entry.id for entry in not_ruled_out(pack, findings, [])}) is listed
+
+
+def kl(values, **others):
+    axis = an_axis(range(1, len(values) + 1))
+    logged = {"approx_kl": values, "policy_loss": [0.01] * len(values)} | others
+    return Observations(a_run(*(a_series(name, held, axis=axis) for name, held in logged.items())))
+
+
+def test_idle_updates_are_counted_between_those_that_moved():
+    moved = list(RNG.uniform(0.001, 0.01, 30))
+    moved[5] = moved[6] = moved[11] = moved[20] = 0.0
+    share = kl([0.0, 0.0, *moved, 0.0]).fact("idle_updates_share")
+    assert share is not None
+    assert share.value == pytest.approx(4 / 30)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0, 0.01, 0.02, 0.03] * 8,  # the first step of each batch
+        [1e-9, 0.0, 2e-9, 0.0, 0.0, 1e-9] * 5,  # float noise
+        [0.0] * 30,
+    ],
+)
+def test_zeros_that_have_another_reason_are_no_idle_updates(values):
+    assert kl(values).fact("idle_updates_share") is None
+
+
+def test_updates_without_a_signal_are_not_idle():
+    """Real runs of ten steps per rollout: no reward in the batch, returns all equal, and rightly nothing moved."""
+    moved = list(RNG.uniform(0.001, 0.01, 30))
+    for place in (5, 6, 11, 20):
+        moved[place] = 0.0
+    no_loss = [0.0 if value == 0 else 0.01 for value in moved]
+    no_spread = [np.nan if value == 0 else 0.3 for value in moved]
+    assert kl(moved).fact("idle_updates_share").value > 0.1
+    assert kl(moved, policy_loss=no_loss).fact("idle_updates_share").value == 0
+    assert kl(moved, explained_variance=no_spread).fact("idle_updates_share").value == 0
+
+
+def test_without_any_word_on_the_signal_idle_updates_are_not_counted():
+    moved = [*RNG.uniform(0.001, 0.01, 10), 0.0, 0.0, *RNG.uniform(0.001, 0.01, 10)]
+    assert Observations(a_run(a_series("approx_kl", moved))).fact("idle_updates_share") is None
+
+
+def test_a_reward_that_lags_is_no_witness_of_the_later_part():
+    run = a_run(a_series("reward_mean", np.linspace(0.0, 1.0, 60)))
+    assert Observations(run).fact("reward_trend") is not None
+    assert Observations(since(run, int(run.series["reward_mean"].axis.steps[20]))).fact("reward_trend") is None
+
+
+@pytest.mark.parametrize("records", [20, 60])
+def test_a_collapse_within_the_first_third_is_a_drift(records):
+    entropy = np.concatenate([np.geomspace(0.7, 0.02, records // 3), np.full(records - records // 3, 0.02)])
+    entropy += RNG.normal(0, 0.001, records)
+    drift = Observations(a_run(a_series("entropy", entropy))).fact("policy_drift")
+    assert drift is not None
+    assert (float(str(drift.value)) > 6) is (records == 60)  # too few records leave the cautious noise
+
+
+def test_a_creep_that_only_averages_show_is_no_drift():
+    entropy = 2.302 - np.linspace(0, 4e-4, 90) + RNG.normal(0, 1e-6, 90)
+    drift = Observations(a_run(a_series("entropy", entropy))).fact("policy_drift")
+    assert drift is not None
+    assert float(str(drift.value)) < 6
