@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.tensors.legacy import MAGIC, read_legacy
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
 from ppo_doctor.tensors.safetensors import read_safetensors
+from ppo_doctor.tensors.torch_files import read_torch_zip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _ZIP, _NPY, _PICKLE = b"PK\x03\x04", b"\x93NUMPY", b"\x80"
-#: Numbers and names that torch.save wrote before files were zips.
-_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 def is_archive(path: Path) -> bool:
@@ -43,6 +43,15 @@ def read_archive(path: Path) -> Archive:
         return read_npy(path, size)
     if container == "safetensors":
         return read_safetensors(path, size)
+    if container == "pt" and head.startswith(_ZIP):
+        return read_torch_zip(path, size)
+    if container == "pt" and head.startswith(MAGIC):
+        return read_legacy(path)
+    if container == "pt":
+        raise DoctorError(
+            f"{path} is a plain pickle, which could run anything; it is never unpickled",
+            hint="save tensors: torch.save(state_dict, ...) or numpy.savez(...)",
+        )
     raise DoctorError(
         f"{path} holds no tensors that can be read",
         hint="dumps are .npz, .npy, .safetensors and .pt files; see docs/dumps.md",

@@ -14,7 +14,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.dtypes import RAW, raw_type
 from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense
+from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
 from ppo_doctor.tensors.zips import members
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _kind(descr: str) -> str | None:
 
 
 def _counts(where: str, shape: object) -> tuple[int, ...]:
-    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+    if not isinstance(shape, tuple) or not all(is_count(n) for n in shape):
         raise DoctorError(f"{where} has a shape that is no tuple of counts", hint=DAMAGED)
     return shape
 

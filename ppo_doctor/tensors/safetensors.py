@@ -16,7 +16,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.dtypes import raw_type
 from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense
+from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +123,7 @@ def _tensor(path: Path, name: str, entry: Mapping[str, Any], data: Part, size: i
     if kind is None:
         return None
     where, shape = f"{path}: {name}", tuple(entry["shape"])
-    if not all(type(n) is int and n >= 0 for n in shape):
+    if not all(is_count(n) for n in shape):
         raise DoctorError(f"{where} has a shape that is no list of counts", hint=DAMAGED)
     if math.prod(shape) * raw_type(kind).itemsize != size:
         raise DoctorError(f"{where} claims {math.prod(shape):,} elements and holds {size:,} bytes", hint=DAMAGED)

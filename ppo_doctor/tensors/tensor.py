@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -117,10 +117,18 @@ class Tensor:
             yield widen(piece, self.dtype)
 
     def bits(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
-        """Yield the raw elements as flat pieces of `elements`, the last one shorter, for comparing exactly."""
+        """Yield the raw elements as flat pieces of `elements`, the last one shorter, in native byte order.
+
+        They are what to compare where exactness counts: a NaN equals itself there.
+        """
+        kind = raw_type(self.dtype, big_endian=self.big_endian)
+        native = kind.newbyteorder("=")
+        for piece in self._pieces(kind, elements):
+            yield piece.astype(native, copy=False)
+
+    def _pieces(self, kind: np.dtype[Any], elements: int) -> Iterator[AnyArray]:
         if not self.size:
             return
-        kind = raw_type(self.dtype, big_endian=self.big_endian)
         if self.contiguous:
             for piece in self.data.stream(*self._range(), elements * kind.itemsize):
                 yield piece.view(kind)
@@ -183,11 +191,16 @@ def _even(blocks: Iterator[AnyArray], elements: int) -> Iterator[AnyArray]:
         yield np.concatenate(held)
 
 
+def is_count(value: object) -> TypeGuard[int]:
+    """Tell whether a value can be a size, a stride or an offset: at least 0, and no more than 62 bits."""
+    return type(value) is int and 0 <= value < 1 << 62
+
+
 def check_view(where: str, shape: Sequence[object], stride: Sequence[object], offset: object, available: int) -> None:
     """Raise DoctorError unless a view stays within a storage of `available` elements; `where` names file and tensor."""
     if len(shape) > MOST_DIMENSIONS or len(shape) != len(stride):
         raise DoctorError(f"{where} has {len(shape)} dimensions and {len(stride)} strides", hint=_DAMAGED)
-    sizes = [n for n in (*shape, *stride, offset) if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
+    sizes = [n for n in (*shape, *stride, offset) if is_count(n)]
     if len(sizes) != 2 * len(shape) + 1:
         raise DoctorError(f"{where} has a shape, strides or an offset that are no counts", hint=_DAMAGED)
     counts, steps, first = sizes[: len(shape)], sizes[len(shape) : -1], sizes[-1]
