@@ -19,6 +19,7 @@ from ppo_doctor.report.words import (
     sentence,
     stopped,
     titles,
+    to_do,
 )
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Blocks:
         for measure in cause.would_change_my_mind:
             if measure in self.asked:
                 continue
-            text = f"log {flowing(measure.log)} — {stopped(flowing(measure.because))}"
+            text = f"{to_do(measure)} {flowing(measure.log)} — {stopped(flowing(measure.because))}"
             self.page.labelled(Span(label, "dim"), text, INDENT)
             self.asked.add(measure)
             label = "So would:"

@@ -119,7 +119,7 @@ def _run_sections(
         ("checks", "Checks", checks(diagnosis, unfolded=options.all)),
         (
             "never",
-            "Not ruled out by a log of this kind",
+            "Not ruled out",
             never_shown(diagnosis) if diagnosis.not_ruled_out else NOTHING,
         ),
         ("reading", "What was read", reading(diagnosis)),

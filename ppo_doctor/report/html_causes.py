@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
 from ppo_doctor.report.words import (
     bound,
+    capital,
     decibels,
     entry_says,
     flowing,
@@ -17,6 +18,7 @@ from ppo_doctor.report.words import (
     sentence,
     stopped,
     titles,
+    to_do,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ def _to_do(ward: Ward, cause: RankedCause) -> Markup:
 def _to_settle(ward: Ward, measures: Sequence[Measurement]) -> Markup:
     if not measures:
         return NOTHING
-    rows = (el("li", text(f"Log {flowing(m.log)} — {stopped(flowing(m.because))}")) for m in measures)
+    rows = (el("li", text(f"{capital(to_do(m))} {flowing(m.log)} — {stopped(flowing(m.because))}")) for m in measures)
     return join((el(f"h{ward.level + 1}", text("What would settle it")), el("ul", *rows)))
 
 

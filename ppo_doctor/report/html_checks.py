@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model import ASKED, QUESTIONS, Severity
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
+from ppo_doctor.report.sections import NO_LOG
 from ppo_doctor.report.words import count, finding_says, flowing
 
 if TYPE_CHECKING:
@@ -102,13 +103,20 @@ def _found(finding: Finding) -> str:
 
 
 def never_shown(diagnosis: Diagnosis) -> Markup:
-    """Return what a log of this kind cannot show, whatever it holds."""
-    rows = (join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in diagnosis.not_ruled_out)
+    """Return the causes that this log does not speak about, and those that no log of its kind can show."""
+    parts = [_open_causes(head, diagnosis, fuller) for head, fuller in (("By this log", True), (NO_LOG, False))]
+    return join(part for part in parts if part)
+
+
+def _open_causes(head: str, diagnosis: Diagnosis, fuller: bool) -> Markup:
+    ours = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
+    rows = (join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in ours)
     listed = el("dl", *rows, cls="never")
-    size = len(diagnosis.not_ruled_out)
-    if size <= MOST_UNFOLDED:
-        return listed
-    return el("details", el("summary", text(f"{count(size, 'cause')}, and what each would need")), listed)
+    if not ours:
+        return NOTHING
+    if len(ours) <= MOST_UNFOLDED:
+        return join((el("p", text(f"{head}:"), cls="quiet"), listed))
+    return el("details", el("summary", text(f"{head}: {count(len(ours), 'cause')}, and what each would need")), listed)
 
 
 def reading(diagnosis: Diagnosis) -> Markup:

@@ -12,6 +12,7 @@ from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.words import (
     MARKS,
     capital,
+    count,
     decibels,
     finding_says,
     remedies,
@@ -19,6 +20,7 @@ from ppo_doctor.report.words import (
     run_facts,
     stopped,
     titles,
+    to_do,
 )
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def _body(diagnosis: Diagnosis, options: RenderOptions) -> list[str]:
         _unanswered(diagnosis),
         _chain(diagnosis),
         _checks(diagnosis, options),
+        _not_ruled_out(diagnosis),
         _notes(diagnosis, options),
         f"<sub>ppo-doctor {md(diagnosis.tool_version)}</sub>",
     ]
@@ -156,7 +159,7 @@ def _advice(cause: RankedCause, diagnosis: Diagnosis, options: RenderOptions) ->
 
 
 def _to_settle(settling: Sequence[Measurement]) -> list[str]:
-    return [f"Would settle it: log {md(m.log)} — {stopped(md(m.because))}" for m in settling]
+    return [f"Would settle it: {to_do(m)} {md(m.log)} — {stopped(md(m.because))}" for m in settling]
 
 
 def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
@@ -190,6 +193,11 @@ def _unanswered(diagnosis: Diagnosis) -> str:
         because = f": {'; '.join(md(reason) for reason in reasons)}" if reasons else ""
         rows.append(f"{ASKED[question]}{because}")
     return f"**Not answered**\n\n{_bullets(rows)}" if rows else ""
+
+
+def _not_ruled_out(diagnosis: Diagnosis) -> str:
+    rows = [f"{md_code(cause.id)}: {stopped(md(cause.because))}" for cause in diagnosis.not_ruled_out]
+    return _fold(f"Not ruled out: {count(len(rows), 'cause')}", _bullets(rows)) if rows else ""
 
 
 def _chain(diagnosis: Diagnosis) -> str:

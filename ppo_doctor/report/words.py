@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Finding,
         LedgerEntry,
         LinkState,
+        Measurement,
         Remedy,
         RunSummary,
         Severity,
@@ -69,6 +70,11 @@ def capital(text: str) -> str:
 def stopped(text: str) -> str:
     """Return text with a full stop at its end."""
     return text if not text or text[-1] in ".?" else text + "."
+
+
+def to_do(measure: Measurement) -> str:
+    """Return the verb of what would settle a question: a metric is logged, a setting is told."""
+    return "tell" if measure.log.startswith("--set ") else "log"
 
 
 def finding_says(finding: Finding) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppo_doctor.tensors.archives import is_archive, read_archive
+from ppo_doctor.tensors.archives import archives_in, is_archive, read_archive
 from ppo_doctor.tensors.tensor import Archive, Tensor
 
-__all__ = ["Archive", "Tensor", "is_archive", "read_archive"]
+__all__ = ["Archive", "Tensor", "archives_in", "is_archive", "read_archive"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.tensors.legacy import MAGIC, read_legacy
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
+from ppo_doctor.tensors.rows import is_rows, read_jsonl_dump, read_parquet
 from ppo_doctor.tensors.safetensors import read_safetensors
 from ppo_doctor.tensors.torch_files import read_torch_zip
 
@@ -16,15 +19,34 @@ if TYPE_CHECKING:
     from ppo_doctor.tensors.tensor import Archive
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
-_ZIP, _NPY, _PICKLE = b"PK\x03\x04", b"\x93NUMPY", b"\x80"
+_ZIP, _NPY, _PICKLE, _PARQUET = b"PK\x03\x04", b"\x93NUMPY", b"\x80", b"PAR1"
+#: Files of a folder that are looked at.
+MOST_FILES = 10_000
 
 
 def is_archive(path: Path) -> bool:
     """Tell whether a file holds tensors, from its suffix and its first bytes; False for what cannot be opened."""
     try:
-        return _container(path, _first(path)) is not None
+        container = _container(path, _first(path))
     except OSError:
         return False
+    return container is not None and (container != "parquet" or is_rows(path))
+
+
+def archives_in(folder: Path) -> tuple[Path, ...]:
+    """Return the files of tensors directly in a folder, in the order of the numbers in their names: 2 before 10.
+
+    Raises DoctorError for a folder of more files than a run leaves.
+    """
+    files = list(islice((path for path in folder.iterdir() if path.is_file()), MOST_FILES + 1))
+    if len(files) > MOST_FILES:
+        raise DoctorError(f"{folder} holds more than {MOST_FILES:,} files", hint="name the files to read")
+    return tuple(sorted((path for path in files if is_archive(path)), key=_in_order))
+
+
+def _in_order(path: Path) -> tuple[list[tuple[int, str]], str]:
+    parts = re.findall(r"\d+|\D+", path.name)
+    return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in parts], path.name
 
 
 def read_archive(path: Path) -> Archive:
@@ -43,6 +65,10 @@ def read_archive(path: Path) -> Archive:
         return read_npy(path, size)
     if container == "safetensors":
         return read_safetensors(path, size)
+    if container == "jsonl-dump":
+        return read_jsonl_dump(path)
+    if container == "parquet":
+        return read_parquet(path, size)
     if container == "pt" and head.startswith(_ZIP):
         return read_torch_zip(path, size)
     if container == "pt" and head.startswith(MAGIC):
@@ -73,4 +99,8 @@ def _container(path: Path, head: bytes) -> str | None:
         return "npz"
     if suffix in _TORCH and head.startswith((_ZIP, _PICKLE)):
         return "pt"
+    if head.startswith(_PARQUET):
+        return "parquet"
+    if is_rows(path) and suffix == ".jsonl":
+        return "jsonl-dump"
     return None

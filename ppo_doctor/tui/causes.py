@@ -23,6 +23,7 @@ from ppo_doctor.report.words import (
     sentence,
     stopped,
     titles,
+    to_do,
 )
 from ppo_doctor.tui.exhibits import for_cause
 from ppo_doctor.tui.plot import AROUND, plot
@@ -223,7 +224,11 @@ def _to_settle(page: Page, cause: RankedCause) -> None:
         return
     heading(page, "What would change this diagnosis")
     for measure in cause.would_change_my_mind:
-        page.add(("? log ", Span(flowing(measure.log), "bold"), f" — {stopped(flowing(measure.because))}"), 0, 2)
+        page.add(
+            (f"? {to_do(measure)} ", Span(flowing(measure.log), "bold"), f" — {stopped(flowing(measure.because))}"),
+            0,
+            2,
+        )
 
 
 def _whole(page: Page, session: Session, frame: Frame) -> None:
