@@ -27,7 +27,7 @@ MOST_FILES = 10_000
 def is_archive(path: Path) -> bool:
     """Tell whether a file holds tensors, from its suffix and its first bytes; False for what cannot be opened."""
     try:
-        container = _container(path, _first(path))
+        container = _container(path, _first(path)) if path.is_file() else None  # a pipe would wait for its writer
     except OSError:
         return False
     return container is not None and (container != "parquet" or is_rows(path))
