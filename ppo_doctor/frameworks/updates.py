@@ -18,7 +18,7 @@ def direct(updates: float) -> float:
 
 
 def epochs_times_minibatches(epochs: float, minibatches: float) -> float:
-    """TRL's PPOTrainer, rsl_rl, skrl, Brax: every epoch splits the batch into a fixed number of minibatches."""
+    """rsl_rl, skrl, Brax: every epoch splits the batch into a fixed number of minibatches."""
     return epochs * minibatches
 
 
@@ -72,6 +72,14 @@ def pufferlib(epochs: float, rollout: float, minibatch: float, largest: float) -
 def trl_grpo(iterations: float, steps_per_generation: float, accumulation: float) -> float:
     """TRL GRPO: each generation batch is walked `num_iterations` times, `accumulation` micro-steps per update."""
     return iterations * steps_per_generation / accumulation
+
+
+def trl_ppo(epochs: float, minibatches: float, accumulation: float) -> float:
+    """TRL's PPOTrainer: a step every `accumulation` micro-batches, whatever a minibatch is.
+
+    A minibatch is ceil(accumulation / minibatches) micro-batches; optimizer steps counted with TRL 1.12.
+    """
+    return epochs * minibatches * math.ceil(accumulation / minibatches) / accumulation
 
 
 def trl_legacy(epochs: float, batch: float, minibatch: float, accumulation: float) -> float:
@@ -134,6 +142,7 @@ _ALL = (
     rllib_cyclic,
     pufferlib,
     trl_grpo,
+    trl_ppo,
     trl_legacy,
     verl,
     completions_over_batch,

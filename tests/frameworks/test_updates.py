@@ -126,6 +126,11 @@ CONFIGURED: tuple[tuple[str, dict[str, float], float], ...] = (
     ("trl-grpo", {"num_iterations": 4, "steps_per_generation": 8, "gradient_accumulation_steps": 4}, 8),
     ("trl-grpo", {"num_iterations": 4, "gradient_accumulation_steps": 4}, 4),
     ("trl-ppo", {"num_ppo_epochs": 4, "num_mini_batches": 2}, 8),
+    # optimizer steps counted in TRL 1.12
+    ("trl-ppo", {"num_ppo_epochs": 1, "num_mini_batches": 4, "gradient_accumulation_steps": 4}, 1),
+    ("trl-ppo", {"num_ppo_epochs": 1, "num_mini_batches": 2, "gradient_accumulation_steps": 4}, 1),
+    ("trl-ppo", {"num_ppo_epochs": 1, "num_mini_batches": 8, "gradient_accumulation_steps": 4}, 2),
+    ("trl-ppo", {"num_ppo_epochs": 1, "num_mini_batches": 4, "gradient_accumulation_steps": 2}, 2),
     (
         "trl-ppo-legacy",
         {"ppo_epochs": 4, "batch_size": 128, "mini_batch_size": 16, "gradient_accumulation_steps": 2},
