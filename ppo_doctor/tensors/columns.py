@@ -45,6 +45,13 @@ class Columns:
                 self._left_out.setdefault(key, type(value).__name__)
         self.rows += 1
 
+    def __enter__(self) -> Columns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for column in self._columns.values():
+            column.close()
+
     def tensors(self) -> dict[str, Tensor]:
         """Return each column: of shape [rows], of [rows, time], or, where lengths differ, row by row as "name.0"."""
         found: dict[str, Tensor] = {}
@@ -106,6 +113,11 @@ class _Column:
         for row, (end, length) in enumerate(zip(np.cumsum(lengths).tolist(), lengths.tolist(), strict=True)):
             yield self._tensor(f"{self._name}.{row}", storage, end - length, (length,))
 
+    def close(self) -> None:
+        """Close the temporary file; what is mapped of it stays until the tensors are gone."""
+        if self._spilled is not None:
+            self._spilled.close()
+
     def _tensor(self, name: str, storage: InMemory, offset: int, shape: tuple[int, ...]) -> Tensor:
         return Tensor(
             name=name,
@@ -149,7 +161,7 @@ class _Column:
 
     def _spill(self) -> None:
         if self._spilled is None:
-            self._spilled = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the tensors
+            self._spilled = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self._spilled.write(self._held.tobytes())
         self._held = array("d")
 

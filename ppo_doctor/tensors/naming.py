@@ -15,10 +15,10 @@ _NAMES: Mapping[str, str] = {
     " curr_log_prob curr_logprob log_probabilitie",
     # of the policy at the start of the update, as the ratio takes it
     "old_log_prob": "old_logprob old_logp logp_old prev_logprob prev_log_prob old_per_token_logp old_action_log_prob"
-    " base_action_log_prob prox_logp proximal_logprob old_actions_log_prob b_logprob"
+    " prox_logp proximal_logprob old_actions_log_prob b_logprob"
     " behaviour_log_prob behavior_log_prob action_logprob_old log_prob_old logprob_old",
     # of the frozen model that KL is taken against
-    "ref_log_prob": "ref_logprob ref_logp ref_per_token_logp reference_log_prob reference_logprob"
+    "ref_log_prob": "ref_logprob base_action_log_prob ref_logp ref_per_token_logp reference_log_prob reference_logprob"
     " reference_policy_logprob ref_policy_logprob",
     # as the sampler reported them
     "rollout_log_prob": "rollout_logprob generation_logprob generation_log_prob sampling_logprob sampling_log_prob"
@@ -75,7 +75,10 @@ def role(name: str, overrides: Mapping[str, str] | None = None) -> str | None:
     for known, chosen in given.items():
         if chosen in (name, path):
             return known
-    found = _BY_NAME.get(_plain(path.rpartition(".")[2]))
+    where, _, word = path.rpartition(".")
+    found = _BY_NAME.get(_plain(word))
+    if found == "log_prob" and "buffer" in where.lower():
+        found = "old_log_prob"  # a rollout buffer holds what the policy said when it acted
     return None if found in given else found
 
 

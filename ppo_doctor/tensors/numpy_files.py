@@ -13,6 +13,8 @@ import numpy as np
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.dtypes import RAW, raw_type
+from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.nesting import codes
 from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
 from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
 from ppo_doctor.tensors.zips import members
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 #: NumPy itself reads no longer header without being told to.
 LONGEST_HEADER = 10_000
 LONGEST_TEXT = 4_096
+#: Words that name groups are numbered in memory.
+LARGEST_NAMES = 64 << 20
 _MAGIC = b"\x93NUMPY"
 _HEADER_KEYS = {"descr", "fortran_order", "shape"}
 _NUMBER = re.compile(r"[<>|=]?([?biufc])(\d+)?")
@@ -121,12 +125,25 @@ class _Collector:
             self._scalars[name] = next(tensor.bits()).item() if kind != "bfloat16" else float(next(tensor.chunks())[0])
 
     def _text(self, name: str, shape: object, descr: re.Match[str], body: Storage, size: int) -> None:
+        if shape != () and role(name) == "group" and size <= LARGEST_NAMES:
+            self._groups(name, _counts(f"{self._path}: {name}", shape), descr[0], body, size)
+            return
         if shape != () or size > LONGEST_TEXT:
             self.note(f"{name} holds words, and is left out")
             return
         raw = b"".join(piece.tobytes() for piece in body.stream(0, size, LONGEST_TEXT))
         coding = "latin-1" if descr[2] == "S" else "utf-32-be" if descr[1] == ">" else "utf-32-le"
         self._scalars[name] = raw.decode(coding, "replace").rstrip("\0")
+
+    def _groups(self, name: str, shape: tuple[int, ...], descr: str, body: Storage, size: int) -> None:
+        """Take words that name groups, as whole numbers."""
+        width = np.dtype(descr).itemsize
+        if not width or math.prod(shape) * width != size:
+            raise DoctorError(f"{self._path}: {name} claims {math.prod(shape):,} words in {size:,} bytes", hint=DAMAGED)
+        raw = body.view().view(f"V{width}").tolist()
+        numbered = codes([bytes(word).hex() for word in raw])
+        if numbered is not None:
+            self._tensors[name] = Tensor.of(name, numbered.reshape(shape))
 
 
 def _kind(descr: str) -> str | None:

@@ -36,7 +36,24 @@ def read_jsonl_dump(path: Path) -> Archive:
 
     Lines that are no JSON object become notes. Raises DoctorError for a file without any.
     """
-    columns, skipped = Columns(str(path)), 0
+    with Columns(str(path)) as columns:
+        skipped = _take(path, columns)
+        if not columns.rows:
+            raise DoctorError(f"{path} holds no JSON object", hint="a dump has one sample per line")
+        named = _NAMED.fullmatch(path.name)
+        notes = [*columns.notes(), *([] if not skipped else [_torn(path, skipped)])]
+        return Archive(
+            path=str(path),
+            container="jsonl-dump",
+            tensors=columns.tensors(),
+            scalars={"step": int(named[1][:18])} if named else {},
+            notes=tuple(notes),
+        )
+
+
+def _take(path: Path, columns: Columns) -> int:
+    """Take every line of a file, and return how many could not be used."""
+    skipped = 0
     with path.open("rb") as file:
         for line in _lines(file, str(path)):
             record = _parsed(line)
@@ -44,20 +61,12 @@ def read_jsonl_dump(path: Path) -> Archive:
                 columns.add(record)
             elif line.strip():
                 skipped += 1
-    if not columns.rows:
-        raise DoctorError(f"{path} holds no JSON object", hint="a dump has one sample per line")
-    notes = list(columns.notes())
-    if skipped:
-        text = f"{skipped} lines are cut off or no JSON objects"
-        notes.append(Note(text=text, source=SourceRef(path=str(path)), count=skipped, kind="skipped"))
-    named = _NAMED.fullmatch(path.name)
-    return Archive(
-        path=str(path),
-        container="jsonl-dump",
-        tensors=columns.tensors(),
-        scalars={"step": int(named[1][:18])} if named else {},
-        notes=tuple(notes),
-    )
+    return skipped
+
+
+def _torn(path: Path, count: int) -> Note:
+    text = f"{count} lines are cut off or no JSON objects"
+    return Note(text=text, source=SourceRef(path=str(path)), count=count, kind="skipped")
 
 
 def read_parquet(path: Path, size: int) -> Archive:
@@ -67,16 +76,16 @@ def read_parquet(path: Path, size: int) -> Archive:
     """
     if size > LARGEST_PARQUET:
         raise DoctorError(f"{path} has {size:,} bytes", hint="write one table per update")
-    columns = Columns(str(path))
-    for record in _records(path):
-        columns.add(record)
-    return Archive(
-        path=str(path),
-        container="parquet",
-        tensors=columns.tensors(),
-        scalars={},
-        notes=tuple(columns.notes()),
-    )
+    with Columns(str(path)) as columns:
+        for record in _records(path):
+            columns.add(record)
+        return Archive(
+            path=str(path),
+            container="parquet",
+            tensors=columns.tensors(),
+            scalars={},
+            notes=tuple(columns.notes()),
+        )
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 18
 #: A packed member that is asked for as a whole is unpacked into memory up to here, into an unnamed file beyond.
 IN_MEMORY = 64 << 20
+_CHANGED = "a run may be writing it; copy it, or wait until it is written"
 DAMAGED = "the file is cut off, damaged or was made to do harm; write it again"
 
 
@@ -34,20 +35,20 @@ class MappedFile:
 
     def view(self) -> AnyArray:
         """Return all bytes; raises DoctorError if the file was cut or taken away since it was opened."""
-        if self._bytes is None:
-            try:
+        try:
+            if self._bytes is None:
                 held = np.memmap(self.path, dtype=np.uint8, mode="r") if self.size else np.empty(0, np.uint8)
-            except (OSError, ValueError) as error:
-                raise DoctorError(f"{self.path} cannot be read any more: {error}") from error
-            if len(held) < self.size:
-                raise DoctorError(f"{self.path} became shorter while it was read", hint=DAMAGED)
-            self._bytes = np.asarray(held)[: self.size]
+                self._bytes = np.asarray(held)[: self.size]
+            length = min(len(self._bytes), self.path.stat().st_size)
+        except (OSError, ValueError) as error:
+            raise DoctorError(f"{self.path} cannot be read any more: {error}", hint=_CHANGED) from error
+        if length < self.size:  # to read mapped bytes that are gone would end the process, not raise
+            raise DoctorError(f"{self.path} became shorter while it was read", hint=_CHANGED)
         return self._bytes
 
     def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
         """Yield slices of the mapped bytes."""
-        held = self.view()
-        yield from (held[at : min(at + size, stop)] for at in range(start, stop, size))
+        yield from (self.view()[at : min(at + size, stop)] for at in range(start, stop, size))
 
 
 class Part:

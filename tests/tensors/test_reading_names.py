@@ -1,0 +1,80 @@
+"""The names of trainers, and what they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.tensors.naming import parse_overrides, role, roles, without_row
+
+HABITS = {
+    # verl
+    "old_log_probs": "old_log_prob",
+    "batch.ref_log_prob": "ref_log_prob",
+    "rollout_log_probs": "rollout_log_prob",
+    "token_level_scores": "token_scores",
+    "token_level_rewards": "token_rewards",
+    "response_mask": "mask",
+    "advantages": "advantages",
+    "returns": "returns",
+    "values": "values",
+    "uid": "group",
+    # TRL
+    "ref_per_token_logps": "ref_log_prob",
+    "old_per_token_logps": "old_log_prob",
+    "completion_mask": "mask",
+    # OpenRLHF
+    "action_log_probs": None,
+    "base_action_log_probs": "ref_log_prob",
+    "action_mask": "mask",
+    # NeMo-RL
+    "generation_logprobs": "rollout_log_prob",
+    "prev_logprobs": "old_log_prob",
+    "token_loss_mask": "mask",
+    "sample_loss_mask": "sample_mask",
+    "rewards": "rewards",
+    "input_lengths": "lengths",
+    # classic
+    "rollout_buffer.log_probs": "old_log_prob",
+    "log_probs": "log_prob",
+    "b_logprobs": "old_log_prob",
+    "old_values": "old_values",
+    "rewards.3": "rewards",
+    "oldLogProbs": "old_log_prob",
+    "dones": "dones",
+    "policy.layers.0.weight": None,
+    "optimizer.state.0.step": "step",
+}
+
+
+@pytest.mark.parametrize("name", sorted(HABITS))
+def test_habits(name):
+    assert role(name) == HABITS[name]
+
+
+@pytest.mark.parametrize("known", roles())
+def test_a_role_is_called_by_its_own_name(known):
+    assert role(known) == known
+    assert role(f"{known}.17") == known
+
+
+def test_what_is_given_wins_and_leaves_no_second():
+    overrides = parse_overrides(["old_log_prob=frozen.lp", "mask=keep"])
+    assert role("frozen.lp", overrides) == "old_log_prob"
+    assert role("frozen.lp.4", overrides) == "old_log_prob"
+    assert role("keep", overrides) == "mask"
+    assert role("old_log_probs", overrides) is None
+    assert role("advantages", overrides) == "advantages"
+
+
+@pytest.mark.parametrize("word", ["old_log_prob", "old_log_prob=", "=x", "nonsense=x"])
+def test_overrides_of_another_form_are_wrong_usage(word):
+    with pytest.raises(DoctorError) as caught:
+        parse_overrides([word])
+    assert caught.value.code == ExitCode.USAGE
+    assert "old_log_prob" in caught.value.hint
+
+
+def test_rows():
+    assert without_row("log_probs.12") == "log_probs"
+    assert without_row("layers.0.weight") == "layers.0.weight"
