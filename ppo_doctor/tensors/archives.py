@@ -11,6 +11,7 @@ from ppo_doctor.tensors.legacy import MAGIC, read_legacy
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
 from ppo_doctor.tensors.rows import is_rows, read_jsonl_dump, read_parquet
 from ppo_doctor.tensors.safetensors import read_safetensors
+from ppo_doctor.tensors.shards import is_index, read_shards
 from ppo_doctor.tensors.torch_files import read_torch_zip
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def is_archive(path: Path) -> bool:
     """Tell whether a file holds tensors, from its suffix and its first bytes; False for what cannot be opened."""
     try:
         container = _container(path, _first(path)) if path.is_file() else None  # a pipe would wait for its writer
-    except OSError:
+    except (OSError, ValueError):
         return False
     return container is not None and (container != "parquet" or is_rows(path))
 
@@ -56,8 +57,11 @@ def read_archive(path: Path) -> Archive:
     """
     try:
         head, size = _first(path), path.stat().st_size
-    except OSError as error:
-        raise DoctorError(f"{path} cannot be opened: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError for a name with a NUL in it
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DoctorError(f"{path} cannot be opened: {why}") from error
+    if is_index(path):
+        return read_shards(path, size, read_archive)
     container = _container(path, head)
     if container == "npz":
         return read_npz(path, size)
@@ -103,4 +107,6 @@ def _container(path: Path, head: bytes) -> str | None:
         return "parquet"
     if is_rows(path) and suffix == ".jsonl":
         return "jsonl-dump"
+    if is_index(path):
+        return "shards"
     return None

@@ -336,7 +336,7 @@ def symbol(module: str, name: str) -> Symbol:
     try:
         storage_type(found)
     except Refused:
-        raise Refused(full) from None
+        raise Refused(f"the name {full}, which no tensor needs") from None
     return found
 
 

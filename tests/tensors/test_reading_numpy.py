@@ -229,3 +229,45 @@ def test_what_is_no_dump_is_told_apart(tmp_path):
         read_archive(tmp_path / "metrics.jsonl")
     with pytest.raises(DoctorError):
         read_archive(tmp_path / "absent.npz")
+
+
+def index_to(path: Path, places) -> Path:
+    path.write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
+    return path
+
+
+def test_a_split_checkpoint_is_one(tmp_path):
+    fixtures = Path(__file__).resolve().parent / "fixtures"
+    for name, fixture in (("a-00001-of-00002.bin", "trained"), ("a-00002-of-00002.bin", "one")):
+        (tmp_path / name).write_bytes((fixtures / f"{fixture}.pt").read_bytes())
+    places = {"model.0.weight": "a-00001-of-00002.bin", "model.2.weight": "a-00001-of-00002.bin"}
+    index = index_to(tmp_path / "a.bin.index.json", places | {"tensor": "a-00002-of-00002.bin"})
+    assert is_archive(index)
+    tensors = read_archive(index).tensors
+    assert list(tensors) == ["model.0.weight", "model.2.weight", "tensor"]
+    assert tensors["model.0.weight"].storage == tensors["model.2.weight"].storage != tensors["tensor"].storage
+    assert tensors["tensor"].array().shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"x": "../secret.npz"},
+        {"x": "/etc/passwd"},
+        {"x": "absent.safetensors"},
+        {"x": "nul\0.npz"},
+        {"x": ".."},
+        {"x": "a.bin.index.json"},
+        {"missing": "fine.npz"},
+        {"x": 1},
+        {},
+        [],
+    ],
+    ids=str,
+)
+def test_an_index_that_leads_elsewhere_is_refused(places, tmp_path):
+    (tmp_path / "below").mkdir()
+    for path in (tmp_path / "secret.npz", tmp_path / "below" / "fine.npz"):
+        np.savez(path, x=np.ones(1))
+    with pytest.raises(DoctorError):
+        read_archive(index_to(tmp_path / "below" / "a.bin.index.json", places))
