@@ -46,7 +46,7 @@ def members(file: MappedFile) -> Mapping[str, Member]:
     in an unusual way, and for more unpacked bytes than dumps have.
     """
     _check_directory(file)
-    infos = [info for info in _directory(file.path) if not info.is_dir()]
+    infos = [info for info in _directory(file.path) if not info.filename.endswith("/")]
     spans = [_span(file, info) for info in infos]
     _check_overlap(file.path, spans)
     _check_bulk(file, infos)

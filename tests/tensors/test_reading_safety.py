@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors import nesting, pickled, read_archive, zips
+from ppo_doctor.tensors import nesting, pickled, read_archive, zipsfrom ppo_doctor.tensors.legacy import MAGIC
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 
@@ -110,6 +110,16 @@ def test_a_plain_pickle_is_never_opened(tmp_path):
     sentinel = tmp_path / "executed"
     path = tmp_path / "evil.pt"
     path.write_bytes(touching(sentinel)["reduce"])
+    refused(path)
+    assert not sentinel.exists()
+
+
+def test_the_old_format_executes_nothing_either(tmp_path):
+    """With PyTorch installed its own restricted unpickler refuses it, without PyTorch nothing is read at all."""
+    sentinel = tmp_path / "executed"
+    path = tmp_path / "evil.pt"
+    version, system = pickle.dumps(1001, protocol=2), pickle.dumps({"little_endian": True}, protocol=2)
+    path.write_bytes(MAGIC + version + system + touching(sentinel)["reduce"] + pickle.dumps([], protocol=2))
     refused(path)
     assert not sentinel.exists()
 
@@ -342,6 +352,12 @@ def test_members_that_lie_are_refused(lie, tmp_path):
     refused(path)
     write_raw(path, b"a.npy", content, len(content), zlib.crc32(content))
     assert list(read_archive(path).tensors) == ["a"]
+
+
+def test_a_member_without_a_name_is_no_crash(tmp_path):
+    content = npy("'<f4'", "(4,)", bytes(16))
+    write_raw(tmp_path / "x.npz", b"", content, len(content), zlib.crc32(content))
+    assert read_archive(tmp_path / "x.npz").tensors == {}
 
 
 def test_members_that_stand_twice_or_overlap_are_refused(tmp_path):
