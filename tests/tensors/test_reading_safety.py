@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors import nesting, pickled, read_archive, zipsfrom ppo_doctor.tensors.legacy import MAGIC
+from ppo_doctor.tensors import nesting, pickled, read_archive, zips
+from ppo_doctor.tensors.legacy import MAGIC
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 
