@@ -22,7 +22,7 @@ _CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "windo
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_FIELDS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
-    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to"),
+    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with"),
 )
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
 PROOFS = ("identity", "counter", "tensor", "measured")

@@ -27,6 +27,8 @@ LIKELY_DB = 13
 FOLD_DB = 5
 #: `unknown` gains with each opener; a proof, which no healthy run shows, must not be waved off as health.
 UNKNOWN_DB, UNKNOWN_PER_OPENER_DB, UNKNOWN_PER_PROOF_DB = -15, 6, 20
+#: A finding that fired for more than this share of its time before a cause began is not its work.
+EARLIER_SHARE = 0.1
 #: Rivals further behind than this are not worth a line.
 FARTHEST_RIVAL_DB = 40
 #: Causes printed per complaint.
@@ -136,16 +138,30 @@ def candidates(pack: Pack, complaint: str, findings: Mapping[str, Finding]) -> l
 
 
 def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
-    """Add up one cause: prior, and per link the largest weight for and the largest against."""
+    """Add up one cause: prior, and per link the largest weight for and the largest against.
+
+    A cause explains nothing that was there clearly before it began.
+    """
+    began = [findings[name] for name in cause.begins_with if name in findings and findings[name].status == "fired"]
     entries = [
-        _entry(weight, findings[weight.finding])
+        _entry(weight, finding)
         for weight in cause.weights
-        if weight.finding in findings and _db(weight, findings[weight.finding])
+        if (finding := findings.get(weight.finding)) is not None
+        and _db(weight, finding)
+        and not (_db(weight, finding) > 0 and any(_clearly_before(finding, first) for first in began))
     ]
     counted = _counted(entries)
     ledger = tuple(replace(entry, counted=index in counted) for index, entry in enumerate(entries))
     score = cause.prior + sum(entry.db for entry in ledger if entry.counted)
     return Account(cause=cause, score=score, ledger=ledger)
+
+
+def _clearly_before(finding: Finding, other: Finding) -> bool:
+    """Tell whether a finding had fired for a good part of its time before another one's onset."""
+    if finding.status != "fired" or finding.onset_step is None or other.onset_step is None:
+        return False
+    last = max((evidence.steps[1] for evidence in finding.evidence if evidence.steps), default=finding.onset_step)
+    return other.onset_step - finding.onset_step > EARLIER_SHARE * (last - finding.onset_step)
 
 
 def _db(weight: Weight, finding: Finding) -> int:

@@ -239,6 +239,7 @@ def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
         never_proven=raw.get("never_proven", False),
         rarer_twin=raw.get("rarer_twin", False),
         leads_to=tuple(raw.get("leads_to", ())),
+        begins_with=tuple(raw.get("begins_with", ())),
         path=str(folder / raw["path"]),
     )
 
@@ -266,8 +267,8 @@ def check_references(pack: Pack) -> None:
             one_of(cause.path, "complaint", complaint, sorted(complaints))
         for twin in cause.twins:
             one_of(cause.path, "twin", twin, sorted(causes))
-        for finding in cause.leads_to:
-            one_of(cause.path, "leads_to", finding, sorted(rules))
+        for finding in (*cause.leads_to, *cause.begins_with):
+            one_of(cause.path, "finding", finding, sorted(rules))
         for weight in cause.weights:
             one_of(cause.path, "finding", weight.finding, sorted(rules))
             _check_weight(cause.path, weight, rules[weight.finding])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
+from ppo_doctor.model import Evidence
 from ppo_doctor.not_ruled_out import not_ruled_out
-from ppo_doctor.ranking import explain
+from ppo_doctor.ranking import account, explain
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series, an_axis
 
 RNG = np.random.default_rng(0)
@@ -109,3 +112,17 @@ def test_a_creep_that_only_averages_show_is_no_drift():
     drift = Observations(a_run(a_series("entropy", entropy))).fact("policy_drift")
     assert drift is not None
     assert float(str(drift.value)) < 6
+
+
+@pytest.mark.parametrize(("still_since", "explained"), [(1, False), (45, False), (56, True), (70, True)])
+def test_a_cause_explains_nothing_that_was_there_before_it_began(still_since, explained):
+    """Solved at step 60, ratio 1 since the first step: being solved is not why."""
+    steps = Evidence(metric="m", raw="m", statistic="", observed=1.0, op=">", bound=0.0, steps=(still_since, 100))
+    still = a_rule("still", opens="still", opens_alone=True, proof="identity", link="ratio")
+    solved = a_rule("solved", link="rewards")
+    cause = a_cause("saturated", {"still": 35, "solved": 20}, complaints=["still"], begins_with=("solved",), prior=-10)
+    findings = {
+        "still": replace(a_finding(still, onset=still_since), evidence=(steps,)),
+        "solved": a_finding(solved, onset=60),
+    }
+    assert account(cause, findings).score == (-10 + 20 + 35 if explained else -10 + 20)

@@ -162,6 +162,8 @@ class Cause:
     never_proven: bool = False
     #: findings that follow from this cause: they weigh nothing, and a complaint of them alone is no second one
     leads_to: tuple[str, ...] = ()
+    #: findings without which this cause has not begun: what fired clearly before them, it does not explain
+    begins_with: tuple[str, ...] = ()
     #: True for the twin to name second when nothing separates them
     rarer_twin: bool = False
     path: str = ""
