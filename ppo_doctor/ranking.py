@@ -342,14 +342,18 @@ def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, 
 
 
 def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:
-    """Tell whether an explanation stands against a later one that accounts for it: the surer, then the stronger."""
-    return _weighs(entry, later, pack) and _place(entry) <= _place(later)
+    """Tell whether an explanation stands against a later one that accounts for it: the surer, then the stronger.
+
+    Of two with one cause and equally sure the earlier stands: it knows the onset.
+    """
+    if not _weighs(entry, later, pack) or _doubt(entry) != _doubt(later):
+        return _weighs(entry, later, pack) and _doubt(entry) < _doubt(later)
+    return entry.leader == later.leader or _score(entry) >= _score(later)
 
 
-def _place(explanation: Explanation) -> tuple[int, int]:
-    """Return how sure and how well supported an explanation is; less is better."""
-    firmness = min((CONFIDENCES.index(cause.confidence) for cause in explanation.causes), default=len(CONFIDENCES))
-    return firmness, -_score(explanation)
+def _doubt(explanation: Explanation) -> int:
+    """Return how unsure an explanation's leader is: 0 when established."""
+    return min((CONFIDENCES.index(cause.confidence) for cause in explanation.causes), default=len(CONFIDENCES))
 
 
 def _score(explanation: Explanation) -> int:

@@ -35,7 +35,7 @@ def test_a_sound_run_raises_no_alarm_at_any_moment(sound, tmp_path):
 
 
 def test_a_fault_that_begins_late_in_a_long_run(watching, tmp_path, append):
-    """The whole run proves nothing before the fault has lasted as long as what was before it; its last updates do."""
+    """It is told long before it has lasted as long as what was before it."""
     record = run("adv-exactly-zero", task="control", seed=0, severity=2, updates=160, dialect="canonical")
     lines = write(record, "canonical", tmp_path).read_text().splitlines(keepends=True)
     begins, confirmed = round(0.3 * 160) + 1, None
@@ -51,4 +51,3 @@ def test_a_fault_that_begins_late_in_a_long_run(watching, tmp_path, append):
     assert confirmed is not None
     assert "adv-exactly-zero" in "".join(watched.told("cause"))
     assert confirmed - begins <= 40
-    assert watched.session.view.monitor.diagnosis.verdict != "unhealthy"
