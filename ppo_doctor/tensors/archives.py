@@ -11,7 +11,7 @@ from ppo_doctor.tensors.legacy import MAGIC, read_legacy
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
 from ppo_doctor.tensors.rows import is_rows, read_jsonl_dump, read_parquet
 from ppo_doctor.tensors.safetensors import read_safetensors
-from ppo_doctor.tensors.shards import is_index, read_shards
+from ppo_doctor.tensors.shards import is_index, is_part, read_shards
 from ppo_doctor.tensors.torch_files import read_torch_zip
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _ZIP, _NPY, _PICKLE, _PARQUET = b"PK\x03\x04", b"\x93NUMPY", b"\x80", b"PAR1"
+#: Pickles of settings, which lie in the folders of checkpoints.
+_SETTINGS = frozenset(("training_args.bin", "scheduler.bin"))
 #: Files of a folder that are looked at.
 MOST_FILES = 10_000
 
@@ -42,7 +44,10 @@ def archives_in(folder: Path) -> tuple[Path, ...]:
     files = list(islice((path for path in folder.iterdir() if path.is_file()), MOST_FILES + 1))
     if len(files) > MOST_FILES:
         raise DoctorError(f"{folder} holds more than {MOST_FILES:,} files", hint="name the files to read")
-    return tuple(sorted((path for path in files if is_archive(path)), key=_in_order))
+    found = [path for path in files if is_archive(path)]
+    if any(is_index(path) for path in found):  # the parts of a split checkpoint are read through it
+        found = [path for path in found if not is_part(path)]
+    return tuple(sorted(found, key=_in_order))
 
 
 def _in_order(path: Path) -> tuple[list[tuple[int, str]], str]:
@@ -95,6 +100,8 @@ def _first(path: Path) -> bytes:
 
 def _container(path: Path, head: bytes) -> str | None:
     suffix = path.suffix.lower()
+    if path.name in _SETTINGS:
+        return None
     if head.startswith(_NPY):
         return "npy"
     if suffix == ".safetensors":

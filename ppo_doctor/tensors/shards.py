@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ _SUFFIXES = (".safetensors.index.json", ".bin.index.json")
 def is_index(path: Path) -> bool:
     """Tell by its name whether a file is the index of a split checkpoint."""
     return path.name.lower().endswith(_SUFFIXES)
+
+
+def is_part(path: Path) -> bool:
+    """Tell by its name whether a file is one of several that an index names."""
+    return bool(re.search(r"-\d+-of-\d+\.(safetensors|bin)$", path.name.lower()))
 
 
 def read_shards(path: Path, size: int, read: Callable[[Path], Archive]) -> Archive:

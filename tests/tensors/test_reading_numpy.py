@@ -247,6 +247,8 @@ def test_a_split_checkpoint_is_one(tmp_path):
     assert list(tensors) == ["model.0.weight", "model.2.weight", "tensor"]
     assert tensors["model.0.weight"].storage == tensors["model.2.weight"].storage != tensors["tensor"].storage
     assert tensors["tensor"].array().shape == (3, 2)
+    (tmp_path / "training_args.bin").write_bytes((fixtures / "module.pt").read_bytes())
+    assert archives_in(tmp_path) == (index,)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ def available(dialects: list[str]) -> Iterator[tuple[str, Plan]]:
     for dialect in dialects or TRAINERS:
         try:
             module = import_module(f".{TRAINERS[dialect]}", __package__)
-        except ImportError as error:
-            sys.stderr.write(f"{dialect} is left out: {error}\n")
+        except (ImportError, RuntimeError) as error:  # TRL wraps what its parts fail to import
+            sys.stderr.write(f"{dialect} is left out: {str(error).splitlines()[-1]}\n")
             continue
         for plan in module.plans():
             yield module.TRAINER, plan
