@@ -31,13 +31,24 @@ schemas: $(STAMP)
 	-$(BIN)/python -m tests.report.published
 
 test: $(STAMP) check schemas
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 samples: $(STAMP)
 	$(BIN)/python -m tests.lab --out sample_logs
 
 docs: $(STAMP)
 	$(BIN)/ppo-doctor rules docs
+
+demos: $(STAMP)
+	$(BIN)/python -m benchmarks.demo
+
+# The corpus of lab runs (about half an hour on two cores) and the figures from its held-out side.
+lab: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lab
+	$(BIN)/python -m tests.lab.corpus build/corpus
+
+scoreboard: lab
+	$(BIN)/python -m tests.lab.scoreboard build/corpus --out docs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
