@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test schemas check lint types samples docs bench clean install
+.PHONY: demo test schemas check lint types samples docs bench demos lab scoreboard clean install
 
 install: $(STAMP)
 
