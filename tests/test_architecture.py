@@ -41,7 +41,9 @@ ALLOWED: dict[str, set[str]] = {
     "rule_skeleton": {"errors", "rulepack"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
-    "ranking": {"engine", "evidence", "metrics", "model", "rulepack"},
+    "probabilities": set(),
+    "accounts": {"evidence", "model", "rulepack"},
+    "ranking": {"accounts", "engine", "metrics", "model", "probabilities", "rulepack"},
     "not_ruled_out": {"model", "rulepack"},
     "diagnosis": {
         *("cutting", "derive", "engine", "evidence", "metrics", "model", "not_ruled_out", "ranking", "rulepack"),
