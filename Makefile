@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test schemas check lint types samples docs bench demos lab scoreboard clean install
+.PHONY: demo test schemas check lint types samples docs bench demos lab scoreboard calibrate clean install
 
 install: $(STAMP)
 
@@ -49,6 +49,9 @@ lab: $(STAMP)
 
 scoreboard: lab
 	$(BIN)/python -m tests.lab.scoreboard build/corpus --out docs
+
+calibrate: lab
+	$(BIN)/python -m tests.lab.calibrate build/corpus --out docs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -127,7 +127,7 @@ def _settle(
     pack: Pack,
     findings: Mapping[str, Finding],
 ) -> Explanation:
-    unknown = _unknown(openers, pack)
+    unknown = unknown_score(openers, pack)
     best = accounts[0].score if accounts else -1000
     if unknown > max(best, 0):
         return Explanation(complaint=complaint, openers=openers, leader="unknown", causes=(), verdict="warning")
@@ -161,7 +161,8 @@ def _chances(accounts: Sequence[Account], unknown: int, pack: Pack) -> dict[str,
     return probabilities(scores, pack.temperature)
 
 
-def _unknown(openers: Sequence[Finding], pack: Pack) -> int:
+def unknown_score(openers: Sequence[Finding], pack: Pack) -> int:
+    """Return the score of a fault that no cause names: more with each link that speaks, much more with a proof."""
     proofs = {rule.name for rule in pack.rules if rule.proves and rule.severity is not Severity.INFO}
     gains: dict[str, int] = {}
     for opener in openers:  # as for causes: findings on one link repeat each other
