@@ -31,7 +31,7 @@ schemas: $(STAMP)
 	-$(BIN)/python -m tests.report.published
 
 test: $(STAMP) check schemas
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 samples: $(STAMP)
 	$(BIN)/python -m tests.lab --out sample_logs
