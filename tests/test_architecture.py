@@ -81,8 +81,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     "whatif": {"configuration", "errors", "frameworks", "model"},
     # it judges nothing: diagnoses, and how to make others, are given to it
-    "tui": {"arrays", "configuration", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
+    "tui": {"arrays", "configuration", "cutting", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
     "tensors": {"errors", "model"},
+    # it runs inside training scripts: it knows nothing of logs or rules
+    "record": set(),
     "inspection": {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
