@@ -70,6 +70,10 @@ def read_source(source: RunSource, request: Request) -> Outcome:
     Raises:
         DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
     """
+    if source.tensors:
+        from ppo_doctor.tensor_runs import run_of_tensors
+
+        return Outcome([run_of_tensors(source.tensors, request)], [])
     contents, failed = _contents(source)
     readings, refused = _readings(source, contents, request)
     failed |= refused

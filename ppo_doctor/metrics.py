@@ -108,6 +108,18 @@ _ROWS = (
     ("num_tokens", "tokens", "tokens generated so far"),
     ("env_steps", "steps", "environment steps so far"),
     ("iteration", "", "rollout batches so far"),
+    # computed from dumps and checkpoints
+    ("ratio_one_share", "fraction", "share of samples whose importance ratio is exactly 1"),
+    ("log_probs_nonfinite", "samples", "samples in the loss with a log-prob that is NaN or infinite"),
+    ("log_prob_shift_gain", "", "correlation of new and old log-probs at another offset, less that as they are"),
+    ("old_policy_changed", "fraction", "share of the policy's weights that differ from the old policy's"),
+    ("reference_changed", "fraction", "share of the policy's weights that differ from the reference's"),
+    ("snapshot_changed", "fraction", "share of the policy's weights that differ from the snapshot before"),
+    ("weights_nonfinite", "weights", "weights of the policy that are NaN or infinite"),
+    ("adapters_zero", "fraction", "share of LoRA B matrices that are exactly 0"),
+    ("optimizer_state_share", "fraction", "share of the optimizer's parameters for which it has a state"),
+    ("optimizer_state_fitting", "fraction", "share of optimizer states that have the shape of a weight"),
+    ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
     ("policy_lag", "", "policy versions between acting and training"),
     ("epochs_executed_total", "epochs", "PPO epochs executed so far"),
 )

@@ -83,6 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     # it judges nothing: diagnoses, and how to make others, are given to it
     "tui": {"arrays", "configuration", "cutting", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
     "tensors": {"errors", "model"},
+    "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "tensors"},
     # it runs inside training scripts: it knows nothing of logs or rules
     "record": set(),
     "inspection": {
@@ -96,7 +97,7 @@ ALLOWED: dict[str, set[str]] = {
         *("splitting", "table"),
     },
     "agreement": {"arrays", "model"},
-    "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources"},
+    "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources", "tensor_runs"},
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
         *("sources", "table"),

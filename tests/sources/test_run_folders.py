@@ -224,10 +224,14 @@ def test_a_folder_without_a_log_says_what_was_looked_for(tmp_path):
     assert str(tmp_path) in caught.value.message
 
 
-def test_a_folder_of_dumps_alone_says_that_they_are_not_read(tmp_path):
+def test_a_folder_of_dumps_alone_is_a_run_of_them(tmp_path):
     write(tmp_path, {"dumps/policy.pt": b"PK", "dumps/old.pt": b"PK"})
-    with pytest.raises(DoctorError, match="not read yet") as caught:
-        gather([str(tmp_path)])
+    (source,), missing = gather([str(tmp_path)])
+    assert not missing
+    assert {path.name for path in source.tensors} == {"policy.pt", "old.pt"}
+    assert not source.logs
+    with pytest.raises(DoctorError, match="no tensors") as caught:
+        runs_of(source, Request())
     assert caught.value.code == ExitCode.NOTHING_TO_JUDGE
 
 

@@ -68,10 +68,13 @@ def test_a_configuration_among_several_logs_needs_a_word(exp):
     assert [path.name for path in source.config] == ["config.json"]
 
 
-def test_dumps_alone_are_refused_for_now(exp, cli):
+def test_dumps_alone_are_one_run_and_damaged_ones_are_refused(exp, cli):
+    (source,), missing = found(exp, "dumps/policy.pt", "dumps/old.pt")
+    assert not missing
+    assert [path.name for path in source.tensors] == ["policy.pt", "old.pt"]
     outcome = cli("analyze", exp / "dumps/policy.pt", exp / "dumps/old.pt")
     assert outcome.code == ExitCode.NOTHING_TO_JUDGE
-    assert "not read yet" in outcome.err
+    assert "policy.pt" in outcome.err
 
 
 def test_event_files_named_one_by_one_are_one_run_s_if_it_was_resumed(tmp_path):
