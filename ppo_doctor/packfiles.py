@@ -90,6 +90,7 @@ _RULE_FIELDS = [
     "answers_when",
     "proof",
     "min_points",
+    "min_points_tensor",
     "not_when_single_update",
     "algorithms",
     "state_if_fired",

@@ -11,7 +11,7 @@ import numpy as np
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.metrics import unit
-from ppo_doctor.model import Axis, Note, Run, Series, SourceSummary
+from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceSummary
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
 from ppo_doctor.tensors.measured import Measured
@@ -30,6 +30,9 @@ ESTIMATORS = {
     "clip_fraction": "both sides",
 }
 SCOPE = "only tensors were given: what they show is judged; whether training as a whole is sound takes the run's log"
+
+#: Rules that need several records of a log may take one of these.
+FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
 
 
 def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
@@ -54,7 +57,7 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         algorithm=profile.algorithm,
         sources=tuple(SourceSummary(path=a.path, container=a.container, records=1) for a in archives),
         series=series,
-        facts={configured.name: configured} if configured else {},
+        facts={FROM_TENSORS.name: FROM_TENSORS} | ({configured.name: configured} if configured else {}),
         config=settings,
         config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
         notes=tuple(notes),

@@ -183,8 +183,10 @@ def _optimizer(state: OptimizerState, policy: WeightSet, learning_rate: float | 
     """
     if state.listed:
         yield "optimizer_state_share", state.held / state.listed
-    if state.held:
+    if state.held and not state.flattened:
         yield "optimizer_state_fitting", state.fitting / state.held
+    if state.learning_rate is not None:
+        yield "learning_rate", state.learning_rate
     rate = state.learning_rate if state.learning_rate is not None else learning_rate
     if state.half and not state.masters and rate:
         lost = swallowed(policy.weights, rate)

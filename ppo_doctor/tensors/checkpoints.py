@@ -179,13 +179,15 @@ def zero_adapters(weights: Weights) -> tuple[int, int]:
 class OptimizerState:
     """What a saved optimizer holds: parameters listed in its groups, those with a state, and how many fit a weight.
 
-    `fitting` counts states whose shape some weight of the model has; `half` tells that moments are kept in 16 bits,
-    `masters` that float32 copies of the weights are in the file.
+    `fitting` counts states whose shape some weight of the model has; `flattened` tells that all states are vectors and
+    weights are not, as sharded optimizers keep them; `half`, that Adam's moments are kept in 16 bits; `masters`, that
+    float32 copies of the weights are in the file.
     """
 
     listed: int
     held: int
     fitting: int
+    flattened: bool
     half: bool
     masters: bool
     learning_rate: float | None
@@ -197,13 +199,15 @@ def optimizer_state(tensors: Weights, scalars: Mapping[str, ConfigValue], weight
     listed = _listed(tensors, scalars)
     if not moments and not listed:
         return None
+    adam = [tensor for name, tensor in moments.items() if name.endswith(".exp_avg")]
     owners = {name.rpartition(".")[0]: tensor for name, tensor in moments.items()}
     shapes = [tensor.shape for tensor in weights.values()]
     return OptimizerState(
         listed=listed,
         held=len(owners),
         fitting=_fitting([tensor.shape for tensor in owners.values()], shapes),
-        half=bool(moments) and all(tensor.dtype in ("bfloat16", "float16") for tensor in moments.values()),
+        flattened=all(len(tensor.shape) < 2 for tensor in owners.values()) and any(len(s) > 1 for s in shapes),
+        half=bool(adam) and all(tensor.dtype in ("bfloat16", "float16") for tensor in adam),
         masters=any(_MASTERS.search(name) for name in tensors),
         learning_rate=_learning_rate(scalars),
     )

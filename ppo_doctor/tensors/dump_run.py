@@ -49,7 +49,7 @@ def measure(
         )
         found |= _of_ratio(stats) | _shift(new, old, mask)
     found |= _of_sampler(batch, mask) | _of_reference(batch, mask) | _of_signal(batch, mask)
-    kept = {name: value for name, value in found.items() if not math.isnan(value)}
+    kept = {name: value for name, value in found.items() if not math.isnan(value) or name == "policy_loss"}
     if not kept:
         notes.append(Note(text="nothing in this dump can be computed", source=SourceRef(path=archive.path)))
     return Measured(
@@ -66,6 +66,8 @@ def _of_ratio(stats: RatioStatistics) -> dict[str, float]:
     """Return the metrics of the ratio; without a single finite pair only the count of what is not."""
     total = stats.samples + stats.nonfinite
     found = {"log_probs_nonfinite": float(stats.nonfinite), "tokens_in_loss": float(total)}
+    if stats.nonfinite:
+        found["policy_loss"] = math.nan  # whatever its formula: a sum with one such term
     if not stats.samples:
         return found if total else {"tokens_in_loss": 0.0}
     return found | {
