@@ -11,7 +11,7 @@ from ppo_doctor.record.tally import of_weights
 from ppo_doctor.record.transfer import Parcel
 
 #: One coordinate in so many is watched, and never fewer than LEAST of a tensor.
-ONE_IN, LEAST = 100, 64
+ONE_IN, LEAST = 100, 4096
 SEED = 20171
 #: Optimizers that step copies of the parameters by design: whether they hold the policy's is not ours to say.
 _WITH_COPIES = ("deepspeed", "apex", "megatron", "fairscale")
