@@ -269,7 +269,8 @@ class Recorder:
 
     def _write(self, step: float, numbers: Mapping[str, float]) -> None:
         if self._file is not None:
-            self._to_file({"step": step, "update": self.update, **numbers})
+            # The mark stands in every line, so that no other trainer's names are seen in a part of the file.
+            self._to_file({"ppo_doctor": 1, "step": step, "update": self.update, **numbers})
         for sink in self._sinks:
             sink(step, numbers)
 

@@ -15,7 +15,7 @@ from ppo_doctor.record.sb3 import RecorderCallback
 from tests.lab.real import sb3
 
 pytestmark = pytest.mark.filterwarnings("default")
-UPDATES = 25
+UPDATES = 15
 CASES = {
     "healthy": sb3.Recipe(),
     "benign-single-update": sb3.Recipe(settings={"n_epochs": 1, "batch_size": 512, "learning_rate": 3e-3}),

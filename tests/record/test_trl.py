@@ -18,7 +18,7 @@ from tests.lab.real import grpo
 
 pytestmark = pytest.mark.filterwarnings("default")
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-GENERATIONS = 20
+GENERATIONS = 10
 CASES = {
     "healthy": grpo.Recipe(),
     "benign-single-update": grpo.Recipe(settings={"num_iterations": 1, "learning_rate": 1e-2}),
