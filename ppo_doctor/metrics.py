@@ -15,6 +15,8 @@ class Metric:
     meaning: str
     #: False where NaN or infinity has a harmless reading (explained variance at constant returns)
     finite: bool = True
+    #: False for what only dumps and checkpoints show
+    logged: bool = True
 
 
 _ROWS = (
@@ -108,18 +110,6 @@ _ROWS = (
     ("num_tokens", "tokens", "tokens generated so far"),
     ("env_steps", "steps", "environment steps so far"),
     ("iteration", "", "rollout batches so far"),
-    # computed from dumps and checkpoints
-    ("ratio_one_share", "fraction", "share of samples whose importance ratio is exactly 1"),
-    ("log_probs_nonfinite", "samples", "samples in the loss with a log-prob that is NaN or infinite"),
-    ("log_prob_shift_gain", "", "correlation of new and old log-probs at another offset, less that as they are"),
-    ("old_policy_changed", "fraction", "share of the policy's weights that differ from the old policy's"),
-    ("reference_changed", "fraction", "share of the policy's weights that differ from the reference's"),
-    ("snapshot_changed", "fraction", "share of the policy's weights that differ from the snapshot before"),
-    ("weights_nonfinite", "weights", "weights of the policy that are NaN or infinite"),
-    ("adapters_zero", "fraction", "share of LoRA B matrices that are exactly 0"),
-    ("optimizer_state_share", "fraction", "share of the optimizer's parameters for which it has a state"),
-    ("optimizer_state_fitting", "fraction", "share of optimizer states that have the shape of a weight"),
-    ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
     ("policy_lag", "", "policy versions between acting and training"),
     ("epochs_executed_total", "epochs", "PPO epochs executed so far"),
 )
@@ -152,8 +142,25 @@ _MAY_BE_MISSING = (
     ("rollout_prob_corr", "", "correlation of the probabilities of sampler and trainer"),
 )
 
+#: Computed from dumps and checkpoints; no trainer logs them, so that nobody is asked to.
+_OF_TENSORS = (
+    ("ratio_one_share", "fraction", "share of samples whose importance ratio is exactly 1"),
+    ("log_probs_nonfinite", "samples", "samples in the loss with a log-prob that is NaN or infinite"),
+    ("log_prob_shift_gain", "", "correlation of new and old log-probs at another offset, less that as they are"),
+    ("old_policy_changed", "fraction", "share of the policy's weights that differ from the old policy's"),
+    ("reference_changed", "fraction", "share of the policy's weights that differ from the reference's"),
+    ("snapshot_changed", "fraction", "share of the policy's weights that differ from the snapshot before"),
+    ("weights_nonfinite", "weights", "weights of the policy that are NaN or infinite"),
+    ("adapters_zero", "fraction", "share of LoRA B matrices that are exactly 0"),
+    ("optimizer_state_share", "fraction", "share of the optimizer's parameters for which it has a state"),
+    ("optimizer_state_fitting", "fraction", "share of optimizer states that have the shape of a weight"),
+    ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
+)
+
 METRICS = MappingProxyType(
-    {row[0]: Metric(*row) for row in _ROWS} | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
+    {row[0]: Metric(*row) for row in _ROWS}
+    | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
+    | {row[0]: Metric(*row, finite=False, logged=False) for row in _OF_TENSORS}
 )
 
 
@@ -161,3 +168,9 @@ def unit(name: str) -> str:
     """Return a metric's unit; unknown metrics have none."""
     metric = METRICS.get(name)
     return metric.unit if metric else ""
+
+
+def loggable(name: str) -> bool:
+    """Tell whether a log may hold a metric: all do but those that are computed from tensors."""
+    metric = METRICS.get(name)
+    return metric is None or metric.logged

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.accounts import candidates
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import CONFIDENCES, Measurement, RankedCause, Severity
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN, probabilities
 
@@ -255,7 +255,12 @@ def _open_questions(
     for rival in accounts[:LONGEST_LIST]:
         for weight in rival.cause.weights:
             finding = findings.get(weight.finding)
-            if finding is not None and finding.status == "skipped" and finding.missing:
+            if (
+                finding is not None
+                and finding.status == "skipped"
+                and finding.missing
+                and all(map(loggable, finding.missing))
+            ):
                 size = max(abs(weight.fired), abs(weight.clear))
                 heaviest[weight.finding] = max(heaviest.get(weight.finding, 0), size)
     titles = {rule.name: rule.title for rule in pack.rules}
