@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.tensors.moments import Column, Summary, kept_pieces
+from ppo_doctor.tensors.moments import Column, Summary, kept_pieces, products
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 #: Quantiles, distinct values and the regression on log-probs are taken from a random sample of about this many
-#: elements. The rank of a quantile is then off by at most 0.0015 (three standard errors); below it they are exact.
-SAMPLE = 1 << 20
+#: elements. The rank of a quantile is then off by at most 0.0042 (three standard errors); below it they are exact.
+SAMPLE = 1 << 17
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 #: Log-ratios within this of 0 take k3 from its series, whose first omitted term is 1e-13 of the sum there.
 SMALL = 0.01
@@ -113,7 +113,8 @@ class _Gathered:
     chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
 
     def add(self, new: Floats, old: Floats, advantages: Floats | None = None) -> None:
-        d = np.subtract(new, old, dtype=np.float64)
+        d = new.astype(np.float64)  # two casts and a subtraction are faster than one that casts
+        np.subtract(d, old.astype(np.float64, copy=False), out=d)
         a = None if advantages is None else advantages.astype(np.float64, copy=False)
         low, high = float(d.min()), float(d.max())
         if not math.isfinite(high - low) or not (a is None or math.isfinite(float(a.sum()))):
@@ -135,8 +136,8 @@ class _Gathered:
         if a is not None:
             shifted_a = self.advantages.add(a)
             self.counts["zero"] += len(a) - int(np.count_nonzero(a))
-            self.log_ratio_advantage += float(np.dot(shifted_d, shifted_a))
-            self.ratio_advantage += float(np.dot(shifted_r, shifted_a))
+            self.log_ratio_advantage += products(shifted_d, shifted_a)
+            self.ratio_advantage += products(shifted_r, shifted_a)
         self._keep_some(d, old)
 
     def _count_clipped(self, r: Floats, a: Floats | None, low: float, high: float) -> None:
@@ -281,6 +282,6 @@ def _regression(d: Floats, old: Floats) -> tuple[float, float]:
     log_ratio, base, new = Column(), Column(), Column()
     shifted = log_ratio.add(d)
     held = base.add(old)
-    slope = log_ratio.covariance(base, float(np.dot(shifted, held))) / base.variance if base.variance > 0 else math.nan
+    slope = log_ratio.covariance(base, products(shifted, held)) / base.variance if base.variance > 0 else math.nan
     moved = new.add(d + old)
-    return slope, new.correlation(base, float(np.dot(moved, held)))
+    return slope, new.correlation(base, products(moved, held))
