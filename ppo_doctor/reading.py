@@ -33,6 +33,8 @@ class Request:
     configs: Sequence[Path] = ()
     framework: str | None = None
     steps: tuple[int | None, int | None] = (None, None)
+    #: role=name, for tensors of dumps whose names do not say what they are
+    names: Sequence[str] = ()
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     debug: bool = False

@@ -15,6 +15,7 @@ from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceSummary
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
 from ppo_doctor.tensors.measured import Measured
+from ppo_doctor.tensors.naming import parse_overrides
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Setting
@@ -39,13 +40,14 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
     """Return the run that dumps and checkpoints make without any log, in the order of their steps.
 
     Raises:
-        DoctorError: a file cannot be read, or there is nothing in them that can be judged (exit code 3).
+        DoctorError: a file cannot be read, or there is nothing in them that can be judged (exit code 3); `names` of the
+            request are none (exit code 2).
     """
     archives = [read_archive(path) for path in _files(paths)]
     profile = frameworks.profile(request.framework or frameworks.CANONICAL)
     given = given_settings(request)
     settings = configuration.canonical_settings(profile, given)
-    records = _measured(archives, settings)
+    records = _measured(archives, settings, parse_overrides(request.names))
     series = _series(records)
     if not series:
         raise _nothing(archives)
@@ -68,13 +70,13 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return [file for path in paths for file in (archives_in(path) if path.is_dir() else (path,))]
 
 
-def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting]) -> list[Measured]:
-    dumps = [archive for archive in archives if dump_run.is_dump(archive)]
+def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], names: Mapping[str, str]) -> list[Measured]:
+    dumps = [archive for archive in archives if dump_run.is_dump(archive, names)]
     weights = [archive for archive in archives if archive not in dumps]
     low, high = _number(settings, "clip_range"), _number(settings, "clip_range_high")
     clip = None if low is None else (low, high if high is not None else low)
     dual = _number(settings, "clip_range_dual")
-    found = [dump_run.measure(archive, clip=clip, dual_clip=dual) for archive in dumps]
+    found = [dump_run.measure(archive, overrides=names, clip=clip, dual_clip=dual) for archive in dumps]
     return found + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
 
 

@@ -221,6 +221,17 @@ def test_adapters_that_never_left_zero(tmp_path, cli):
     assert fired == {"adapters-still-zero"}
 
 
+def test_names_are_given_by_hand(tmp_path, cli):
+    held = dict(np.load(dump(tmp_path / "d.npz")))
+    np.savez(tmp_path / "own.npz", now=held["log_probs"], frozen=held["old_log_probs"])
+    assert cli("analyze", tmp_path / "own.npz").code == ExitCode.NOTHING_TO_JUDGE
+    outcome = cli("analyze", tmp_path / "own.npz", "--map", "log_prob=now", "--map", "old_log_prob=frozen")
+    assert outcome.code == ExitCode.OK
+    wrong = cli("analyze", tmp_path / "own.npz", "--map", "nonsense=now")
+    assert wrong.code == ExitCode.USAGE
+    assert "nonsense" in wrong.err
+
+
 def test_files_that_say_nothing_are_nothing_to_judge(tmp_path, cli):
     np.savez(tmp_path / "d.npz", observations=np.ones(3))
     outcome = cli("analyze", tmp_path / "d.npz")
