@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.metrics import unit
+from ppo_doctor.metrics import loggable, unit
 from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceSummary
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
@@ -32,6 +33,8 @@ ESTIMATORS = {
 }
 SCOPE = "only tensors were given: what they show is judged; whether training as a whole is sound takes the run's log"
 
+#: Whose memory it is a script may record; a checkpoint shows it as well.
+MEMORY = ("old_policy_shared", "reference_shared")
 #: Rules that need several records of a log may take one of these.
 FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
 
@@ -64,6 +67,23 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
         notes=tuple(notes),
     )
+
+
+def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
+    """Return a run with what only tensors show, from dumps and checkpoints that were named with its log.
+
+    What a log may hold as well stays the log's: a dump is one minibatch, a record mostly the mean of many. Files that
+    cannot be read, or show nothing, are told.
+    """
+    try:
+        found = run_of_tensors(paths, request)
+    except DoctorError as error:
+        return replace(run, notes=(*run.notes, Note(text=f"left out: {error.message}")))
+    extra = {name: series for name, series in found.series.items() if not loggable(name) or name in MEMORY}
+    added = {name: series for name, series in extra.items() if name not in run.series}
+    notes = tuple(note for note in found.notes if note.text != SCOPE)
+    again = tuple(replace(source, again=True) for source in found.sources)
+    return replace(run, series={**run.series, **added}, notes=(*run.notes, *notes), sources=(*run.sources, *again))
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -158,6 +158,7 @@ def _all_in_one(sources: Sequence[RunSource]) -> RunSource:
         perhaps=tuple(log for source in sources for log in source.perhaps),
         folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
         dumps=tuple(dump for source in sources for dump in source.dumps),
+        tensors=tuple(path for source in sources for path in source.tensors),
         told=tuple(text for source in sources for text in source.told),
         together=True,
     )
@@ -178,4 +179,4 @@ def _with_named(sources: list[RunSource], found: _Given, *, separate: bool) -> l
         hint = "give one log, or say --together (one run) or --separate (it belongs to each)"
         raise DoctorError(f"{what} among several logs", hint=hint, code=ExitCode.USAGE)
     configs, dumps = tuple(found.configs), tuple(found.dumps)
-    return [replace(source, config=configs, dumps=(*source.dumps, *dumps)) for source in sources]
+    return [replace(source, config=configs, tensors=dumps) for source in sources]

@@ -40,7 +40,7 @@ class RunSource:
     folders: tuple[Path, ...] = ()
     dumps: tuple[Path, ...] = ()
     told: tuple[str, ...] = ()
-    #: dumps and checkpoints that are the run, for there is no log
+    #: dumps and checkpoints that were named, or are all there is: they are read; `dumps` only lie beside the logs
     tensors: tuple[Path, ...] = ()
     #: every file is a part of the same run, because somebody said so
     together: bool = False

@@ -174,10 +174,10 @@ def test_the_last_checkpoint_tells_the_whole_history(tmp_path):
     assert len(run.series["ref_kl"]) == 20
 
 
-def test_dumps_and_checkpoints_are_told_and_not_read(tmp_path):
+def test_dumps_and_checkpoints_beside_a_log_are_told_and_not_read(tmp_path):
     files, _ = LAYOUTS["stable-baselines3"]
     (run,) = read_runs(str(write(tmp_path, files)), Request())
-    assert any("not read yet" in note.text for note in run.notes)
+    assert any("read only when named" in note.text for note in run.notes)
 
 
 def test_a_link_to_a_run_counts_once_and_a_link_in_a_circle_stops_nobody(tmp_path):

@@ -30,12 +30,12 @@ def test_a_log_with_a_configuration_and_dumps_is_one_run(exp, cli):
     (source,), missing = found(exp, "a.jsonl", "other/args.json", "dumps")
     assert not missing
     assert [path.name for path in source.config] == ["args.json"]
-    assert sorted(path.name for path in source.dumps) == ["old.pt", "policy.pt"]
+    assert sorted(path.name for path in source.tensors) == ["old.pt", "policy.pt"]
     outcome = cli("analyze", exp / "a.jsonl", exp / "other/args.json", exp / "dumps", "--format", "json")
     assert outcome.code == 0
     run = outcome.json["run"]
     assert run["config"]["n_epochs"] == 7
-    assert any("2 tensor dumps or checkpoints are not read yet" in note for note in run["notes"])
+    assert any("left out" in note and ".pt" in note for note in run["notes"]), "they hold no tensor"
 
 
 def test_logs_of_different_runs_are_several(exp, cli):

@@ -221,6 +221,18 @@ def test_adapters_that_never_left_zero(tmp_path, cli):
     assert fired == {"adapters-still-zero"}
 
 
+def test_checkpoints_named_with_a_log_add_what_only_they_show(tmp_path, cli):
+    log = tmp_path / "run.jsonl"
+    log.write_text("".join(f'{{"step": {n}, "approx_kl": 0.01, "entropy": {2 - n / 99}}}\n' for n in range(20)))
+    broken = checkpoint(tmp_path / "step_19.safetensors", w=[1.0, math.nan])
+    report, fired = judged(cli, log)
+    assert "weights-not-finite" not in fired
+    report, fired = judged(cli, log, broken)
+    assert "weights-not-finite" in fired
+    assert leaders(report) == {"nan-inf"}
+    assert report["run"]["steps"] == [0, 19]
+
+
 def test_names_are_given_by_hand(tmp_path, cli):
     held = dict(np.load(dump(tmp_path / "d.npz")))
     np.savez(tmp_path / "own.npz", now=held["log_probs"], frozen=held["old_log_probs"])
