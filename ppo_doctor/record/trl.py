@@ -115,7 +115,7 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
 
     def _release(self) -> None:
         for name in self._taken:
-            vars(self._trainer).pop(name, None)
+            self._trainer.__dict__.pop(name, None)
         self._taken.clear()
 
     def _generated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> object:
@@ -160,7 +160,7 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         self._running = False
         numbers = {name: statistics.fmean(values) for name, values in self._logged.items() if values}
         self._logged.clear()
-        kept = {name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"}
+        kept: dict[str, Tensor] = {name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"}
         self.recorder.end_update(step=self._trainer.state.global_step, **kept)
 
 

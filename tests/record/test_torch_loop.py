@@ -161,6 +161,21 @@ def test_skipped_steps_are_those_asked_for_and_not_executed(tmp_path):
     assert found["changed_fraction"] == 1
 
 
+def test_gradients_are_measured_at_steps_that_double(tmp_path):
+    policy = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
+    recorder = Recorder(tmp_path / "run.jsonl", model=policy, optimizer=optimizer)
+    recorder.start_update()
+    for size in range(1, 11):
+        optimizer.zero_grad()
+        new = policy(torch.tensor([[float(size)]]))[:, 0]
+        recorder.minibatch(new_log_prob=new, old_log_prob=new.detach() - 0.1)
+        new.sum().backward()
+        optimizer.step()
+    found = recorder.end_update()
+    assert (found["optimizer_steps"], found["grad_norm"]) == (10, pytest.approx((1 + 2 + 4 + 8) / 4))
+
+
 def test_gradients_are_measured_before_they_are_clipped(tmp_path):
     policy = torch.nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)

@@ -1,0 +1,114 @@
+"""What the recorder costs: `python -m benchmarks.recorder [UPDATES]`, for a policy of ten million weights on this CPU.
+
+Processor time inside of the recorder's calls and hooks against that of the rest, on one thread, the probe off:
+other work on the machine adds to neither. What it costs elsewhere (caches, the graph's calls of hooks) is not in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ppo_doctor.record import Recorder
+from ppo_doctor.record.weights import Weights
+
+WIDTH, FEATURES, ACTIONS = 2200, 64, 16
+BATCH, MINIBATCHES, EPOCHS = 4096, 4, 2
+
+
+def policy() -> Any:
+    """Return a policy of ten million weights."""
+    layers = [torch.nn.Linear(FEATURES, WIDTH), torch.nn.Tanh()]
+    for _ in range(2):
+        layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, ACTIONS))
+
+
+def update(model: Any, optimizer: Any, recorder: Recorder | None) -> float:
+    """Return the processor seconds of one update, which other work on the machine does not add to."""
+    obs, actions = torch.randn(BATCH, FEATURES), torch.randint(ACTIONS, (BATCH,))
+    advantages, stored = torch.randn(BATCH), torch.full((BATCH,), -2.77)
+    begun = time.process_time()
+    if recorder is not None:
+        recorder.start_update(advantages=advantages)
+    for epoch in range(EPOCHS):
+        for index in torch.randperm(BATCH).split(BATCH // MINIBATCHES):
+            new = model(obs[index]).log_softmax(-1).gather(1, actions[index, None])[:, 0]
+            ratio = (new - stored[index]).exp()
+            if recorder is not None:
+                recorder.minibatch(
+                    new_log_prob=new, old_log_prob=stored[index], advantages=advantages[index], epoch=epoch
+                )
+            loss = -torch.min(ratio * advantages[index], ratio.clamp(0.8, 1.2) * advantages[index]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+    if recorder is not None:
+        recorder.end_update()
+    return time.process_time() - begun
+
+
+class Clock:
+    """Adds up the processor time inside of the recorder's methods and hooks; nested calls count once."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._inside = False
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with a clock around it."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                return function(*args, **kwargs)
+            self._inside, begun = True, time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += time.process_time() - begun
+                self._inside = False
+
+        return call
+
+    def wind(self) -> None:
+        """Put the clock around everything of the recorder that training calls."""
+        for name in ("start_update", "minibatch", "note_gradient", "end_update"):
+            setattr(Recorder, name, self.timed(getattr(Recorder, name)))
+        for name in ("_before_step", "_after_step"):
+            setattr(Weights, name, self.timed(getattr(Weights, name)))
+        hook = Weights._on
+        Weights._on = lambda weights, place: self.timed(hook(weights, place))  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Print the medians and the overhead."""
+    torch.set_num_threads(1)
+    clock = Clock()
+    clock.wind()
+    model = policy()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    weights = sum(p.numel() for p in model.parameters())
+    shares = []
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder) / "run.jsonl", clip_range=0.2, model=model, optimizer=optimizer)
+        update(model, optimizer, recorder)
+        for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 6):
+            clock.seconds = 0.0
+            whole = update(model, optimizer, recorder)
+            shares.append(100 * clock.seconds / (whole - clock.seconds))
+            print(f"update without it {whole - clock.seconds:.3f} s, inside the recorder {1000 * clock.seconds:.1f} ms")
+    size = BATCH // MINIBATCHES
+    print(f"{weights / 1e6:.1f} million weights, {EPOCHS * MINIBATCHES} optimizer steps of {size} samples")
+    print(f"overhead: median {statistics.median(shares):.2f} %, from {min(shares):.2f} to {max(shares):.2f} %")
+
+
+if __name__ == "__main__":
+    main()
