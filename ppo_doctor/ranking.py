@@ -172,10 +172,14 @@ def unknown_score(openers: Sequence[Finding], pack: Pack) -> int:
 
 
 def _level(accounts: list[Account]) -> list[Account]:
-    """Return the leader and what cannot be told from it: scores within 3 dB, and declared twins."""
+    """Return the leader and what cannot be told from it: scores within 3 dB, and declared twins.
+
+    Twins weigh alike save for what tensors prove; where that puts one clearly behind, they have been told apart.
+    """
     leader = accounts[0]
-    twins = {twin for a in accounts if leader.score - a.score <= LEVEL_DB for twin in a.cause.twins}
-    return [a for a in accounts if leader.score - a.score <= LEVEL_DB or a.cause.id in twins]
+    near = [a for a in accounts if leader.score - a.score <= LEVEL_DB]
+    twins = {twin for a in near for twin in a.cause.twins}
+    return [a for a in accounts if a in near or (a.cause.id in twins and leader.score - a.score < LIKELY_DB)]
 
 
 def _margin(level: list[Account], accounts: list[Account], unknown: int) -> int:
