@@ -88,6 +88,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "weight_motion": _row("policy:weight_motion", "update_norm", "probe_kl"),
         # decision table: how small steps are, what the optimizer does with gradients, what is expected
         "kl_size": _row("movement:kl_size", "approx_kl", "ratio_std"),
+        "kl_over_noise": _row("noise:kl_over_noise", "approx_kl", "ratio_std"),
         "late_entropy_drift": _row("movement:late_entropy_drift", "entropy"),
         "motion_per_rate": _row("movement:motion_per_rate", "update_norm+learning_rate"),
         "rate_over_usual": _row("movement:rate_over_usual", "learning_rate"),
