@@ -131,6 +131,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
         "loss_before_update": _row("mismatch:loss_before_update", "policy_loss"),
         "mean_ratio_off": _row("mismatch:mean_ratio_off", "ratio_mean", "approx_kl+approx_kl_k1"),
+        "first_cell_off": _row("mismatch:first_cell_off", "ratio_mean+ratio_batch_var"),
         "sampler_gap_growth": _row("mismatch:sampler_gap_growth", "rollout_logp_diff", "rollout_kl"),
         "reference_kl_at_sampling": _row("mismatch:reference_kl_at_sampling", "ref_kl"),
         "reference_kl_at_start": _row("mismatch:reference_kl_at_start", "ref_kl"),
