@@ -80,6 +80,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "minibatch_samples": _row("batches:minibatch_samples", "minibatch_size"),
         "discount_horizon": _row("batches:discount_horizon", "gamma+episode_length"),
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
+        "gain_kept": _row("truncation:gain_kept", "reward_mean", "episode_return"),
+        "reward_beyond_cuts": _row("truncation:reward_beyond_cuts", "reward_mean+truncated_fraction"),
         "length_left": _row("batches:length_left", "response_length"),
         "length_at_end": _row("batches:length_at_end", "response_length"),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
