@@ -46,7 +46,9 @@ def whole_means(
         for name, s in series.items()
         if name not in partial.dropped
     }
-    text = f"{', '.join(n for n in held if n in restored)}: divided by {share:g}, the share of the cells that are filled"
+    text = (
+        f"{', '.join(n for n in held if n in restored)}: divided by {share:g}, the share of the cells that are filled"
+    )
     lost = [name for name in held if name in partial.dropped]
     unused = [Note(text=f"{', '.join(lost)}: counts empty cells, and is not used", source=source)] if lost else []
     return restored, [Note(text=text, source=source), *unused]
@@ -57,7 +59,10 @@ def _share(partial: PartialMean, settings: Mapping[str, Setting]) -> float | Non
     numbers = {
         argument: float(setting.value)
         for argument, setting in found.items()
-        if setting is not None and setting.how != "default" and isinstance(setting.value, int | float) and setting.value > 0
+        if setting is not None
+        and setting.how != "default"
+        and isinstance(setting.value, int | float)
+        and setting.value > 0
     }
     return FUNCTIONS[partial.function](**numbers) if len(numbers) == len(found) else None
 

@@ -35,6 +35,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
     {
         # numerics
         "nonfinite_metrics": _row("numerics:nonfinite_metrics", "policy_loss", "loss", "approx_kl", "grad_norm"),
+        "share_of_plan": _row("numerics:share_of_plan", "env_steps+total_env_steps", "learning_rate+total_steps"),
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),

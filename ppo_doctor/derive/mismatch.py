@@ -229,7 +229,9 @@ def first_cell_off(observations: Observations) -> Series | None:
     least = np.square(mean.values - 1) * cells / (cells - 1) ** 2
     printed = 2 * np.abs(mean.values - 1) * mean.resolution.absolute + spread.resolution.absolute
     values = np.maximum(0.0, least - printed) / np.maximum(spread.values, 1e-12)
-    return dataclasses.replace(mean, name="first_cell_off", values=values, unit="times", resolution=EXACT, how="computed")
+    return dataclasses.replace(
+        mean, name="first_cell_off", values=values, unit="times", resolution=EXACT, how="computed"
+    )
 
 
 def _cells(observations: Observations) -> float:
