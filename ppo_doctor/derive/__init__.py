@@ -147,7 +147,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "action_spread": _row("mismatch:action_spread", "action_std"),
         "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
         "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
-        "surrogate_size": _row("identities:surrogate_size", "policy_loss"),
+        "surrogate_while_moving": _row("identities:surrogate_while_moving", "policy_loss+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }

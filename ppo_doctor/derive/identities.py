@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Room for float32 means over many samples, relative to the larger side.
 ROOM = 0.02
+#: KL (nats) from which on ratios scatter by sqrt(2 KL) = 0.014 and more, so that a surrogate shows them.
+MOVES = 1e-4
 
 
 def mean_ratio_contradiction(observations: Observations) -> Series | None:
@@ -84,17 +86,18 @@ def kl_over_unclipped(observations: Observations) -> Series | None:
     )
 
 
-def surrogate_size(observations: Observations) -> Series | None:
-    """Return |policy loss| over all minibatches where advantages are whitened, in standard deviations of an advantage.
+def surrogate_while_moving(observations: Observations) -> Series | None:
+    """Return |policy loss| over all minibatches, in deviations of a whitened advantage, where the KL shows movement.
 
-    At ratio 1 it is the mean of whitened advantages, 0 up to float noise; None where it is of the first pass alone.
+    At ratio 1 it is the mean of whitened advantages, 0 up to float noise. None where it is of the first pass alone.
     """
-    loss = observations.run.series.get("policy_loss")
+    loss, kl = observations.run.series.get("policy_loss"), observations.series("kl_size")
     whitened = observations.setting("normalize_advantages")
     known = "advantages_whitened" in observations.run.facts or (whitened is not None and whitened.value is True)
-    if loss is None or not known or loss.aggregation != "all minibatches":
+    if loss is None or kl is None or not known or loss.aggregation != "all minibatches" or loss.axis is not kl.axis:
         return None
-    return dataclasses.replace(loss, name="surrogate_size", values=np.abs(loss.values), how="computed")
+    values = np.where(kl.values > MOVES, np.abs(loss.values), np.nan)
+    return dataclasses.replace(loss, name="surrogate_while_moving", values=values, how="computed")
 
 
 def _least(estimator: str, epsilon: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -240,4 +241,4 @@ def _cells(observations: Observations) -> float:
     if not known or parts[0] is None or parts[1] is None:
         return MOST_CELLS
     # a minibatch is at most all micro-batches of the batch
-    return max(2.0, parts[0] * parts[1] * max(1.0, np.ceil((parts[2] or 1.0) / parts[1])))
+    return max(2.0, parts[0] * parts[1] * max(1, math.ceil((parts[2] or 1.0) / parts[1])))
