@@ -1,4 +1,4 @@
-"""What float32 arithmetic alone shows where nothing moves: two passes over the same weights differ in the last digit."""
+"""What float32 arithmetic alone shows where nothing moves: two passes over equal weights differ in the last digit."""
 
 from __future__ import annotations
 
