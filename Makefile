@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test schemas check lint types samples docs bench clean install
+.PHONY: demo test schemas check lint types samples docs bench demos lab scoreboard calibrate clean install
 
 install: $(STAMP)
 
@@ -31,13 +31,27 @@ schemas: $(STAMP)
 	-$(BIN)/python -m tests.report.published
 
 test: $(STAMP) check schemas
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 samples: $(STAMP)
 	$(BIN)/python -m tests.lab --out sample_logs
 
 docs: $(STAMP)
 	$(BIN)/ppo-doctor rules docs
+
+demos: $(STAMP)
+	$(BIN)/python -m benchmarks.demo
+
+# The corpus of lab runs (about half an hour on two cores) and the figures from its held-out side.
+lab: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lab
+	$(BIN)/python -m tests.lab.corpus build/corpus
+
+scoreboard: lab
+	$(BIN)/python -m tests.lab.scoreboard build/corpus --out docs
+
+calibrate: lab
+	$(BIN)/python -m tests.lab.calibrate build/corpus --out docs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

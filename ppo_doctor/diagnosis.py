@@ -14,7 +14,7 @@ from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import run_rules
 from ppo_doctor.evidence import says
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
     ASKED,
     CHAIN,
@@ -145,7 +145,9 @@ def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence
         if (rule := rules[finding.rule]).answers and _answers(observations, rule, finding)
     }
     count = {status: sum(f.status == status for f in findings) for status in ("clear", "fired", "skipped", "errored")}
-    missing = dict.fromkeys(name for finding in findings for name in finding.missing if name in METRICS)
+    missing = dict.fromkeys(
+        name for finding in findings for name in finding.missing if name in METRICS and loggable(name)
+    )
     return Coverage(
         movement="movement" in answered,
         signal="signal" in answered,

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Rule
 
 
+#: The fact that all records of a run were computed from tensors.
+FROM_TENSORS = "from_tensors"
+
+
 def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
     """Return one finding per rule: numerics first, the rest in the order of their codes."""
     ordered = sorted(rules, key=lambda rule: (rule.link != "numerics", rule.code))
@@ -46,7 +50,13 @@ def _outcome(observations: Observations, rule: Rule, index: int) -> Outcome:
     quantity = observations.get(clause.quantity)
     if quantity is None:
         raise LookupError(f"{clause.quantity} vanished")
-    return evaluate(clause, quantity, min_points=rule.min_points)
+    return evaluate(clause, quantity, min_points=_least(observations, rule))
+
+
+def _least(observations: Observations, rule: Rule) -> int:
+    """Return how many records a rule needs: of a dump, which holds every sample, one may be enough."""
+    from_tensors = FROM_TENSORS in observations.run.facts
+    return rule.min_points_tensor if from_tensors and rule.min_points_tensor is not None else rule.min_points
 
 
 def _not_applicable(observations: Observations, rule: Rule) -> str | None:

@@ -70,6 +70,10 @@ def read_source(source: RunSource, request: Request) -> Outcome:
     Raises:
         DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
     """
+    if source.tensors and not (source.logs or source.perhaps):
+        from ppo_doctor.tensor_runs import run_of_tensors
+
+        return Outcome([run_of_tensors(source.tensors, request)], [])
     contents, failed = _contents(source)
     readings, refused = _readings(source, contents, request)
     failed |= refused
@@ -82,6 +86,10 @@ def read_source(source: RunSource, request: Request) -> Outcome:
     broken = _broken(source, failed)
     told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
     runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told)))
+    if source.tensors:
+        from ppo_doctor.tensor_runs import with_tensors
+
+        runs[0] = with_tensors(runs[0], source.tensors, request)
     return Outcome(runs, broken)
 
 
@@ -337,7 +345,8 @@ def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
     notes += [Note(text=text) for text in source.told]
     if source.dumps:
         count = len(source.dumps)
-        text = f"{count} tensor dumps or checkpoints are not read yet" if count > 1 else "a tensor dump is not read yet"
+        what = f"{count} tensor dumps or checkpoints" if count > 1 else "a tensor dump or checkpoint"
+        text = f"{what} beside the log: read only when named"
         notes.append(Note(text=text, source=SourceRef(path=str(source.dumps[0]))))
     return notes
 

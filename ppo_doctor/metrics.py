@@ -15,6 +15,8 @@ class Metric:
     meaning: str
     #: False where NaN or infinity has a harmless reading (explained variance at constant returns)
     finite: bool = True
+    #: False for what only dumps and checkpoints show
+    logged: bool = True
 
 
 _ROWS = (
@@ -25,6 +27,7 @@ _ROWS = (
     ("entropy_loss", "", "entropy term of the loss, scaled by its coefficient"),
     ("approx_kl", "nats", "KL of the old policy to the new one, estimated on the trained samples"),
     ("approx_kl_k1", "nats", "signed k1 estimate of the KL of the old policy to the new one"),
+    ("approx_kl_k2", "nats", "k2 estimate of the KL of the old policy to the new one: half the mean squared log-ratio"),
     ("approx_kl_max", "nats", "largest KL of the old policy to the new one over samples"),
     ("probe_kl", "nats", "KL between the stored log-probs and a forward pass after the last optimizer step"),
     ("ratio_mean", "", "importance ratio new/old, mean"),
@@ -38,10 +41,16 @@ _ROWS = (
     ("clip_fraction_low", "fraction", "share clipped below 1 - clip_range"),
     ("clip_fraction_high", "fraction", "share clipped above 1 + clip_range"),
     ("clip_fraction_dual", "fraction", "share of samples at the second bound for negative advantages (dual clip)"),
+    ("clip_fraction_positive", "fraction", "share of samples above 1 + clip_range whose advantage is positive"),
+    ("clip_fraction_negative", "fraction", "share of samples below 1 - clip_range whose advantage is negative"),
     ("clip_range", "", "clip range in force"),
+    ("loss_ratio_std", "", "relative spread of the importance ratio in the loss, read off the gradient by log-probs"),
+    ("stored_ratio_std", "", "standard deviation of the ratio to the log-probs of sampling, whatever the loss uses"),
+    ("old_policy_shared", "fraction", "share of the old policy, log-probs or weights, in the memory of the new one"),
     ("logratio_advantage_corr", "", "correlation of log-ratio and advantage on trained samples"),
     # reference and rollout
     ("ref_kl", "nats", "KL of the policy to the reference model"),
+    ("reference_shared", "fraction", "share of the policy's trained weights in the memory of the reference model"),
     ("kl_coef", "", "coefficient of the KL penalty"),
     ("entropy_coef", "", "coefficient of the entropy bonus in force"),
     ("rollout_kl", "nats", "KL of the sampler's policy to the trainer's at the same weights"),
@@ -78,6 +87,7 @@ _ROWS = (
     ("grad_norm", "", "gradient norm before clipping"),
     ("update_norm", "", "norm of the parameter change of one update"),
     ("changed_fraction", "fraction", "share of the policy's parameters that one update changes"),
+    ("optimizer_params_matched", "fraction", "share of the policy's trained parameters that its optimizer holds"),
     ("optimizer_steps", "steps", "optimizer steps executed for one rollout batch"),
     ("optimizer_steps_total", "steps", "optimizer steps executed so far"),
     ("epochs_executed", "epochs", "PPO epochs executed for one rollout batch"),
@@ -132,8 +142,25 @@ _MAY_BE_MISSING = (
     ("rollout_prob_corr", "", "correlation of the probabilities of sampler and trainer"),
 )
 
+#: Computed from dumps and checkpoints; no trainer logs them, so that nobody is asked to.
+_OF_TENSORS = (
+    ("ratio_one_share", "fraction", "share of samples whose importance ratio is exactly 1"),
+    ("log_probs_nonfinite", "samples", "samples in the loss with a log-prob that is NaN or infinite"),
+    ("log_prob_shift_gain", "", "correlation of new and old log-probs at another offset, less that as they are"),
+    ("old_policy_changed", "fraction", "share of the policy's weights that differ from the old policy's"),
+    ("reference_changed", "fraction", "share of the policy's weights that differ from the reference's"),
+    ("snapshot_changed", "fraction", "share of the policy's weights that differ from the snapshot before"),
+    ("weights_nonfinite", "weights", "weights of the policy that are NaN or infinite"),
+    ("adapters_zero", "fraction", "share of LoRA B matrices that are exactly 0"),
+    ("optimizer_state_share", "fraction", "share of the optimizer's parameters for which it has a state"),
+    ("optimizer_state_fitting", "fraction", "share of optimizer states that have the shape of a weight"),
+    ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
+)
+
 METRICS = MappingProxyType(
-    {row[0]: Metric(*row) for row in _ROWS} | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
+    {row[0]: Metric(*row) for row in _ROWS}
+    | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
+    | {row[0]: Metric(*row, finite=False, logged=False) for row in _OF_TENSORS}
 )
 
 
@@ -141,3 +168,9 @@ def unit(name: str) -> str:
     """Return a metric's unit; unknown metrics have none."""
     metric = METRICS.get(name)
     return metric.unit if metric else ""
+
+
+def loggable(name: str) -> bool:
+    """Tell whether a log may hold a metric: all do but those that are computed from tensors."""
+    metric = METRICS.get(name)
+    return metric is None or metric.logged

@@ -60,8 +60,10 @@ def build(parsed: Parsed) -> Compiled:
 
 def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
     if path == "pack.toml":
-        only(path, raw, ("name", "title", "retire"))
+        only(path, raw, ("name", "title", "retire", "temperature"))
         compiled["meta"] = {"name": text(path, raw, "name"), "retire": texts(path, raw, "retire")}
+        if "temperature" in raw:
+            compiled["meta"]["temperature"] = float(raw["temperature"])
     elif path == "complaints.toml":
         compiled["complaints"] = raw["complaint"]
     elif path == "unjudged.toml":
@@ -88,6 +90,7 @@ _RULE_FIELDS = [
     "answers_when",
     "proof",
     "min_points",
+    "min_points_tensor",
     "not_when_single_update",
     "algorithms",
     "state_if_fired",

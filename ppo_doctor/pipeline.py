@@ -92,10 +92,12 @@ def read_runs(path: str, request: Request) -> list[Run]:
     Raises:
         DoctorError: unreadable or empty, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    from ppo_doctor.sources import RunSource, sources_in
+    from ppo_doctor.sources import RunSource, is_dump, sources_in
 
     if path == "-" or not Path(path).is_dir():
-        return runs_of(RunSource(logs=(path,)), request)
+        named = Path(path)
+        source = RunSource(logs=(), tensors=(named,)) if is_dump(named) else RunSource(logs=(path,))
+        return runs_of(source, request)
     return [run for source in sources_in(Path(path)) for run in runs_of(source, request)]
 
 

@@ -1,8 +1,6 @@
 """Findings × causes → complaints explained by ranked causes, each with an account that a person can add up.
 
-A weight is 10·log10 P(finding | cause) / P(finding | healthy) in decibans; `healthy` scores 0. Per link of the signal
-chain a cause counts its largest positive and its largest negative weight, because findings on one link repeat each
-other. Terms are defined in docs/architecture.md.
+Terms are defined in docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -11,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from ppo_doctor.evidence import says
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import CONFIDENCES, LedgerEntry, Measurement, RankedCause, Severity
+from ppo_doctor.accounts import candidates
+from ppo_doctor.metrics import METRICS, loggable
+from ppo_doctor.model import CONFIDENCES, Measurement, RankedCause, Severity
+from ppo_doctor.probabilities import HEALTHY, UNKNOWN, probabilities
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Cause, Confidence, Finding, Rule, Verdict, Weight
+    from ppo_doctor.accounts import Account
+    from ppo_doctor.model import Confidence, Finding, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: Scores this close cannot be told apart.
@@ -27,21 +27,10 @@ LIKELY_DB = 13
 FOLD_DB = 5
 #: `unknown` gains with each opener; a proof, which no healthy run shows, must not be waved off as health.
 UNKNOWN_DB, UNKNOWN_PER_OPENER_DB, UNKNOWN_PER_PROOF_DB = -15, 6, 20
-#: A finding that fired for more than this share of its time before a cause began is not its work.
-EARLIER_SHARE = 0.1
 #: Rivals further behind than this are not worth a line.
 FARTHEST_RIVAL_DB = 40
 #: Causes printed per complaint.
 LONGEST_LIST = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """A cause's score with its ledger."""
-
-    cause: Cause
-    score: int
-    ledger: tuple[LedgerEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,63 +120,6 @@ def _onset(findings: Iterable[Finding]) -> int:
     return min((f.onset_step for f in findings if f.onset_step is not None), default=0)
 
 
-def candidates(pack: Pack, complaint: str, findings: Mapping[str, Finding]) -> list[Account]:
-    """Return the accounts of every cause that names a complaint, best first."""
-    accounts = [account(cause, findings) for cause in pack.causes if complaint in cause.complaints]
-    return sorted(accounts, key=lambda a: (-a.score, a.cause.severity.rank, a.cause.rarer_twin, a.cause.id))
-
-
-def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
-    """Add up one cause: prior, and per link the largest weight for and the largest against.
-
-    A cause explains nothing that was there clearly before it began.
-    """
-    began = [findings[name] for name in cause.begins_with if name in findings and findings[name].status == "fired"]
-    entries = [
-        _entry(weight, finding)
-        for weight in cause.weights
-        if (finding := findings.get(weight.finding)) is not None
-        and _db(weight, finding)
-        and not (_db(weight, finding) > 0 and any(_clearly_before(finding, first) for first in began))
-    ]
-    counted = _counted(entries)
-    ledger = tuple(replace(entry, counted=index in counted) for index, entry in enumerate(entries))
-    score = cause.prior + sum(entry.db for entry in ledger if entry.counted)
-    return Account(cause=cause, score=score, ledger=ledger)
-
-
-def _clearly_before(finding: Finding, other: Finding) -> bool:
-    """Tell whether a finding had fired for a good part of its time before another one's onset."""
-    if finding.status != "fired" or finding.onset_step is None or other.onset_step is None:
-        return False
-    last = max((evidence.steps[1] for evidence in finding.evidence if evidence.steps), default=finding.onset_step)
-    return other.onset_step - finding.onset_step > EARLIER_SHARE * (last - finding.onset_step)
-
-
-def _db(weight: Weight, finding: Finding) -> int:
-    return {"fired": weight.fired, "clear": weight.clear}.get(finding.status, 0)
-
-
-def _entry(weight: Weight, finding: Finding) -> LedgerEntry:
-    return LedgerEntry(
-        finding=finding.rule,
-        status=finding.status,
-        db=_db(weight, finding),
-        link=finding.link,
-        says=says(finding),
-        title=finding.title,
-    )
-
-
-def _counted(entries: Sequence[LedgerEntry]) -> set[int]:
-    best: dict[tuple[str, bool], int] = {}
-    for index, entry in enumerate(entries):
-        side = (entry.link, entry.db > 0)
-        if side not in best or abs(entry.db) > abs(entries[best[side]].db):
-            best[side] = index
-    return set(best.values())
-
-
 def _settle(
     complaint: str,
     openers: tuple[Finding, ...],
@@ -195,7 +127,7 @@ def _settle(
     pack: Pack,
     findings: Mapping[str, Finding],
 ) -> Explanation:
-    unknown = _unknown(openers, pack)
+    unknown = unknown_score(openers, pack)
     best = accounts[0].score if accounts else -1000
     if unknown > max(best, 0):
         return Explanation(complaint=complaint, openers=openers, leader="unknown", causes=(), verdict="warning")
@@ -207,7 +139,11 @@ def _settle(
     near = level[0].score - FARTHEST_RIVAL_DB
     rivals = [a for a in accounts if a not in level and a.score > max(0, near) and not settled]
     shown = [*level, *rivals[: max(0, LONGEST_LIST - len(level))]]
-    ranked = tuple(_ranked(a, complaint, level, sure, accounts, pack, findings) for a in shown)
+    chances = _chances(accounts, unknown, pack)
+    ranked = tuple(
+        replace(_ranked(a, complaint, level, sure, accounts, pack, findings), probability=chances.get(a.cause.id))
+        for a in shown
+    )
     return Explanation(
         complaint=complaint,
         openers=openers,
@@ -217,7 +153,16 @@ def _settle(
     )
 
 
-def _unknown(openers: Sequence[Finding], pack: Pack) -> int:
+def _chances(accounts: Sequence[Account], unknown: int, pack: Pack) -> dict[str, float]:
+    """Return each candidate's probability; nothing where no fitted temperature holds, as beside other packs."""
+    if pack.temperature is None:
+        return {}
+    scores = {HEALTHY: 0, UNKNOWN: unknown} | {a.cause.id: a.score for a in accounts}
+    return probabilities(scores, pack.temperature)
+
+
+def unknown_score(openers: Sequence[Finding], pack: Pack) -> int:
+    """Return the score of a fault that no cause names: more with each link that speaks, much more with a proof."""
     proofs = {rule.name for rule in pack.rules if rule.proves and rule.severity is not Severity.INFO}
     gains: dict[str, int] = {}
     for opener in openers:  # as for causes: findings on one link repeat each other
@@ -310,7 +255,12 @@ def _open_questions(
     for rival in accounts[:LONGEST_LIST]:
         for weight in rival.cause.weights:
             finding = findings.get(weight.finding)
-            if finding is not None and finding.status == "skipped" and finding.missing:
+            if (
+                finding is not None
+                and finding.status == "skipped"
+                and finding.missing
+                and all(map(loggable, finding.missing))
+            ):
                 size = max(abs(weight.fired), abs(weight.clear))
                 heaviest[weight.finding] = max(heaviest.get(weight.finding, 0), size)
     titles = {rule.name: rule.title for rule in pack.rules}

@@ -34,6 +34,8 @@ class Request:
     configs: Sequence[Path] = ()
     framework: str | None = None
     steps: tuple[int | None, int | None] = (None, None)
+    #: role=name, for tensors of dumps whose names do not say what they are
+    names: Sequence[str] = ()
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     debug: bool = False
@@ -167,7 +169,7 @@ def _part(content: Content, tables: list[Table]) -> tuple[RunBuilder, list[Found
 def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
     profile, path = outer.profile, outer.path
     summary = Content(path=path, container=outer.container, builder=builder).summary
-    found = [*_given(outer.request), *embedded, *outer.beside]
+    found = [*given_settings(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
     _check_told(outer.request, profile)
     profile = _without_constants(profile, settings, builder)
@@ -263,7 +265,8 @@ def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | N
     return found
 
 
-def _given(request: Request) -> list[Found]:
+def given_settings(request: Request) -> list[Found]:
+    """Return the settings that were given with a source: by --set, then by --config."""
     told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
     given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
     from ppo_doctor import config_files

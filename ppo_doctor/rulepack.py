@@ -50,6 +50,8 @@ class Pack:
     causes: tuple[Cause, ...]
     complaints: tuple[Complaint, ...]
     unjudged: tuple[Unjudged, ...]
+    #: fitted on the lab, where probabilities proved calibrated; None: none are given
+    temperature: float | None = None
     #: packs beyond the built-in one, in the order in which they were added
     further: tuple[PackInForce, ...] = ()
 
@@ -202,6 +204,7 @@ def _pack(part: _Part) -> Pack:
         causes=tuple(_cause(cause, folder) for cause in raw["causes"]),
         complaints=tuple(Complaint(**complaint) for complaint in raw["complaints"]),
         unjudged=tuple(Unjudged(**unjudged) for unjudged in raw["unjudged"]),
+        temperature=raw["meta"].get("temperature"),
     )
 
 

@@ -41,7 +41,9 @@ ALLOWED: dict[str, set[str]] = {
     "rule_skeleton": {"errors", "rulepack"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
-    "ranking": {"engine", "evidence", "metrics", "model", "rulepack"},
+    "probabilities": set(),
+    "accounts": {"evidence", "model", "rulepack"},
+    "ranking": {"accounts", "engine", "metrics", "model", "probabilities", "rulepack"},
     "not_ruled_out": {"model", "rulepack"},
     "diagnosis": {
         *("cutting", "derive", "engine", "evidence", "metrics", "model", "not_ruled_out", "ranking", "rulepack"),
@@ -79,8 +81,11 @@ ALLOWED: dict[str, set[str]] = {
     },
     "whatif": {"configuration", "errors", "frameworks", "model"},
     # it judges nothing: diagnoses, and how to make others, are given to it
-    "tui": {"arrays", "configuration", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
+    "tui": {"arrays", "configuration", "cutting", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
     "tensors": {"errors", "model"},
+    "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "tensors"},
+    # it runs inside training scripts: it knows nothing of logs or rules
+    "record": set(),
     "inspection": {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
@@ -93,7 +98,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "rescaling": {"frameworks", "model"},
     "agreement": {"arrays", "model"},
-    "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources"},
+    "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources", "tensor_runs"},
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
         *("sources", "table"),

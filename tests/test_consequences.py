@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppo_doctor.accounts import account
 from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
 from ppo_doctor.model import Evidence
 from ppo_doctor.not_ruled_out import not_ruled_out
-from ppo_doctor.ranking import account, explain
+from ppo_doctor.ranking import explain
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series, an_axis
 
 RNG = np.random.default_rng(0)

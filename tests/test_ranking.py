@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppo_doctor.accounts import account
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import LINKS, Finding, Severity
-from ppo_doctor.ranking import account, explain, open_complaints
+from ppo_doctor.ranking import explain, open_complaints
 from ppo_doctor.rulepack import PRIORS, check_references
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
@@ -338,3 +340,21 @@ def test_only_a_proof_may_weigh_more_than_twenty(proof, weight, allowed):
     else:
         with pytest.raises(DoctorError):
             check_references(pack)
+
+
+# Probabilities
+
+
+def test_probabilities_are_a_softmax_of_scores_with_health_and_the_unknown():
+    rules = [opener("still", link="ratio")]
+    causes = [a_cause("one", {"still": 40}, prior=-10), a_cause("two", {"still": 30}, prior=-10)]
+    pack = replace(a_pack(rules, causes), temperature=2.0)
+    (explanation,) = explain(pack, [a_finding(rule) for rule in rules])
+    powers = {name: 10 ** (score / 20) for name, score in {"one": 30, "two": 20, "healthy": 0, "unknown": 5}.items()}
+    expected = {name: power / sum(powers.values()) for name, power in powers.items()}
+    assert {c.id: c.probability for c in explanation.causes} == pytest.approx({n: expected[n] for n in ("one", "two")})
+
+
+def test_without_a_fitted_temperature_there_are_no_probabilities():
+    explanation = explained([opener()], [a_cause("one", {"opener": 40})])
+    assert [cause.probability for cause in explanation.causes] == [None]

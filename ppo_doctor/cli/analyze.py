@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from ppo_doctor.cli.options import (
     Ignore,
     Interactive,
     Jobs,
+    Names,
     NoColor,
     Output,
     Quiet,
@@ -58,6 +60,7 @@ def analyze(
     framework: Framework = None,
     config: Configs = None,
     settings: Settings = None,
+    names: Names = None,
     steps: Steps = None,
     rules: RuleFolders = None,
     select: Select = None,
@@ -83,7 +86,9 @@ def analyze(
             from ppo_doctor.tui.terminal import check_terminal
 
             check_terminal(sources)
-        request = request_of(framework, config, settings, steps, select, ignore, debug)
+        request = replace(
+            request_of(framework, config, settings, steps, select, ignore, debug), names=tuple(names or ())
+        )
         gathered = partial(_gathered, sources, together=together, separate=separate)
         code = _analyze(gathered, request, rules or [], places, options, fail_on, interactive=interactive, jobs=jobs)
     except DoctorError as error:

@@ -24,6 +24,7 @@ FailOn = Annotated[str, typer.Option(help="Exit with 1 for a leading cause of: c
 Framework = Annotated[str | None, typer.Option(help="The framework that wrote the log, when detection errs.")]
 Configs = Annotated[list[Path] | None, typer.Option("--config", help="The training run's configuration.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE that the log lacks: ppo_epochs=4.")]
+Names = Annotated[list[str] | None, typer.Option("--map", help="ROLE=NAME of a tensor: old_log_prob=frozen.lp.")]
 Steps = Annotated[str | None, typer.Option(help="Judge only steps A:B.")]
 RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A further rule pack. Repeatable.")]
 Select = Annotated[list[str] | None, typer.Option(help="Only these rules. Repeatable.")]

@@ -62,6 +62,8 @@ class Rule:
     proof: str | None = None
     #: fewest finite records (0 for rules over facts)
     min_points: int = 5
+    #: the same where records are computed from tensors, each from all samples or weights; None: as above
+    min_points_tensor: int | None = None
     #: condition under which the rule does not apply, with its wording
     not_when_single_update: bool = False
     algorithms: tuple[str, ...] = ()

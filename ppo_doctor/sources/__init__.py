@@ -12,7 +12,7 @@ from ppo_doctor.sources.layouts import RunSource, regrouped, runs_in
 from ppo_doctor.sources.naming import LOG_NAMES, is_config, role_of, says_log
 from ppo_doctor.sources.walking import Walker
 
-__all__ = ["LOG_NAMES", "RunSource", "gather", "log_in", "sources_in"]
+__all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "sources_in"]
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ def gather(
     makes one run of everything that was named, `separate` one of each file.
 
     Raises:
-        DoctorError: only a configuration, or one among several logs (exit code 2); only dumps (exit code 3).
+        DoctorError: only a configuration, or one among several logs (exit code 2).
     """
     if together and separate:
         raise DoctorError("--together and --separate contradict each other", code=ExitCode.USAGE)
@@ -89,13 +89,18 @@ def _expand(text: str) -> list[str]:
 def sources_in(folder: Path) -> list[RunSource]:
     """Return the runs in a folder.
 
+    Dumps and checkpoints without any log are one run.
+
     Raises:
-        DoctorError: there is no log in it (exit code 3).
+        DoctorError: there is neither in it (exit code 3).
     """
     sources, dumps = _in_folder(folder)
-    if not sources:
-        raise _only_dumps(dumps)
-    return sources
+    return sources or [RunSource(logs=(), tensors=tuple(dumps))]
+
+
+def is_dump(path: Path) -> bool:
+    """Tell by its name whether a file is a dump or a checkpoint."""
+    return role_of(path) == "dump"
 
 
 def log_in(folder: Path) -> Path:
@@ -153,6 +158,7 @@ def _all_in_one(sources: Sequence[RunSource]) -> RunSource:
         perhaps=tuple(log for source in sources for log in source.perhaps),
         folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
         dumps=tuple(dump for source in sources for dump in source.dumps),
+        tensors=tuple(path for source in sources for path in source.tensors),
         told=tuple(text for source in sources for text in source.told),
         together=True,
     )
@@ -163,19 +169,14 @@ def _with_named(sources: list[RunSource], found: _Given, *, separate: bool) -> l
     named = [*found.configs, *found.dumps]
     if not named or (not sources and found.missing):
         return sources
-    if not sources and found.configs:
+    if not sources and found.dumps:
+        return [RunSource(logs=(), tensors=tuple(found.dumps), config=tuple(found.configs))]
+    if not sources:
         hint = "name the log that belongs to it"
         raise DoctorError("only a configuration was given", hint=hint, code=ExitCode.USAGE)
-    if not sources:
-        raise _only_dumps(found.dumps)
     if len(sources) > 1 and not separate:
         what = "a configuration" if found.configs else "a tensor dump"
         hint = "give one log, or say --together (one run) or --separate (it belongs to each)"
         raise DoctorError(f"{what} among several logs", hint=hint, code=ExitCode.USAGE)
     configs, dumps = tuple(found.configs), tuple(found.dumps)
-    return [replace(source, config=configs, dumps=(*source.dumps, *dumps)) for source in sources]
-
-
-def _only_dumps(dumps: Sequence[Path]) -> DoctorError:
-    hint = "give the run's log with them; the log is judged"
-    return DoctorError(f"{dumps[0]}: tensor dumps and checkpoints are not read yet", hint=hint)
+    return [replace(source, config=configs, tensors=dumps) for source in sources]

@@ -40,6 +40,8 @@ class RunSource:
     folders: tuple[Path, ...] = ()
     dumps: tuple[Path, ...] = ()
     told: tuple[str, ...] = ()
+    #: dumps and checkpoints that were named, or are all there is: they are read; `dumps` only lie beside the logs
+    tensors: tuple[Path, ...] = ()
     #: every file is a part of the same run, because somebody said so
     together: bool = False
     #: nothing says that there is a run in it, while its folder holds others beyond doubt
@@ -48,7 +50,7 @@ class RunSource:
     @property
     def log(self) -> str:
         """Return the file by which the run is named until more is known."""
-        return (*self.logs, *self.perhaps)[0]
+        return (*self.logs, *self.perhaps, *map(str, self.tensors))[0]
 
 
 def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSource]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import quantile
+from ppo_doctor.cutting import within
 from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.report.escape import plain
@@ -74,7 +75,7 @@ class Metrics:
         page = page_of(frame)
         heading(page, f"Around the onset, steps {near[0]}–{near[1]}")
         size = (frame.width, min(frame.height - 4, MOST_ROWS))
-        return [*page.lines, *plot(_within(series, near), near, marks_, size, ascii_only=frame.ascii)]
+        return [*page.lines, *plot(within(series, near), near, marks_, size, ascii_only=frame.ascii)]
 
     def copies(self, key: str) -> Sequence[Copy]:
         """Return a metric's names."""
@@ -133,14 +134,6 @@ def _around(series: Series, onset: int) -> tuple[int, int]:
     steps = series.axis.steps
     at = int(np.searchsorted(steps, onset))
     return int(steps[max(at - 20, 0)]), int(steps[min(at + 40, len(steps) - 1)])
-
-
-def _within(series: Series, span: tuple[int, int]) -> Series:
-    from dataclasses import replace
-
-    keep = (series.axis.steps >= span[0]) & (series.axis.steps <= span[1])
-    axis = replace(series.axis, steps=series.axis.steps[keep], lines=series.axis.lines[keep], update=None)
-    return replace(series, axis=replace(axis, epoch=None, minibatch=None), values=series.values[keep])
 
 
 def _about(page: Page, session: Session, series: Series) -> None:

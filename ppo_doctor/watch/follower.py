@@ -59,8 +59,8 @@ class Feed(Protocol):
 class Follower:
     """Follows a log, or a folder in which one lies or will lie.
 
-    Text that grows at its end is read byte by byte, each byte once. A document that its trainer writes anew (such as
-    trainer_state.json) and binary containers are read anew whenever they change.
+    Text, event files and W&B files grow at their end and are read byte by byte, each byte once. A document that its
+    trainer writes anew (such as trainer_state.json) and other binary containers are read anew whenever they change.
     """
 
     def __init__(self, target: str | Path) -> None:

@@ -1,23 +1,26 @@
-"""Text that grows: every byte goes through its ordinary reader once, and what was read may be judged at any time."""
+"""A log that grows: every byte goes through its reader or decoder once, and what was read may be judged at any time."""
 
 from __future__ import annotations
 
 import io
 from collections import deque
 from dataclasses import dataclass
+from importlib import import_module
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from ppo_doctor import readers
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.readers.source import HEAD, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+#: Binary containers that grow at their end → their decoder, which takes bytes as they come.
+DECODERS = {"tfevents": "ppo_doctor.readers.tfevents:Decoder", "wandb": "ppo_doctor.readers.wandb_log:Decoder"}
 #: Containers that grow at their end; every other one is written anew by its trainer, and read anew.
-STREAMED = ("jsonl", "csv", "console")
+STREAMED = ("jsonl", "csv", "console", *DECODERS)
 #: As long as a log is this small its bytes are kept and read again, for its container may not be clear yet. In UTF-32
 #: that many bytes are what a reader looks at to tell the container.
 SMALL = 4 * HEAD
@@ -34,17 +37,31 @@ class Reading:
     folders: tuple[Path, ...] = ()
 
 
+class Decoder(Protocol):
+    """Takes the bytes of a binary log as they come."""
+
+    def feed(self, block: bytes) -> Iterator[readers.Item]:
+        """Take the next bytes; yield tables whenever enough have come together."""
+
+    def pause(self) -> Iterator[readers.Item]:
+        """Yield all that is complete so far."""
+
+    def finish(self) -> Iterator[readers.Item]:
+        """Yield the rest, the settings and the notes."""
+
+
 class Growing:
     """One log from its first byte on.
 
     A small log is kept in memory and read from there. A larger one goes through its reader in a thread that sleeps
-    while there is nothing to read; at each `snapshot` it shows the records that it holds.
+    while there is nothing to read; at each `snapshot` it shows the records that it holds. A binary one goes through its
+    decoder.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._small: bytearray | None = bytearray()
-        self._stream: _Stream | None = None
+        self._stream: _Stream | _Decoded | None = None
 
     def feed(self, data: bytes) -> None:
         """Take the bytes that follow."""
@@ -52,7 +69,10 @@ class Growing:
             self._stream.feed(data)
         elif self._small is not None:
             self._small += data
-            if len(self._small) > SMALL:
+            container = self.container()
+            if container in DECODERS:
+                self._stream, self._small = _Decoded(self.path, container, bytes(self._small)), None
+            elif len(self._small) > SMALL:
                 self._stream, self._small = _Stream(self.path, bytes(self._small)), None
 
     def container(self) -> str | None:
@@ -99,6 +119,36 @@ def _whole_lines(data: bytes) -> bytes:
     if data.startswith(_PACKED) or b"\0" in data[:256]:
         return data
     return data[: data.rfind(b"\n") + 1]
+
+
+class _Decoded:
+    """A decoder of a binary container, fed by hand."""
+
+    def __init__(self, path: str, container: str, data: bytes) -> None:
+        self.container = container
+        self._source = Source(path, io.BytesIO())
+        module, _, name = DECODERS[container].partition(":")
+        self._decoder: Decoder = getattr(import_module(module), name)(self._source)
+        self._items: list[readers.Item] = []
+        self.feed(data)
+
+    def feed(self, data: bytes) -> None:
+        self._items.extend(self._decoder.feed(data))
+
+    def snapshot(self) -> Reading:
+        """Return every record that is complete, and the notes so far."""
+        self._items.extend(self._decoder.pause())
+        return self._reading([*self._items, *self._source.notes.notes()])
+
+    def finish(self) -> Reading:
+        """Return all that the decoder makes of the bytes, a torn record at their end included in its notes."""
+        return self._reading([*self._items, *self._decoder.finish()])
+
+    def close(self) -> None:
+        """Forget nothing: there is no thread to end."""
+
+    def _reading(self, items: Sequence[readers.Item]) -> Reading:
+        return Reading(path=self._source.path, container=self.container, items=tuple(items))
 
 
 class _Stream:

@@ -110,7 +110,8 @@ def _scored(case: Case, diagnosis: Diagnosis, *, configured: bool) -> Score:
     )
 
 
-def _mapped(work: Callable[[Any], Any], asked: Sequence[Any], jobs: int) -> list[Any]:
+def mapped(work: Callable[[Any], Any], asked: Sequence[Any], jobs: int) -> list[Any]:
+    """Return the results of work in the order of what was asked, by as many processes as jobs."""
     if jobs == 1:
         return [work(entry) for entry in asked]
     with ProcessPoolExecutor(jobs) as pool:
@@ -131,9 +132,9 @@ def scores(root: Path, jobs: int) -> tuple[list[Score], dict[tuple[str, str], fl
 
     held = cases(root)
     training = [case for case in held if case.split == "training"]
-    shares = recognised(training, _mapped(_log_features, training, jobs))
+    shares = recognised(training, mapped(_log_features, training, jobs))
     asked = [case for case in held if case.split == "held-out"]
-    judged = [*_mapped(score, asked, jobs), *_mapped(_without, asked, jobs)]
+    judged = [*mapped(score, asked, jobs), *mapped(_without, asked, jobs)]
     told = [replace(s, identifiable=shares.get((s.cause, s.dialect), 0.0) >= IDENTIFIABLE) for s in judged]
     return told, shares
 

@@ -174,10 +174,10 @@ def test_the_last_checkpoint_tells_the_whole_history(tmp_path):
     assert len(run.series["ref_kl"]) == 20
 
 
-def test_dumps_and_checkpoints_are_told_and_not_read(tmp_path):
+def test_dumps_and_checkpoints_beside_a_log_are_told_and_not_read(tmp_path):
     files, _ = LAYOUTS["stable-baselines3"]
     (run,) = read_runs(str(write(tmp_path, files)), Request())
-    assert any("not read yet" in note.text for note in run.notes)
+    assert any("read only when named" in note.text for note in run.notes)
 
 
 def test_a_link_to_a_run_counts_once_and_a_link_in_a_circle_stops_nobody(tmp_path):
@@ -224,10 +224,14 @@ def test_a_folder_without_a_log_says_what_was_looked_for(tmp_path):
     assert str(tmp_path) in caught.value.message
 
 
-def test_a_folder_of_dumps_alone_says_that_they_are_not_read(tmp_path):
+def test_a_folder_of_dumps_alone_is_a_run_of_them(tmp_path):
     write(tmp_path, {"dumps/policy.pt": b"PK", "dumps/old.pt": b"PK"})
-    with pytest.raises(DoctorError, match="not read yet") as caught:
-        gather([str(tmp_path)])
+    (source,), missing = gather([str(tmp_path)])
+    assert not missing
+    assert {path.name for path in source.tensors} == {"policy.pt", "old.pt"}
+    assert not source.logs
+    with pytest.raises(DoctorError, match="no tensors") as caught:
+        runs_of(source, Request())
     assert caught.value.code == ExitCode.NOTHING_TO_JUDGE
 
 

@@ -30,12 +30,12 @@ def test_a_log_with_a_configuration_and_dumps_is_one_run(exp, cli):
     (source,), missing = found(exp, "a.jsonl", "other/args.json", "dumps")
     assert not missing
     assert [path.name for path in source.config] == ["args.json"]
-    assert sorted(path.name for path in source.dumps) == ["old.pt", "policy.pt"]
+    assert sorted(path.name for path in source.tensors) == ["old.pt", "policy.pt"]
     outcome = cli("analyze", exp / "a.jsonl", exp / "other/args.json", exp / "dumps", "--format", "json")
     assert outcome.code == 0
     run = outcome.json["run"]
     assert run["config"]["n_epochs"] == 7
-    assert any("2 tensor dumps or checkpoints are not read yet" in note for note in run["notes"])
+    assert any("left out" in note and ".pt" in note for note in run["notes"]), "they hold no tensor"
 
 
 def test_logs_of_different_runs_are_several(exp, cli):
@@ -68,10 +68,13 @@ def test_a_configuration_among_several_logs_needs_a_word(exp):
     assert [path.name for path in source.config] == ["config.json"]
 
 
-def test_dumps_alone_are_refused_for_now(exp, cli):
+def test_dumps_alone_are_one_run_and_damaged_ones_are_refused(exp, cli):
+    (source,), missing = found(exp, "dumps/policy.pt", "dumps/old.pt")
+    assert not missing
+    assert [path.name for path in source.tensors] == ["policy.pt", "old.pt"]
     outcome = cli("analyze", exp / "dumps/policy.pt", exp / "dumps/old.pt")
     assert outcome.code == ExitCode.NOTHING_TO_JUDGE
-    assert "not read yet" in outcome.err
+    assert "policy.pt" in outcome.err
 
 
 def test_event_files_named_one_by_one_are_one_run_s_if_it_was_resumed(tmp_path):

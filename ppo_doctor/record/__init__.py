@@ -1,0 +1,11 @@
+"""Record, inside a training script, the few numbers that tell causes of a silent failure apart.
+
+`Recorder` serves any loop; `ppo_doctor.record.sb3` and `ppo_doctor.record.trl` are callbacks. It works with
+whichever array library the tensors come from, and imports none that is not in use.
+"""
+
+from __future__ import annotations
+
+from ppo_doctor.record.recorder import Recorder
+
+__all__ = ["Recorder"]

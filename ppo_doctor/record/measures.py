@@ -1,0 +1,123 @@
+"""Statistics of one minibatch, computed where its tensors are: torch, NumPy and JAX through the calls they share."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from ppo_doctor.record.kinds import Tensor
+
+#: What a row holds, in this order; means are over the unmasked samples, `_m2` are sums of squared deviations.
+COLUMNS = (
+    *("n", "dev_mean", "dev_m2", "dev_max", "dev_min", "k1", "k2", "k3", "low", "high", "positive", "negative"),
+    *("adv_mean", "adv_m2", "adv_max", "adv_min", "log_mean", "log_m2", "log_adv"),
+)
+
+
+def namespace(array: Tensor) -> Tensor:
+    """Return the module whose functions work on an array; imports nothing that is not in use."""
+    root = type(array).__module__.partition(".")[0]
+    if root == "torch":
+        return sys.modules["torch"]
+    if root in ("jax", "jaxlib"):
+        return importlib.import_module("jax.numpy")
+    return importlib.import_module("numpy")
+
+
+def is_torch(array: Tensor) -> bool:
+    """Return whether an array is a torch tensor."""
+    return type(array).__module__.partition(".")[0] == "torch" or hasattr(array, "untyped_storage")
+
+
+def plain(array: Tensor) -> Tensor:
+    """Return an array without its graph, half precision widened to float32 (lossless)."""
+    if hasattr(array, "detach"):
+        array = array.detach()
+        return array.float() if array.dtype.itemsize < 4 or not array.dtype.is_floating_point else array
+    xp = namespace(array)
+    array = xp.asarray(array)
+    return array if array.dtype.itemsize >= 4 and array.dtype.kind == "f" else array.astype(xp.float32)
+
+
+def single(array: Tensor) -> Tensor:
+    """Return an array in float32, which every device has; NumPy keeps float64."""
+    return array.float() if hasattr(array, "detach") else array
+
+
+def aligned(values: Tensor, like: Tensor) -> Tensor:
+    """Return per-sequence values of shape [B] or [B, 1] spread over [B, T]; others are broadcast."""
+    xp = namespace(like)
+    if len(values.shape) == 1 and len(like.shape) == 2 and values.shape[0] == like.shape[0]:
+        values = values[:, None]
+    return xp.broadcast_to(values, like.shape)
+
+
+def kept(mask: Tensor, like: Tensor) -> Tensor:
+    """Return the mask as booleans; everything is kept where there is none."""
+    xp = namespace(like)
+    return xp.ones_like(like) > 0 if mask is None else aligned(plain(mask), like) > 0
+
+
+def row(
+    new_log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor = None,
+    mask: Tensor = None,
+    bounds: tuple[float, float] | None = None,
+) -> Tensor:
+    """Return the statistics of `COLUMNS` as one array on the tensors' device, without waiting for it.
+
+    `bounds` are the log-ratios at which clipping begins. k1 = -x, k2 = x²/2, k3 = (r - 1) - x for x = log r (Schulman
+    2020, Approximating KL Divergence). Shapes: log-probs [B] or [B, T], advantages the same or [B].
+    """
+    new = plain(new_log_prob)
+    xp = namespace(new)
+    log_ratio = single(new - plain(old_log_prob))
+    keep = kept(mask, log_ratio)
+    nothing = xp.zeros_like(log_ratio)
+    count = xp.sum(xp.where(keep, nothing + 1, nothing))
+    least = xp.where(count > 0, count, count + 1)
+
+    def mean(values: Tensor) -> Tensor:
+        return xp.sum(xp.where(keep, values, nothing)) / least
+
+    def moments(values: Tensor) -> tuple[Tensor, Tensor]:
+        centre = mean(values)
+        return centre, mean((values - centre) ** 2) * count
+
+    def reach(values: Tensor) -> tuple[Tensor, Tensor]:
+        return xp.max(xp.where(keep, values, nothing - xp.inf)), xp.min(xp.where(keep, values, nothing + xp.inf))
+
+    dev = xp.expm1(log_ratio)
+    adv = nothing if advantages is None else single(aligned(plain(advantages), log_ratio))
+    low, high = bounds or (-xp.inf, xp.inf)
+    below, above = log_ratio < low, log_ratio > high
+    shares = (mean(nothing + hit) for hit in (below, above, above & (adv > 0), below & (adv < 0)))
+    log_mean, log_m2 = moments(log_ratio)
+    adv_mean, adv_m2 = moments(adv)
+    together = mean((log_ratio - log_mean) * (adv - adv_mean)) * count
+    kls = (mean(-log_ratio), mean(log_ratio**2) / 2, mean(dev - log_ratio))
+    values = (count, *moments(dev), *reach(dev), *kls, *shares, adv_mean, adv_m2, *reach(adv), log_mean, log_m2)
+    return xp.stack([*values, together])
+
+
+def loss_ratio_row(gradient: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Return [samples, mean squared relative spread] of the ratio that the loss itself used.
+
+    The surrogate's gradient by a log-prob is proportional to advantage times ratio where nothing is clipped, so
+    gradient over advantage is the ratio up to a factor, which is one per sequence [B, T] or one per minibatch [B].
+    """
+    gradient = single(plain(gradient))
+    xp = namespace(gradient)
+    adv = single(aligned(plain(advantages), gradient))
+    used = kept(mask, gradient) & (gradient != 0) & (adv != 0)
+    nothing = xp.zeros_like(gradient)
+    ratio = xp.where(used, gradient / xp.where(used, adv, nothing + 1), nothing)
+    ones = xp.where(used, nothing + 1, nothing)
+    several = len(gradient.shape) == 2
+    count = xp.sum(ones, 1)[:, None] if several else xp.sum(ones)
+    centre = (xp.sum(ratio, 1)[:, None] if several else xp.sum(ratio)) / xp.where(count > 0, count, count + 1)
+    told = used & (count > 1) & (centre != 0)
+    spread = xp.where(told, ratio / xp.where(centre != 0, centre, centre + 1) - 1, nothing)
+    number = xp.sum(xp.where(told, nothing + 1, nothing))
+    return xp.stack([number, xp.sum(spread**2) / xp.where(number > 0, number, number + 1)])

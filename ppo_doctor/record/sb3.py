@@ -1,0 +1,167 @@
+"""Stable-Baselines3's PPO: a callback that looks into `train()` from outside.
+
+The library offers callbacks no hook inside `train()`, so while it runs, and only then, two methods of the instance are
+wrapped: `rollout_buffer.get`, which hands out minibatches, and `policy.evaluate_actions`, which gives new log-probs
+(stable_baselines3/ppo/ppo.py, 2.9). What the loss does with them shows in the gradient that comes back.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+from ppo_doctor.record.guard import guarded, tell_fault
+from ppo_doctor.record.kinds import Foreign, Tensor
+from ppo_doctor.record.recorder import Recorder
+
+#: Most samples of a minibatch that the probe evaluates again after the update.
+PROBED = 256
+_LOGGED = {"policy_loss": "train/policy_gradient_loss", "value_loss": "train/value_loss", "loss": "train/loss"}
+
+
+class RecorderCallback(BaseCallback):  # type: ignore[misc]
+    """`model.learn(..., callback=RecorderCallback("run.jsonl"))` writes a canonical record per update.
+
+    Args:
+        target: path, logger or list of these, as for `Recorder`.
+        every: record one update in so many.
+        probe: evaluate up to `PROBED` samples again after each recorded update.
+    """
+
+    def __init__(self, target: Any, *, every: int = 1, probe: bool = True) -> None:  # noqa: ANN401 - path or logger
+        super().__init__()
+        self.quiet = False
+        self.recorder: Recorder | None = None
+        self._target, self._every, self._probe = target, every, probe
+        self._taken: list[tuple[Any, str]] = []
+        self._epoch = -1
+        self._batch: Any = None
+        self._first: tuple[tuple[Tensor, ...], Tensor] | None = None
+        self._training = False
+
+    def fail(self, fault: Exception) -> None:
+        """Tell a fault and leave the model as it was."""
+        self.quiet = True
+        self._release()
+        tell_fault("the recorder stops, training goes on", fault)
+        if self.recorder is not None:
+            self.recorder.close()
+
+    @guarded
+    def _on_training_start(self) -> None:
+        if self.recorder is None:
+            self.recorder = Recorder(self._target, every=self._every, config=settings(self.model))
+            self.recorder.watch(self.model.policy, self.model.policy.optimizer)
+
+    @guarded
+    def _on_rollout_end(self) -> None:
+        if self.recorder is None:
+            return
+        buffer = self.model.rollout_buffer
+        self.recorder.start_update(advantages=buffer.advantages)
+        self._epoch, self._batch, self._first, self._training = -1, None, None, True
+        self._wrap(buffer, "get", self._handed_out)
+        self._wrap(self.model.policy, "evaluate_actions", self._evaluated)
+
+    @guarded
+    def _on_rollout_start(self) -> None:
+        self._finish()
+
+    @guarded
+    def _on_training_end(self) -> None:
+        self._finish()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _wrap(self, owner: Foreign, name: str, around: Callable[..., Any]) -> None:
+        inner = getattr(owner, name)
+        setattr(owner, name, lambda *args, **kwargs: around(inner, *args, **kwargs))
+        self._taken.append((owner, name))
+
+    def _release(self) -> None:
+        """Take the wrappers away: the class's own methods show again."""
+        for owner, name in self._taken:
+            vars(owner).pop(name, None)
+        self._taken.clear()
+
+    def _handed_out(self, inner: Callable[..., Iterator[Any]], *args: object, **kwargs: object) -> Iterator[Any]:
+        self._epoch += 1
+        for batch in inner(*args, **kwargs):
+            self._batch = batch
+            yield batch
+
+    def _evaluated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> object:
+        found = inner(*args, **kwargs)
+        self._note(args, found[1], found[2])
+        return found
+
+    @guarded
+    def _note(self, arguments: tuple[Tensor, ...], log_prob: Tensor, entropy: Tensor) -> None:
+        batch, self._batch = self._batch, None  # one evaluation per minibatch is the loss's
+        if self.recorder is None or batch is None:
+            return
+        self._first = self._first or (arguments, batch.old_log_prob)
+        advantages = batch.advantages
+        if self.model.normalize_advantage and len(advantages) > 1:  # as train() does
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        told = {} if entropy is None else {"entropy": entropy.detach().mean()}
+        self.recorder.minibatch(
+            new_log_prob=log_prob,
+            old_log_prob=batch.old_log_prob,
+            advantages=advantages,
+            epoch=self._epoch,
+            clip_range=float(self.model.clip_range(self.model._current_progress_remaining)),
+            **told,
+        )
+
+    def _finish(self) -> None:
+        self._release()
+        if not self._training or self.recorder is None:
+            return
+        self._training = False
+        logged = self.logger.name_to_value
+        numbers = {name: logged[key] for name, key in _LOGGED.items() if key in logged}
+        numbers |= episodes(self.model) | {"explained_variance": logged.get("train/explained_variance")}
+        clip = float(self.model.clip_range(self.model._current_progress_remaining))
+        probe = self._probed if self._probe and self._first else None
+        self.recorder.end_update(step=self.model.num_timesteps, probe=probe, clip_range=clip, **numbers)
+
+    def _probed(self) -> tuple[Tensor, Tensor]:
+        """Return new and stored log-probs of some of the first minibatch: by now the buffer is empty."""
+        arguments, stored = self._first or ((), None)
+        return self.model.policy.evaluate_actions(*(_head(each) for each in arguments))[1], _head(stored)
+
+
+def _head(values: Tensor) -> Tensor:
+    return {k: v[:PROBED] for k, v in values.items()} if isinstance(values, dict) else values[:PROBED]
+
+
+def episodes(model: Foreign) -> dict[str, float]:
+    """Return mean return and length of the last finished episodes."""
+    finished = list(model.ep_info_buffer or ())
+    if not finished:
+        return {}
+    names = {"episode_return": "r", "episode_length": "l"}
+    return {name: statistics.fmean(float(one[key]) for one in finished) for name, key in names.items()}
+
+
+def settings(model: Foreign) -> Mapping[str, object]:
+    """Return the settings that decide how many optimizer steps a batch gets, and the rest that rules ask for."""
+    names = {
+        "ppo_epochs": "n_epochs",
+        "minibatch_size": "batch_size",
+        "rollout_steps": "n_steps",
+        "num_envs": "n_envs",
+        "normalize_advantages": "normalize_advantage",
+    }
+    same = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
+    told = {name: getattr(model, key, None) for name, key in {**names, **{n: n for n in same}}.items()}
+    told["rollout_size"] = model.n_steps * model.n_envs
+    told["clip_range"] = float(model.clip_range(1.0))
+    if isinstance(model.learning_rate, int | float):
+        told["learning_rate"] = float(model.learning_rate)
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,76 @@
+"""Where records go: a file of whole lines, and any logger that takes numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ppo_doctor.record.kinds import Foreign
+
+Numbers = Mapping[str, float]
+#: Takes the step and the numbers of one record.
+Sink = Callable[[float, Numbers], None]
+
+
+class LineFile:
+    """Appends JSON objects, each by one write of a whole line, so that a killed process leaves whole lines only."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+        self._close_torn_line()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record.
+
+        Raises:
+            OSError: the disk is full, say; what was written of the line is taken back.
+        """
+        line = (json.dumps(record) + "\n").encode()
+        end = os.fstat(self._file).st_size
+        try:
+            written = os.write(self._file, line)
+            if written < len(line):  # the disk filled up within the line: say so
+                os.write(self._file, line[written:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, end)
+            raise
+
+    def close(self) -> None:
+        """Close the file; what is written is with the system already."""
+        os.close(self._file)
+
+    def _close_torn_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        os.lseek(self._file, max(size - 1, 0), os.SEEK_SET)
+        if size and os.read(self._file, 1) != b"\n":
+            os.write(self._file, b"\n")
+
+
+def forward(target: Foreign) -> Sink:
+    """Return how to hand numbers to a TensorBoard writer, a W&B run, anything with `log(dict)`, or a function.
+
+    Raises:
+        TypeError: the target offers none of these.
+    """
+    if hasattr(target, "add_scalar"):
+        return functools.partial(_add_scalars, target)
+    log = getattr(target, "log", target)
+    if not callable(log):
+        raise TypeError(f"{type(target).__name__} has neither add_scalar nor log, and is no function")
+    return lambda _step, numbers: log({_name(name): value for name, value in numbers.items()})
+
+
+def _add_scalars(writer: Foreign, step: float, numbers: Numbers) -> None:
+    for name, value in numbers.items():
+        writer.add_scalar(_name(name), value, int(step))
+
+
+def _name(metric: str) -> str:
+    return f"ppo_doctor/{metric}"

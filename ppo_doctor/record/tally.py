@@ -1,0 +1,128 @@
+"""From the rows of one update, brought over at once, to canonical metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ppo_doctor.record.kinds import Array
+from ppo_doctor.record.measures import COLUMNS
+
+_MEANS = {"approx_kl": "k3", "approx_kl_k1": "k1", "approx_kl_k2": "k2"}
+_CLIPPED = {
+    "clip_fraction_low": "low",
+    "clip_fraction_high": "high",
+    "clip_fraction_positive": "positive",
+    "clip_fraction_negative": "negative",
+}
+
+#: A spread below CONSTANT is rounding, one above DEPARTED is not (bounds of the rule loss-ignores-stored-log-probs).
+CONSTANT, DEPARTED = 1e-5, 1e-3
+
+
+def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, advantages: bool) -> dict[str, float]:
+    """Return ratio, KL, clip and advantage statistics of one update.
+
+    `rows` has shape [minibatches, columns]; `later_starts` are the first minibatches of epochs after the first. Moments
+    are merged as by Chan, Golub and LeVeque 1983.
+    """
+    column = {name: rows[:, place] for place, name in enumerate(COLUMNS)}
+    counts = column["n"]
+    alive = counts > 0
+    result = {"tokens_in_loss": float(np.sum(counts))}
+    if not alive.any():
+        return result
+    held = {name: values[alive] for name, values in column.items()}
+    result |= _ratio(held) | _starts(column, [place for place in later_starts if alive[place]])
+    result |= _clips(held) if clipped else {}
+    return result | (_signal(held) if advantages else {})
+
+
+def _mean(held: Mapping[str, Array], name: str) -> float:
+    return float(np.sum(held["n"] * held[name]) / np.sum(held["n"]))
+
+
+def _spread(held: Mapping[str, Array], name: str) -> float:
+    """Return the pooled sum of squared deviations of `name_mean`."""
+    centre = _mean(held, f"{name}_mean")
+    return float(np.sum(held[f"{name}_m2"] + held["n"] * (held[f"{name}_mean"] - centre) ** 2))
+
+
+def _ratio(held: Mapping[str, Array]) -> dict[str, float]:
+    ratio = {
+        "ratio_mean": 1 + _mean(held, "dev_mean"),
+        "ratio_std": math.sqrt(_spread(held, "dev") / float(np.sum(held["n"]))),
+        "ratio_min": 1 + float(np.min(held["dev_min"])),
+        "ratio_max": 1 + float(np.max(held["dev_max"])),
+    }
+    return ratio | {name: _mean(held, source) for name, source in _MEANS.items()}
+
+
+def _starts(column: Mapping[str, Array], places: Sequence[int]) -> dict[str, float]:
+    if not places:
+        return {}
+    chosen = list(places)
+    departures = np.maximum(np.abs(column["dev_max"][chosen]), np.abs(column["dev_min"][chosen]))
+    return {"epoch_start_ratio_dev": float(np.max(departures))}
+
+
+def _clips(held: Mapping[str, Array]) -> dict[str, float]:
+    sides = {name: _mean(held, source) for name, source in _CLIPPED.items()}
+    return {"clip_fraction": sides["clip_fraction_low"] + sides["clip_fraction_high"]} | sides
+
+
+def _signal(held: Mapping[str, Array]) -> dict[str, float]:
+    adv = _spread(held, "adv")
+    most, least = float(np.max(held["adv_max"])), float(np.min(held["adv_min"]))
+    result = {
+        "advantages_mean": _mean(held, "adv_mean"),
+        "advantages_std": math.sqrt(adv / float(np.sum(held["n"]))),
+        "advantages_min": least,
+        "advantages_max": most,
+        "advantages_abs_max": max(abs(most), abs(least)),
+    }
+    log = _spread(held, "log")
+    if adv > 0 and log > 0:
+        between = (held["log_mean"] - _mean(held, "log_mean")) * (held["adv_mean"] - _mean(held, "adv_mean"))
+        shared = float(np.sum(held["log_adv"] + held["n"] * between))
+        result["logratio_advantage_corr"] = shared / math.sqrt(adv * log)
+    return result
+
+
+def of_loss_ratio(rows: Array) -> dict[str, float]:
+    """Return the spread of the ratio that the loss used, from rows of [samples, mean squared spread]."""
+    told = rows[(rows[:, 0] > 0) & np.isfinite(rows).all(axis=1)]
+    if not len(told):
+        return {}
+    return {"loss_ratio_std": math.sqrt(float(np.sum(told[:, 0] * told[:, 1]) / np.sum(told[:, 0])))}
+
+
+def as_in_the_loss(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers with the ratio that the loss used, where its gradient proves that it used a constant.
+
+    The metrics of the ratio speak of the loss. A ratio to log-probs that the loss never looks at is kept apart, as
+    `stored_ratio_std`; what is left of the others is what a ratio of 1 gives.
+    """
+    stored, used = numbers.get("ratio_std"), numbers.get("loss_ratio_std")
+    if stored is None or used is None:
+        return dict(numbers)
+    result = {**numbers, "stored_ratio_std": stored}
+    if not (used < CONSTANT and stored > DEPARTED):
+        return result
+    result.pop("logratio_advantage_corr", None)
+    zero = (*_MEANS, *_CLIPPED, "clip_fraction", "epoch_start_ratio_dev", "ratio_std")
+    ones = ("ratio_mean", "ratio_min", "ratio_max")
+    return result | {n: 0.0 for n in zero if n in result} | {n: 1.0 for n in ones if n in result}
+
+
+def of_weights(rows: Array, chosen: Sequence[int]) -> dict[str, float]:
+    """Return the norm of the change and the share of changed weights over the chosen parameter tensors.
+
+    `rows` has shape [tensors, 3]: estimated sum of squared changes, estimated changed weights, weights.
+    """
+    held = rows[list(chosen)] if len(chosen) else np.zeros((0, 3))
+    size = float(np.sum(held[:, 2]))
+    changed = {"changed_fraction": float(np.sum(held[:, 1])) / size} if size else {}
+    return {"update_norm": math.sqrt(float(np.sum(held[:, 0])))} | changed

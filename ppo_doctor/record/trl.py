@@ -1,0 +1,173 @@
+"""TRL's GRPOTrainer: a callback that looks into the loss from outside.
+
+A `TrainerCallback` is never shown log-probs or advantages, so three methods of the trainer are wrapped while it trains:
+`_generate_and_score_completions` (a new batch), `_compute_loss` (its inputs) and `_get_per_token_logps_and_entropies`
+(new log-probs), of trl/trainer/grpo_trainer.py, 1.9 to 1.16. What the loss does with them shows in the gradient that
+comes back.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ppo_doctor.record.guard import guarded, tell_fault
+from ppo_doctor.record.kinds import Foreign, Tensor
+from ppo_doctor.record.recorder import Recorder
+
+#: TRL's names of what its log holds beside.
+_LOGGED = {
+    "reward": "reward_mean",
+    "reward_std": "reward_std",
+    "frac_reward_zero_std": "frac_reward_zero_std",
+    "completions/mean_length": "response_length",
+    "completions/clipped_ratio": "truncated_fraction",
+    "entropy": "entropy",
+    "kl": "ref_kl",
+    "loss": "loss",
+}
+_SETTINGS = {
+    "learning_rate": "learning_rate",
+    "num_generations": "num_generations",
+    "temperature": "temperature",
+    "loss_type": "loss_type",
+    "importance_sampling_level": "importance_sampling_level",
+    "max_grad_norm": "max_grad_norm",
+    "beta": "kl_coef",
+}
+
+
+class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
+    """Writes a canonical record per generation batch: `GrpoRecorder.attach(trainer, "run.jsonl")` before `train()`.
+
+    Args:
+        trainer: the GRPOTrainer to look into.
+        target: path, logger or list of these, as for `Recorder`.
+        every: record one generation batch in so many.
+    """
+
+    def __init__(self, trainer: Foreign, target: Any, *, every: int = 1) -> None:  # noqa: ANN401 - path or logger
+        self.quiet = False
+        self._trainer = trainer
+        self.recorder = Recorder(
+            target,
+            every=every,
+            config=settings(trainer),
+            clip_range=(trainer.epsilon_low, trainer.epsilon_high),
+            reference=getattr(trainer, "ref_model", None),
+            sequence_ratio=trainer.importance_sampling_level != "token",
+        )
+        self._taken: list[str] = []
+        self._inputs: Mapping[str, Any] | None = None
+        self._micro_steps = 0
+        self._running = False
+        self._logged: dict[str, list[float]] = defaultdict(list)
+
+    @classmethod
+    def attach(cls, trainer: Foreign, target: Any, *, every: int = 1) -> GrpoRecorder | None:  # noqa: ANN401
+        """Return a recorder that the trainer calls from now on; None, and a line on stderr, where that fails."""
+        try:
+            made = cls(trainer, target, every=every)
+            trainer.add_callback(made)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
+            tell_fault("the recorder cannot look into this trainer, training goes on", fault)
+            return None
+        return made
+
+    def fail(self, fault: Exception) -> None:
+        """Tell a fault and leave the trainer as it was."""
+        self.quiet = True
+        self._release()
+        tell_fault("the recorder stops, training goes on", fault)
+        self.recorder.close()
+
+    @guarded
+    def on_train_begin(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
+        """Wrap the trainer's methods and watch model and optimizer, which exist by now."""
+        model = self._trainer.accelerator.unwrap_model(given["model"])
+        self.recorder.watch(model, given["optimizer"])
+        self._wrap("_generate_and_score_completions", self._generated)
+        self._wrap("_compute_loss", self._losing)
+        self._wrap("_get_per_token_logps_and_entropies", self._evaluated)
+
+    @guarded
+    def on_log(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
+        """Keep what TRL logs of rewards and completions."""
+        for name, value in (given.get("logs") or {}).items():
+            if name in _LOGGED and isinstance(value, int | float):
+                self._logged[_LOGGED[name]].append(float(value))
+
+    @guarded
+    def on_train_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
+        """Write the last record and leave the trainer as it was."""
+        self._finish()
+        self._release()
+
+    def _wrap(self, name: str, around: Callable[..., Any]) -> None:
+        inner = getattr(self._trainer, name)
+        setattr(self._trainer, name, lambda *args, **kwargs: around(inner, *args, **kwargs))
+        self._taken.append(name)
+
+    def _release(self) -> None:
+        for name in self._taken:
+            vars(self._trainer).pop(name, None)
+        self._taken.clear()
+
+    def _generated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> object:
+        if self._trainer.model.training:
+            self._next()
+        return inner(*args, **kwargs)
+
+    @guarded
+    def _next(self) -> None:
+        self._finish()
+        self.recorder.start_update()
+        self._micro_steps, self._running = 0, True
+
+    def _losing(self, inner: Callable[..., Any], model: Foreign, inputs: Mapping[str, Any]) -> object:
+        self._inputs = inputs if self._trainer.model.training else None
+        return inner(model, inputs)
+
+    def _evaluated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401
+        found = inner(*args, **kwargs)
+        self._note(found[0])
+        return found
+
+    @guarded
+    def _note(self, log_prob: Tensor) -> None:
+        inputs, self._inputs = self._inputs, None  # the first evaluation inside the loss is the loss's
+        if inputs is None or not self._running:
+            return
+        mask = inputs["completion_mask"]
+        stored = inputs.get("old_per_token_logps")
+        self.recorder.minibatch(
+            new_log_prob=log_prob,
+            old_log_prob=log_prob.detach() if stored is None else stored,
+            advantages=inputs["advantages"],
+            mask=mask * inputs["tool_mask"] if "tool_mask" in inputs else mask,
+            epoch=self._micro_steps // max(self._trainer.args.steps_per_generation, 1),
+        )
+        self._micro_steps += 1
+
+    def _finish(self) -> None:
+        if not self._running:
+            return
+        self._running = False
+        numbers = {name: statistics.fmean(values) for name, values in self._logged.items() if values}
+        self._logged.clear()
+        kept = {name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"}
+        self.recorder.end_update(step=self._trainer.state.global_step, **kept)
+
+
+def settings(trainer: Foreign) -> dict[str, object]:
+    """Return the settings that decide how many optimizer steps a generation gets, and the rest that rules ask for."""
+    args = trainer.args
+    told: dict[str, object] = {name: getattr(args, key, None) for key, name in _SETTINGS.items()}
+    told |= {"algorithm": "grpo", "ppo_epochs": args.num_iterations, "clip_range": trainer.epsilon_low}
+    told["updates_per_batch"] = args.num_iterations * args.steps_per_generation // args.gradient_accumulation_steps
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,156 @@
+"""Dumps and checkpoints as a run: series that were computed, on records of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor import configuration, frameworks
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.metrics import loggable, unit
+from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceSummary
+from ppo_doctor.reading import given_settings
+from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
+from ppo_doctor.tensors.measured import Measured
+from ppo_doctor.tensors.naming import parse_overrides
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Setting
+    from ppo_doctor.reading import Request
+    from ppo_doctor.tensors import Archive
+
+#: What the canonical metrics estimate as these modules compute them.
+ESTIMATORS = {
+    "approx_kl": "k3",
+    "approx_kl_k1": "k1",
+    "ref_kl": "k3",
+    "rollout_kl": "k3",
+    "clip_fraction": "both sides",
+}
+SCOPE = "only tensors were given: what they show is judged; whether training as a whole is sound takes the run's log"
+
+#: Whose memory it is a script may record; a checkpoint shows it as well.
+MEMORY = ("old_policy_shared", "reference_shared")
+#: Rules that need several records of a log may take one of these.
+FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
+
+
+def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
+    """Return the run that dumps and checkpoints make without any log, in the order of their steps.
+
+    Raises:
+        DoctorError: a file cannot be read, or there is nothing in them that can be judged (exit code 3); `names` of the
+            request are none (exit code 2).
+    """
+    archives = [read_archive(path) for path in _files(paths)]
+    profile = frameworks.profile(request.framework or frameworks.CANONICAL)
+    given = given_settings(request)
+    settings = configuration.canonical_settings(profile, given)
+    records = _measured(archives, settings, parse_overrides(request.names))
+    series = _series(records)
+    if not series:
+        raise _nothing(archives)
+    configured = configuration.configured_updates(profile, settings)
+    notes = [Note(text=SCOPE), *(note for record in records for note in record.notes)]
+    return Run(
+        id=str(paths[0]),
+        framework=profile.name,
+        algorithm=profile.algorithm,
+        sources=tuple(SourceSummary(path=a.path, container=a.container, records=1) for a in archives),
+        series=series,
+        facts={FROM_TENSORS.name: FROM_TENSORS} | ({configured.name: configured} if configured else {}),
+        config=settings,
+        config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
+        notes=tuple(notes),
+    )
+
+
+def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
+    """Return a run with what only tensors show, from dumps and checkpoints that were named with its log.
+
+    What a log may hold as well stays the log's: a dump is one minibatch, a record mostly the mean of many. Files that
+    cannot be read, or show nothing, are told.
+    """
+    try:
+        found = run_of_tensors(paths, request)
+    except DoctorError as error:
+        return replace(run, notes=(*run.notes, Note(text=f"left out: {error.message}")))
+    extra = {name: series for name, series in found.series.items() if not loggable(name) or name in MEMORY}
+    added = {name: series for name, series in extra.items() if name not in run.series}
+    notes = tuple(note for note in found.notes if note.text != SCOPE)
+    again = tuple(replace(source, again=True) for source in found.sources)
+    return replace(run, series={**run.series, **added}, notes=(*run.notes, *notes), sources=(*run.sources, *again))
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    return [file for path in paths for file in (archives_in(path) if path.is_dir() else (path,))]
+
+
+def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], names: Mapping[str, str]) -> list[Measured]:
+    dumps = [archive for archive in archives if dump_run.is_dump(archive, names)]
+    weights = [archive for archive in archives if archive not in dumps]
+    low, high = _number(settings, "clip_range"), _number(settings, "clip_range_high")
+    clip = None if low is None else (low, high if high is not None else low)
+    dual = _number(settings, "clip_range_dual")
+    found = [dump_run.measure(archive, overrides=names, clip=clip, dual_clip=dual) for archive in dumps]
+    return found + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
+
+
+def _number(settings: Mapping[str, Setting], name: str) -> float | None:
+    """Return a setting that was found; a framework's default does not say what a dump was made with."""
+    setting = settings.get(name)
+    if setting is None or setting.how == "default" or not isinstance(setting.value, int | float):
+        return None
+    return float(setting.value)
+
+
+def _nothing(archives: Sequence[Archive]) -> DoctorError:
+    names = [name for archive in archives for name in archive.tensors][:6]
+    what = f"its tensors: {', '.join(names)}" if names else "it holds no tensor"
+    return DoctorError(
+        f"{archives[0].path if archives else 'these files'}: neither log-probs nor weights that can be judged",
+        hint=f"{what}; docs/dumps.md tells the names that are read",
+    )
+
+
+def _series(records: Sequence[Measured]) -> dict[str, Series]:
+    """Return one series for each metric; metrics of the same records share an axis."""
+    steps = _steps(records)
+    ordered = sorted(range(len(records)), key=lambda at: steps[at])
+    axes: dict[tuple[int, ...], Axis] = {}
+    series: dict[str, Series] = {}
+    for name in dict.fromkeys(name for record in records for name in record.values):
+        held = tuple(at for at in ordered if name in records[at].values)
+        axis = axes.setdefault(held, _axis([records[at] for at in held], [steps[at] for at in held]))
+        series[name] = Series(
+            name=name,
+            raw=records[held[0]].raw[name],
+            axis=axis,
+            values=np.array([records[at].values[name] for at in held], dtype=np.float64),
+            unit=unit(name),
+            estimator=ESTIMATORS.get(name),
+            how="computed",
+        )
+    return series
+
+
+def _steps(records: Sequence[Measured]) -> list[int]:
+    """Return a step for each record: as its file says, or counted where some file does not say."""
+    told = [record.step for record in records]
+    known = [step for step in told if step is not None]
+    return known if len(set(known)) == len(records) else list(range(1, len(records) + 1))
+
+
+def _axis(records: Sequence[Measured], steps: Sequence[int]) -> Axis:
+    files = tuple(dict.fromkeys(record.path for record in records))
+    return Axis(
+        path=records[0].path,
+        steps=np.array(steps, dtype=np.int64),
+        lines=np.zeros(len(records), dtype=np.int64),
+        files=files if len(files) > 1 else (),
+        file=np.array([files.index(record.path) for record in records]) if len(files) > 1 else None,
+    )

@@ -1,0 +1,164 @@
+"""Sums over columns that never stand in memory whole: mean, spread and extremes, in float64, piece by piece."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from ppo_doctor.tensors.tensor import Tensor
+
+    Floats = npt.NDArray[np.float64]
+
+#: Elements of one piece: some arrays of float64 of this size fit the second-level cache.
+PIECE = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Count, mean, standard deviation (of the population) and extremes of the finite values of a column.
+
+    `zeros` counts values of exactly 0, `nonfinite` those that are NaN or infinite. All but the counts are NaN for an
+    empty column.
+    """
+
+    count: int
+    mean: float
+    std: float
+    low: float
+    high: float
+    zeros: int = 0
+    nonfinite: int = 0
+
+
+class Column:
+    """A running summary of one column.
+
+    Values are summed after the mean of the first piece is taken off. That keeps the variance exact: with a piece of a
+    share f of all values, the shift is within sqrt(var / f) of the mean, so that at most a factor 1/f of precision is
+    lost, where sums of plain squares lose mean^2/var.
+    """
+
+    __slots__ = ("count", "high", "low", "shift", "squares", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shift = self.total = self.squares = 0.0
+        self.low, self.high = math.inf, -math.inf
+
+    def add(self, values: Floats, *, low: float | None = None, high: float | None = None) -> Floats:
+        """Add a piece of finite values and return it with the shift taken off; extremes may be known already."""
+        if not len(values):
+            return values
+        if not self.count:
+            self.shift = float(values.mean())
+        shifted: Floats = values - self.shift
+        self.count += len(values)
+        self.total += float(shifted.sum())
+        self.squares += products(shifted, shifted)
+        self.low = min(self.low, float(values.min()) if low is None else low)
+        self.high = max(self.high, float(values.max()) if high is None else high)
+        return shifted
+
+    @property
+    def mean(self) -> float:
+        """Return the mean, NaN without values."""
+        return self.shift + self.total / self.count if self.count else math.nan
+
+    @property
+    def variance(self) -> float:
+        """Return the population variance, NaN without values."""
+        if not self.count:
+            return math.nan
+        if self.low == self.high:
+            return 0.0
+        off = self.total / self.count
+        spread = self.squares / self.count - off * off  # not off**2, which raises where it overflows
+        return spread if math.isnan(spread) else max(0.0, spread)
+
+    @property
+    def mean_square(self) -> float:
+        """Return the mean of the squares, NaN without values."""
+        return self.variance + self.mean * self.mean
+
+    def covariance(self, other: Column, cross: float) -> float:
+        """Return the covariance with another column, from the sum of products of shifted values."""
+        if not self.count:
+            return math.nan
+        return cross / self.count - (self.total / self.count) * (other.total / self.count)
+
+    def correlation(self, other: Column, cross: float) -> float:
+        """Return the correlation with another column; NaN where one of them does not vary."""
+        size = math.sqrt(self.variance) * math.sqrt(other.variance)
+        if not size > 0:
+            return math.nan
+        return min(1.0, max(-1.0, self.covariance(other, cross) / size))
+
+    def summary(self, *, zeros: int = 0, nonfinite: int = 0) -> Summary:
+        """Return what was added so far."""
+        empty = not self.count
+        return Summary(
+            count=self.count,
+            mean=self.mean,
+            std=math.sqrt(self.variance) if not empty else math.nan,
+            low=math.nan if empty else self.low,
+            high=math.nan if empty else self.high,
+            zeros=zeros,
+            nonfinite=nonfinite,
+        )
+
+
+def products(one: Floats, other: Floats) -> float:
+    """Return the sum of products; not np.dot, whose threads cost more than they save on pieces of this size."""
+    return float(np.einsum("i,i->", one, other))
+
+
+def describe(tensor: Tensor, mask: Tensor | None = None) -> Summary:
+    """Return the summary of the values of a tensor where `mask` (of the same size) is not 0.
+
+    Raises:
+        ValueError: the mask has another size.
+    """
+    column, zeros, nonfinite = Column(), 0, 0
+    for (piece,) in kept_pieces((tensor,), mask):
+        values = piece.astype(np.float64, copy=False)
+        finite = np.isfinite(values)
+        if not finite.all():
+            nonfinite += len(values) - int(np.count_nonzero(finite))
+            values = values[finite]
+        zeros += len(values) - int(np.count_nonzero(values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            column.add(values)
+    return column.summary(zeros=zeros, nonfinite=nonfinite)
+
+
+def kept_pieces(
+    tensors: tuple[Tensor, ...], mask: Tensor | None, elements: int = PIECE
+) -> Iterator[tuple[Floats, ...]]:
+    """Yield pieces of tensors of one size side by side, without what the mask leaves out.
+
+    Raises:
+        ValueError: the sizes differ.
+    """
+    sizes = {tensor.size for tensor in (*tensors, *([mask] if mask else []))}
+    if len(sizes) > 1:
+        raise ValueError(f"tensors of different sizes: {sorted(sizes)}")
+    if mask is None:
+        yield from zip(*(tensor.chunks(elements) for tensor in tensors), strict=True)
+        return
+    streams = (tensor.chunks(elements) for tensor in tensors)
+    for held, *pieces in zip(mask.chunks(elements), *streams, strict=True):
+        keep = held != 0
+        count = int(np.count_nonzero(keep))
+        if count == len(keep):
+            yield tuple(pieces)
+        elif count:
+            where = np.flatnonzero(keep)
+            yield tuple(piece[where] for piece in pieces)

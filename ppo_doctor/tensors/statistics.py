@@ -1,0 +1,287 @@
+"""What a dump says about the importance ratio, in one pass over new and old log-probs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.tensors.moments import Column, Summary, kept_pieces, products
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ppo_doctor.tensors.tensor import Tensor
+
+    Floats = npt.NDArray[np.float64]
+
+#: Quantiles, distinct values and the regression on log-probs are taken from a random sample of about this many
+#: elements. The rank of a quantile is then off by at most 0.0042 (three standard errors); below it they are exact.
+SAMPLE = 1 << 17
+QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+#: Log-ratios within this of 0 take k3 from its series, whose first omitted term is 1e-13 of the sum there.
+SMALL = 0.01
+#: A mean k3 of a piece below this is computed sample by sample: its difference of sums would lose digits.
+CANCELS = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioStatistics:
+    """The importance ratio r = exp(new - old) over the samples in the loss; shares are fractions of these.
+
+    `k1`, `k2`, `k3` estimate KL(old || new) from samples of old, in nats (Schulman 2020): -log r, (log r)^2/2 and
+    r - 1 - log r. `ess` is (sum r)^2 / (n sum r^2), a fraction. `clipped_low` and `clipped_high` count ratios outside
+    the range on either side, `effective_low` and `effective_high` only those that the clip acts on: advantages below
+    0, or above. `dual` counts ratios above the dual-clip bound with a negative advantage. `gain` is
+    mean(r A) - mean(A), `advantage_corr` the correlation of log r with A. `deviations` is |mean(r) - 1| in standard
+    errors. NaN stands for what cannot be told.
+    """
+
+    samples: int
+    nonfinite: int
+    log_ratio: Summary
+    ratio: Summary
+    one_share: float
+    distinct: int
+    quantiles: Mapping[float, float]
+    k1: float
+    k2: float
+    k3: float
+    ess: float
+    deviations: float
+    clipped_low: float
+    clipped_high: float
+    slope: float
+    log_prob_corr: float
+    advantages: Summary | None = None
+    effective_low: float = math.nan
+    effective_high: float = math.nan
+    dual: float = math.nan
+    gain: float = math.nan
+    advantage_corr: float = math.nan
+
+
+def ratio_statistics(
+    new: Tensor,
+    old: Tensor,
+    *,
+    mask: Tensor | None = None,
+    advantages: Tensor | None = None,
+    clip: tuple[float, float] | None = None,
+    dual_clip: float | None = None,
+) -> RatioStatistics:
+    """Return the statistics of the ratio of two tensors of log-probs of one size, in bounded memory.
+
+    `clip` is the range around 1 as (below, above), such as (0.2, 0.2). Samples whose log-ratio or advantage is NaN or
+    infinite are counted and left out.
+
+    Raises:
+        ValueError: the sizes differ.
+    """
+    gathered = _Gathered(clip=clip, dual_clip=dual_clip, rate=min(1.0, SAMPLE / max(new.size, 1)))
+    tensors = (new, old) if advantages is None else (new, old, advantages)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
+        for pieces in kept_pieces(tensors, mask):
+            gathered.add(*pieces)
+        return gathered.result()
+
+
+def _no_counts() -> dict[str, int]:
+    return dict.fromkeys(("one", "low", "high", "effective_low", "effective_high", "dual", "zero"), 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Gathered:
+    """Sums so far."""
+
+    clip: tuple[float, float] | None
+    dual_clip: float | None
+    rate: float
+    log_ratio: Column = field(default_factory=Column)
+    ratio: Column = field(default_factory=Column)
+    advantages: Column = field(default_factory=Column)
+    counts: dict[str, int] = field(default_factory=_no_counts)
+    nonfinite: int = 0
+    k3: float = 0.0
+    log_ratio_advantage: float = 0.0
+    ratio_advantage: float = 0.0
+    sampled: list[tuple[Floats, Floats]] = field(default_factory=list)
+    #: a fixed seed: the same dump gives the same numbers
+    chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
+
+    def add(self, new: Floats, old: Floats, advantages: Floats | None = None) -> None:
+        d = new.astype(np.float64)  # two casts and a subtraction are faster than one that casts
+        np.subtract(d, old.astype(np.float64, copy=False), out=d)
+        a = None if advantages is None else advantages.astype(np.float64, copy=False)
+        low, high = float(d.min()), float(d.max())
+        if not math.isfinite(high - low) or not (a is None or math.isfinite(float(a.sum()))):
+            finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a)
+            self.nonfinite += len(d) - int(np.count_nonzero(finite))
+            d, old, a = d[finite], old[finite], None if a is None else a[finite]
+            if not len(d):
+                return
+            low, high = float(d.min()), float(d.max())
+        self._add_finite(d, old, a, low, high)
+
+    def _add_finite(self, d: Floats, old: Floats, a: Floats | None, low: float, high: float) -> None:
+        r = np.exp(d)
+        self.k3 += _k3(d, r, low, high)
+        shifted_d = self.log_ratio.add(d, low=low, high=high)
+        shifted_r = self.ratio.add(r, low=math.nan, high=math.nan)
+        self.counts["one"] += len(d) - int(np.count_nonzero(d)) if low <= 0 <= high else 0
+        self._count_clipped(r, a, low, high)
+        if a is not None:
+            shifted_a = self.advantages.add(a)
+            self.counts["zero"] += len(a) - int(np.count_nonzero(a))
+            self.log_ratio_advantage += products(shifted_d, shifted_a)
+            self.ratio_advantage += products(shifted_r, shifted_a)
+        self._keep_some(d, old)
+
+    def _count_clipped(self, r: Floats, a: Floats | None, low: float, high: float) -> None:
+        """Count ratios outside the range; a piece that stays within it costs nothing."""
+        if self.clip is not None:
+            below, above = 1 - self.clip[0], 1 + self.clip[1]
+            if _exp(low) <= below:
+                self._count("low", r < below, None if a is None else a < 0)
+            if _exp(high) >= above:
+                self._count("high", r > above, None if a is None else a > 0)
+        if self.dual_clip is not None and a is not None and _exp(high) >= self.dual_clip:
+            self.counts["dual"] += int(np.count_nonzero((r > self.dual_clip) & (a < 0)))
+
+    def _count(self, side: str, outside: npt.NDArray[np.bool_], acting: npt.NDArray[np.bool_] | None) -> None:
+        self.counts[side] += int(np.count_nonzero(outside))
+        if acting is not None:
+            self.counts[f"effective_{side}"] += int(np.count_nonzero(outside & acting))
+
+    def _keep_some(self, d: Floats, old: Floats) -> None:
+        if self.rate >= 1:
+            self.sampled.append((d, old.astype(np.float64)))
+            return
+        count = int(self.chance.binomial(len(d), self.rate))
+        where = self.chance.integers(0, len(d), count)
+        self.sampled.append((d[where], old[where].astype(np.float64)))
+
+    def result(self) -> RatioStatistics:
+        n, counts = self.log_ratio.count, self.counts
+        share = {name: count / n if n else math.nan for name, count in counts.items()}
+        unknown = dict.fromkeys(share, math.nan)
+        clipped = share if self.clip is not None else unknown
+        acting = clipped if self.advantages.count else unknown
+        d = np.concatenate([pair[0] for pair in self.sampled]) if self.sampled else np.empty(0)
+        old = np.concatenate([pair[1] for pair in self.sampled]) if self.sampled else np.empty(0)
+        slope, corr = _regression(d, old)
+        return RatioStatistics(
+            samples=n,
+            nonfinite=self.nonfinite,
+            log_ratio=self.log_ratio.summary(zeros=counts["one"]),
+            ratio=self._ratio(),
+            one_share=share["one"],
+            distinct=len(np.unique(d)),
+            quantiles=_quantiles(d),
+            k1=-self.log_ratio.mean,
+            k2=self.log_ratio.mean_square / 2,
+            k3=self.k3 / n if n else math.nan,
+            ess=self._ess(),
+            deviations=self._deviations(),
+            clipped_low=clipped["low"],
+            clipped_high=clipped["high"],
+            effective_low=acting["effective_low"],
+            effective_high=acting["effective_high"],
+            dual=share["dual"] if self.dual_clip is not None and self.advantages.count else math.nan,
+            slope=slope,
+            log_prob_corr=corr,
+            advantages=self.advantages.summary(zeros=counts["zero"]) if self.advantages.count else None,
+            gain=self._gain(),
+            advantage_corr=self.log_ratio.correlation(self.advantages, self.log_ratio_advantage)
+            if self.advantages.count
+            else math.nan,
+        )
+
+    def _ratio(self) -> Summary:
+        column = self.ratio
+        low, high = _exp(self.log_ratio.low), _exp(self.log_ratio.high)
+        return Summary(
+            count=column.count,
+            mean=math.inf if high == math.inf and column.count else column.mean,
+            std=math.sqrt(self._ratio_variance()),
+            low=low if column.count else math.nan,
+            high=high if column.count else math.nan,
+        )
+
+    def _ratio_variance(self) -> float:
+        if self.log_ratio.count and _exp(self.log_ratio.high) == math.inf:
+            return math.inf
+        if self.log_ratio.low == self.log_ratio.high:
+            return 0.0
+        spread = self.ratio.variance
+        return math.inf if math.isnan(spread) and self.ratio.count else spread
+
+    def _ess(self) -> float:
+        """Return (sum r)^2 / (n sum r^2) by way of the coefficient of variation, whose squares do not overflow."""
+        mean, std = self.ratio.mean, math.sqrt(self._ratio_variance())
+        known = mean > 0 and math.isfinite(mean) and math.isfinite(std)
+        return 1 / (1 + (std / mean) * (std / mean)) if known else math.nan
+
+    def _deviations(self) -> float:
+        """Return |mean(r) - 1| over its standard error; 0 where every ratio is 1."""
+        n = self.ratio.count
+        off = abs(self.ratio.mean - 1) if n else math.nan
+        error = math.sqrt(self._ratio_variance() / n) if n else math.nan
+        if error == 0:
+            return 0.0 if off == 0 else math.inf
+        return off / error
+
+    def _gain(self) -> float:
+        """Return mean(r A) - mean(A): what the unclipped surrogate gained since r was 1."""
+        if not self.advantages.count:
+            return math.nan
+        covariance = self.ratio.covariance(self.advantages, self.ratio_advantage)
+        return covariance + (self.ratio.mean - 1) * self.advantages.mean
+
+
+def _k3(d: Floats, r: Floats, low: float, high: float) -> float:
+    """Return the sum of r - 1 - log r without the cancellation that plain float64 has near 0."""
+    if low == high == 0:
+        return 0.0
+    total = float(r.sum()) - len(d) - float(d.sum())
+    if not total < CANCELS * len(d):
+        return total
+    if max(-low, high) < SMALL:
+        return float(_k3_series(d).sum())
+    near = np.abs(d) < SMALL
+    far = d[~near]
+    return float(_k3_series(d[near]).sum()) + float((np.expm1(far) - far).sum())
+
+
+def _k3_series(d: Floats) -> Floats:
+    """Return exp(d) - 1 - d by its Taylor series, for |d| < 0.01."""
+    inner: Floats = 1 / 2 + d * (1 / 6 + d * (1 / 24 + d * (1 / 120 + d * (1 / 720 + d / 5040))))
+    return d * d * inner
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 709.7 else float(np.exp(value))
+
+
+def _quantiles(d: Floats) -> dict[float, float]:
+    """Return quantiles of the ratio, which are the exponentials of those of its logarithm."""
+    if not len(d):
+        return dict.fromkeys(QUANTILES, math.nan)
+    return {q: float(np.exp(v)) for q, v in zip(QUANTILES, np.quantile(d, QUANTILES), strict=True)}
+
+
+def _regression(d: Floats, old: Floats) -> tuple[float, float]:
+    """Return the slope of the log-ratio on the old log-prob, and the correlation of new and old log-probs.
+
+    A temperature on one side gives a slope away from 0 beside a correlation near 1; misaligned tokens a slope near -1
+    beside a correlation near 0.
+    """
+    log_ratio, base, new = Column(), Column(), Column()
+    shifted = log_ratio.add(d)
+    held = base.add(old)
+    slope = log_ratio.covariance(base, products(shifted, held)) / base.variance if base.variance > 0 else math.nan
+    moved = new.add(d + old)
+    return slope, new.correlation(base, products(moved, held))

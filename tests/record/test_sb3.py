@@ -1,0 +1,78 @@
+"""Stable-Baselines3 itself, with the callback: diagnosed right, and trained the same to the last bit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="the group real-sb3 is not installed")
+
+import torch
+
+import ppo_doctor
+from ppo_doctor.record.sb3 import RecorderCallback
+from tests.lab.real import sb3
+
+pytestmark = pytest.mark.filterwarnings("default")
+UPDATES = 15
+CASES = {
+    "healthy": sb3.Recipe(),
+    "benign-single-update": sb3.Recipe(settings={"n_epochs": 1, "batch_size": 512, "learning_rate": 3e-3}),
+    "lr-zero": sb3.Recipe(settings={"learning_rate": 0.0}),
+    "old-policy-aliased": sb3.Recipe(trainer=sb3.AliasedOldPolicy),
+    "old-policy-aliased in the loss only": sb3.Recipe(trainer=sb3.RatioOnlyAliased),
+    "no-grad-path": sb3.Recipe(before=sb3.freeze_actor),
+    "optimizer-orphaned-params": sb3.Recipe(before=sb3.replace_actor),
+    "epochs-not-executed": sb3.Recipe(trainer=sb3.EpochsIgnored),
+}
+
+
+def train(recipe, callback, updates=UPDATES):
+    torch.set_num_threads(1)
+    told = {**sb3.CARTPOLE, **recipe.settings}
+    model = recipe.trainer("MlpPolicy", recipe._envs(1), seed=1, device="cpu", **told)
+    recipe.before(model)
+    model.learn(updates * sb3.ENVS * told["n_steps"], callback=callback)
+    return model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_cause_is_named_from_what_the_callback_wrote(tmp_path, case):
+    train(CASES[case], RecorderCallback(tmp_path / "run.jsonl"))
+    diagnosis = ppo_doctor.analyze(tmp_path / "run.jsonl")
+    faults = [cause for cause in diagnosis.causes if not cause.benign]
+    if case in ("healthy", "benign-single-update"):
+        assert (diagnosis.verdict, faults) == ("healthy", [])
+    else:
+        assert (faults[0].id, faults[0].confidence) == (case.split()[0], "established")
+
+
+@pytest.mark.parametrize("case", ["healthy", "old-policy-aliased", "no-grad-path"])
+def test_training_is_bitwise_the_same_with_and_without(tmp_path, case):
+    recorded = train(CASES[case], RecorderCallback(tmp_path / "run.jsonl"), updates=5).policy.state_dict()
+    without = train(CASES[case], None, updates=5).policy.state_dict()
+    assert all(torch.equal(recorded[name], without[name]) for name in without)
+    assert (tmp_path / "run.jsonl").read_text().count("\n") == 6
+
+
+def test_the_model_is_left_as_it_was(tmp_path):
+    model = train(CASES["healthy"], RecorderCallback(tmp_path / "run.jsonl"), updates=2)
+    assert "evaluate_actions" not in vars(model.policy)
+    assert "get" not in vars(model.rollout_buffer)
+    model.save(tmp_path / "model.zip")
+
+
+def test_a_fault_inside_does_not_stop_training(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("ppo_doctor.record.recorder.measures.row", lambda *_: 1 / 0)
+    model = train(CASES["healthy"], RecorderCallback(tmp_path / "run.jsonl"), updates=3)
+    assert model.num_timesteps == 3 * sb3.ENVS * 64
+    assert capfd.readouterr().err.count("training goes on") == 1
+    assert "evaluate_actions" not in vars(model.policy)
+
+
+def test_continuous_actions_are_probed_too(tmp_path):
+    recipe = sb3.Recipe(env="Pendulum-v1", settings={"n_epochs": 2})
+    train(recipe, RecorderCallback(tmp_path / "run.jsonl"), updates=3)
+    last = json.loads((tmp_path / "run.jsonl").read_text().splitlines()[-1])
+    assert 0 < last["probe_kl"] < 1
