@@ -13,6 +13,7 @@ from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_name, split
 from ppo_doctor.table import EmbeddedConfig, Table
 
@@ -172,7 +173,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     settings = configuration.canonical_settings(profile, found)
     _check_told(outer.request, profile)
     profile = _without_constants(profile, settings, builder)
-    series = cut(builder.series(profile), outer.request.steps)
+    whole, restored = whole_means(profile, settings, builder.series(profile), path)
+    series = cut(whole, outer.request.steps)
     if not any(len(s) for s in series.values()):
         some = outer.request.steps != (None, None)
         what = "no record within the steps asked for" if some else "no metric that any rule knows"
@@ -186,7 +188,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         facts=_facts(profile, settings, path, builder),
         config=settings,
         config_raw=_raw(found),
-        notes=(*builder.notes, *_names_guessed(profile, path)),
+        notes=(*builder.notes, *restored, *_names_guessed(profile, path)),
         unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
     )
 

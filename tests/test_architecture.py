@@ -94,8 +94,9 @@ ALLOWED: dict[str, set[str]] = {
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "model", "readers"),
-        *("splitting", "table"),
+        *("rescaling", "splitting", "table"),
     },
+    "rescaling": {"frameworks", "model"},
     "agreement": {"arrays", "model"},
     "merging": {"agreement", "errors", "frameworks", "model", "readers", "reading", "sources", "tensor_runs"},
     "watch": {

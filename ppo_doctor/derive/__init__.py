@@ -35,6 +35,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
     {
         # numerics
         "nonfinite_metrics": _row("numerics:nonfinite_metrics", "policy_loss", "loss", "approx_kl", "grad_norm"),
+        "share_of_plan": _row("numerics:share_of_plan", "env_steps+total_env_steps", "learning_rate+total_steps"),
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
@@ -80,6 +81,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "minibatch_samples": _row("batches:minibatch_samples", "minibatch_size"),
         "discount_horizon": _row("batches:discount_horizon", "gamma+episode_length"),
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
+        "gain_kept": _row("truncation:gain_kept", "reward_mean", "episode_return"),
+        "reward_beyond_cuts": _row("truncation:reward_beyond_cuts", "reward_mean+truncated_fraction"),
         "length_left": _row("batches:length_left", "response_length"),
         "length_at_end": _row("batches:length_at_end", "response_length"),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
@@ -88,6 +91,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "weight_motion": _row("policy:weight_motion", "update_norm", "probe_kl"),
         # decision table: how small steps are, what the optimizer does with gradients, what is expected
         "kl_size": _row("movement:kl_size", "approx_kl", "ratio_std"),
+        "kl_over_noise": _row("noise:kl_over_noise", "approx_kl", "ratio_std"),
         "late_entropy_drift": _row("movement:late_entropy_drift", "entropy"),
         "motion_per_rate": _row("movement:motion_per_rate", "update_norm+learning_rate"),
         "rate_over_usual": _row("movement:rate_over_usual", "learning_rate"),
@@ -130,6 +134,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
         "loss_before_update": _row("mismatch:loss_before_update", "policy_loss"),
         "mean_ratio_off": _row("mismatch:mean_ratio_off", "ratio_mean", "approx_kl+approx_kl_k1"),
+        "first_cell_off": _row("mismatch:first_cell_off", "ratio_mean+ratio_batch_var"),
         "sampler_gap_growth": _row("mismatch:sampler_gap_growth", "rollout_logp_diff", "rollout_kl"),
         "reference_kl_at_sampling": _row("mismatch:reference_kl_at_sampling", "ref_kl"),
         "reference_kl_at_start": _row("mismatch:reference_kl_at_start", "ref_kl"),
@@ -141,6 +146,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "completions": _row("mismatch:completions", "response_length", "episode_return"),
         "action_spread": _row("mismatch:action_spread", "action_std"),
         "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
+        "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
+        "surrogate_while_moving": _row("identities:surrogate_while_moving", "policy_loss+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }

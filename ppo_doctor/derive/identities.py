@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Room for float32 means over many samples, relative to the larger side.
 ROOM = 0.02
+#: KL (nats) from which on ratios scatter by sqrt(2 KL) = 0.014 and more, so that a surrogate shows them.
+MOVES = 1e-4
 
 
 def mean_ratio_contradiction(observations: Observations) -> Series | None:
@@ -60,6 +62,42 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
     return dataclasses.replace(
         kl, name="clip_kl_contradiction", values=value, resolution=EXACT, how="computed", unit=""
     )
+
+
+def kl_over_unclipped(observations: Observations) -> Series | None:
+    """Return the KL over the most that samples inside the clip range can have, where none was clipped; else 0.
+
+    With every ratio within 1 ± ε the mean k3 is at most k3(1 - ε) = -ε - log(1 - ε), and k2 log(1 - ε)²/2. No sample
+    clipped in all minibatches is none in the last epoch either, so that these two windows may differ.
+    """
+    series = observations.run.series
+    kl, clipped, epsilon = series.get("approx_kl"), series.get("clip_fraction"), _range(observations)
+    if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis or not epsilon < 1:
+        return None
+    within = clipped.aggregation in (kl.aggregation, "all minibatches")
+    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
+        return None
+    most = -epsilon - math.log1p(-epsilon) if kl.estimator == "k3" else 0.5 * math.log1p(-epsilon) ** 2
+    idle = (clipped.values == 0) & (clipped.resolution.absolute == 0)
+    values = np.where(idle, np.maximum(0.0, kl.values - kl.resolution.absolute) / most, 0.0)
+    values[~np.isfinite(kl.values) | ~np.isfinite(clipped.values)] = np.nan
+    return dataclasses.replace(
+        kl, name="kl_over_unclipped", values=values, resolution=EXACT, how="computed", unit="of the most"
+    )
+
+
+def surrogate_while_moving(observations: Observations) -> Series | None:
+    """Return |policy loss| over all minibatches, in deviations of a whitened advantage, where the KL shows movement.
+
+    At ratio 1 it is the mean of whitened advantages, 0 up to float noise. None where it is of the first pass alone.
+    """
+    loss, kl = observations.run.series.get("policy_loss"), observations.series("kl_size")
+    whitened = observations.setting("normalize_advantages")
+    known = "advantages_whitened" in observations.run.facts or (whitened is not None and whitened.value is True)
+    if loss is None or kl is None or not known or loss.aggregation != "all minibatches" or loss.axis is not kl.axis:
+        return None
+    values = np.where(kl.values > MOVES, np.abs(loss.values), np.nan)
+    return dataclasses.replace(loss, name="surrogate_while_moving", values=values, how="computed")
 
 
 def _least(estimator: str, epsilon: float) -> float:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.model import Fact, Series
+from ppo_doctor.model import EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
 
 #: A sum over completions of unknown length is divided by few tokens: short ones are what lets a small sum matter.
 FEW_TOKENS = 20.0
+#: What TRL's PPO logs as the variance of the ratio, and how many means that may be over where nobody says.
+CELLS, MOST_CELLS = "variance of minibatch means", 1024.0
 #: Metrics of the gap between sampler and trainer at the same weights, and their identity value.
 GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
 
@@ -210,3 +213,32 @@ def action_spread(observations: Observations) -> Series | None:
     if not start > 0:
         return None
     return dataclasses.replace(spread, name="action_spread", values=spread.values / start, unit="", how="computed")
+
+
+def first_cell_off(observations: Observations) -> Series | None:
+    """Return how many times too small the variance of minibatch means is for one of them to have mean ratio 1.
+
+    The first minibatch of a batch is seen before any step, so that its ratios are 1 if the stored log-probs are the
+    policy's. With one of n means at 1 and their mean at m the others are 1 + (m - 1)·n/(n - 1) on average, and the
+    sample variance is at least (m - 1)²·n/(n - 1)². Values above 1 refute it. Where n is unknown a large one is taken,
+    which asks for the least variance.
+    """
+    mean, spread = observations.run.series.get("ratio_mean"), observations.run.series.get("ratio_batch_var")
+    if mean is None or spread is None or mean.axis is not spread.axis or spread.aggregation not in (None, CELLS):
+        return None
+    cells = _cells(observations)
+    least = np.square(mean.values - 1) * cells / (cells - 1) ** 2
+    printed = 2 * np.abs(mean.values - 1) * mean.resolution.absolute + spread.resolution.absolute
+    values = np.maximum(0.0, least - printed) / np.maximum(spread.values, 1e-12)
+    return dataclasses.replace(
+        mean, name="first_cell_off", values=values, unit="times", resolution=EXACT, how="computed"
+    )
+
+
+def _cells(observations: Observations) -> float:
+    parts = [observations.number(name) for name in ("ppo_epochs", "num_minibatches", "gradient_accumulation_steps")]
+    known = observations.configured("ppo_epochs") and observations.configured("num_minibatches")
+    if not known or parts[0] is None or parts[1] is None:
+        return MOST_CELLS
+    # a minibatch is at most all micro-batches of the batch
+    return max(2.0, parts[0] * parts[1] * max(1, math.ceil((parts[2] or 1.0) / parts[1])))

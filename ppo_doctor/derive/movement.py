@@ -92,7 +92,7 @@ def rate_over_usual(observations: Observations) -> Fact | None:
         return None
     if isinstance(rate, Series):
         value, exact = finite_median(rate.values), rate.resolution.absolute
-        if not np.isfinite(value) or value <= 2 * exact:
+        if not np.isfinite(value) or value <= exact:
             return None  # zero, or zero in print
     else:
         value = float(rate.value) if isinstance(rate.value, int | float) else math.nan

@@ -57,7 +57,7 @@ def reward_ceiling_level(observations: Observations) -> Series | None:
     if reward is None or level is None:
         return None
     floor, ceiling = _bounds(observations, reward)
-    blocks = _blocks(level)
+    blocks = reward_blocks(level)
     known = reward.name == "reward_mean" and (floor, ceiling) == (0.0, 1.0)
     rose = blocks is not None and blocks[0] < 0.6
     values = level.values if known or rose else level.values * 0.0
@@ -78,7 +78,7 @@ def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
 def reward_peak(observations: Observations) -> Fact | None:
     """Return the highest level that the reward held on average over a sixth of the run."""
     level = observations.series("reward_level")
-    blocks = _blocks(level) if level is not None else None
+    blocks = reward_blocks(level) if level is not None else None
     if level is None or blocks is None:
         return None
     says = f"best of {BLOCKS} parts of the run: {max(blocks):.2g} of the way from floor to ceiling"
@@ -141,7 +141,7 @@ def reward_fall(observations: Observations) -> Fact | None:
     has to be twice the scatter of single records in the later half.
     """
     reward = logged_reward(observations)
-    blocks = _blocks(reward) if reward is not None else None
+    blocks = reward_blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
     first, rest = blocks[0], blocks[1:]
@@ -157,7 +157,7 @@ def reward_fall(observations: Observations) -> Fact | None:
 def sharpening_loss(observations: Observations) -> Fact | None:
     """Return the share of its first entropy that the policy loses while the reward falls from the start, else 0."""
     entropy, fall = observations.run.series.get("entropy"), observations.fact("reward_fall")
-    blocks = _blocks(entropy) if entropy is not None else None
+    blocks = reward_blocks(entropy) if entropy is not None else None
     if entropy is None or blocks is None or fall is None or blocks[0] <= 0:
         return None
     falls = isinstance(fall.value, float) and fall.value > 0
@@ -166,7 +166,7 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
 
 
-def _blocks(series: Series) -> list[float] | None:
+def reward_blocks(series: Series) -> list[float] | None:
     """Return the means of sixths of a run; of a long log by steps, since short episodes leave most of its records."""
     _, values = thinned(series)
     if len(values) < BLOCKS * 3:

@@ -13,12 +13,13 @@ from ppo_doctor.compiled import Compiled, Parsed, load
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import Keys
 from ppo_doctor.frameworks.names import COMMON_NAMES, aliases, clocks, fuzzy, squashed
-from ppo_doctor.frameworks.profiles import MetricProfile, Profile, UpdateFormula, profile_of
+from ppo_doctor.frameworks.profiles import MetricProfile, PartialMean, Profile, UpdateFormula, profile_of
 from ppo_doctor.metrics import METRICS
 
 __all__ = [
     "FOLDER",
     "MetricProfile",
+    "PartialMean",
     "Profile",
     "UpdateFormula",
     "build",

@@ -17,7 +17,7 @@ from ppo_doctor.metrics import METRICS
 REQUIRED = frozenset({"name", "title", "algorithm", "fingerprint"})
 #: What a version may change, and what a profile that extends another inherits.
 SWITCHES = frozenset({"extends", "ppo_family", "prefixes", "sources", "tags"})
-OPTIONAL = TABLES | LISTS | SWITCHES | {"algorithms", "updates", "versions"}
+OPTIONAL = TABLES | LISTS | SWITCHES | {"algorithms", "partial_mean", "updates", "versions"}
 VERSION = TABLES | LISTS | {"name", "any", "none", "algorithm", "updates"}
 FINGERPRINT = frozenset({"any", "none", "priority"})
 AXIS = frozenset({"step", "update", "epoch", "minibatch"})
@@ -143,6 +143,10 @@ def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
         _check_metric(path, name, metric)
     for formula in raw.get("updates", ()):
         _check_formula(path, formula)
+    if "partial_mean" in raw:
+        _check_formula(path, raw["partial_mean"])
+        named = (*raw["partial_mean"].get("metrics", ()), *raw["partial_mean"].get("dropped", ()))
+        _known(path, "canonical metric", named, METRICS)
     _check_facts(path, raw.get("facts", {}))
 
 

@@ -53,6 +53,19 @@ class UpdateFormula:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartialMean:
+    """Metrics whose mean runs over cells of which only a share is filled, the rest being 0.
+
+    `function` of `updates` gives the share from settings; `metrics` are divided by it, `dropped` cannot be restored.
+    """
+
+    function: str
+    arguments: Mapping[str, str]
+    metrics: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
     """Which native keys show a framework: all of one group, and none of the others."""
 
@@ -94,6 +107,7 @@ class Profile:
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     updates: tuple[UpdateFormula, ...] = ()
+    partial_mean: PartialMean | None = None
     facts: Mapping[str, Scalar] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
@@ -162,6 +176,13 @@ def _metric(name: str, raw: Mapping[str, Any]) -> MetricProfile:
     return MetricProfile(name=name, **{**raw, "keys": tuple(raw["keys"])})
 
 
+def _partial_mean(raw: Mapping[str, Any] | None) -> PartialMean | None:
+    if not raw:
+        return None
+    names = {key: tuple(raw.get(key, ())) for key in ("metrics", "dropped")}
+    return PartialMean(function=raw["function"], arguments=raw["arguments"], **names)
+
+
 def _version(raw: Mapping[str, Any]) -> Version:
     changes = {key: value for key, value in raw.items() if key not in ("name", "any", "none")}
     return Version(name=raw["name"], fingerprint=_fingerprint(raw), changes=changes)
@@ -188,6 +209,7 @@ def profile_of(raw: Mapping[str, Any]) -> Profile:
         defaults=raw.get("defaults", {}),
         unset=tuple(raw.get("unset", ())),
         updates=tuple(UpdateFormula(**formula) for formula in raw.get("updates", ())),
+        partial_mean=_partial_mean(raw.get("partial_mean")),
         facts=raw.get("facts", {}),
         ignore=tuple(raw.get("ignore", ())),
         traps=tuple(raw.get("traps", ())),

@@ -82,6 +82,14 @@ def trl_ppo(epochs: float, minibatches: float, accumulation: float) -> float:
     return epochs * minibatches * math.ceil(accumulation / minibatches) / accumulation
 
 
+def trl_ppo_filled(minibatches: float, accumulation: float) -> float:
+    """Return the share of TRL's PPO statistics that is filled; the rest stays 0 and counts in the mean.
+
+    There is a cell for each of `accumulation` micro-batches, and a minibatch has ceil(accumulation / minibatches).
+    """
+    return math.ceil(accumulation / minibatches) / accumulation
+
+
 def trl_legacy(epochs: float, batch: float, minibatch: float, accumulation: float) -> float:
     """TRL up to 0.11: an optimizer step every `accumulation` minibatches."""
     return epochs * batch / (minibatch * accumulation)
@@ -143,6 +151,7 @@ _ALL = (
     pufferlib,
     trl_grpo,
     trl_ppo,
+    trl_ppo_filled,
     trl_legacy,
     verl,
     completions_over_batch,

@@ -1,0 +1,82 @@
+"""Means over cells that are not all filled: divided by the share that is, or left out where that share is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.frameworks.updates import FUNCTIONS
+from ppo_doctor.model import Note, SourceRef
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import PartialMean, Profile
+    from ppo_doctor.model import Series, Setting
+
+#: The variance of cells that are 1 with a share f and 0 else is f(1 - f); this much of it no spread of ratios has.
+MOSTLY_EMPTY = 0.9
+#: Means of ratios below this, with such a variance, are means over empty cells.
+FAR_BELOW_ONE = 0.75
+
+
+def whole_means(
+    profile: Profile, settings: Mapping[str, Setting], series: Mapping[str, Series], path: str
+) -> tuple[dict[str, Series], list[Note]]:
+    """Return the series with partial means restored, or without them where the share of filled cells is unknown.
+
+    The share follows from settings by the profile's function; failing these, a mean ratio far below 1 that varies as
+    cells of 0 and 1 do shows that it is below 1.
+    """
+    partial = profile.partial_mean
+    held = [name for name in (*partial.metrics, *partial.dropped) if name in series] if partial else []
+    if partial is None or not held:
+        return dict(series), []
+    share = _share(partial, settings)
+    source = SourceRef(path=path)
+    if share == 1 or (share is None and not _looks_partial(series)):
+        return dict(series), []
+    if share is None:
+        asked = ", ".join(f"--set {name}=…" for name in partial.arguments.values())
+        text = f"{', '.join(held)}: means over cells of which many are empty, and are not used; {asked} would tell"
+        return {name: s for name, s in series.items() if name not in held}, [Note(text=text, source=source)]
+    restored = {
+        name: _divided(s, share) if name in partial.metrics else s
+        for name, s in series.items()
+        if name not in partial.dropped
+    }
+    text = (
+        f"{', '.join(n for n in held if n in restored)}: divided by {share:g}, the share of the cells that are filled"
+    )
+    lost = [name for name in held if name in partial.dropped]
+    unused = [Note(text=f"{', '.join(lost)}: counts empty cells, and is not used", source=source)] if lost else []
+    return restored, [Note(text=text, source=source), *unused]
+
+
+def _share(partial: PartialMean, settings: Mapping[str, Setting]) -> float | None:
+    found = {argument: settings.get(name) for argument, name in partial.arguments.items()}
+    numbers = {
+        argument: float(setting.value)
+        for argument, setting in found.items()
+        if setting is not None
+        and setting.how != "default"
+        and isinstance(setting.value, int | float)
+        and setting.value > 0
+    }
+    return FUNCTIONS[partial.function](**numbers) if len(numbers) == len(found) else None
+
+
+def _looks_partial(series: Mapping[str, Series]) -> bool:
+    ratio, spread = series.get("ratio_mean"), series.get("ratio_batch_var")
+    if ratio is None or spread is None or ratio.axis is not spread.axis:
+        return False
+    known = np.isfinite(ratio.values) & np.isfinite(spread.values)
+    share, variance = ratio.values[known], spread.values[known]
+    empty = (share < FAR_BELOW_ONE) & (variance > MOSTLY_EMPTY * share * (1 - share))
+    return bool(len(empty) and empty.mean() > 0.5)
+
+
+def _divided(series: Series, share: float) -> Series:
+    finer = replace(series.resolution, absolute=series.resolution.absolute / share)
+    return replace(series, values=series.values / share, resolution=finer)

@@ -1,0 +1,136 @@
+"""What logs of real trainers show and those of the lab do not: float noise, empty cells, ratios that are off alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ppo_doctor.model import Run, Series
+from ppo_doctor.pipeline import Request, diagnose, read_run
+from ppo_doctor.rulepack import load_pack
+from tests.synthetic import a_series, an_axis, observe
+
+TWENTY = range(1, 21)
+SETTINGS = {"num_ppo_epochs": 1, "num_mini_batches": 4, "gradient_accumulation_steps": 4}
+
+
+def trl_ppo(folder: Path, rows: dict[str, list[float]], settings: dict[str, float] | None) -> Run:
+    """Read a log of TRL's PPO with these columns, and a configuration beside it if there are settings."""
+    records = [{"step": i + 1} | {key: values[i] for key, values in rows.items()} for i in range(len(TWENTY))]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": records}))
+    if settings:
+        (folder / "config.json").write_text(json.dumps(settings))
+    return read_run(str(folder / "trainer_state.json"), Request())
+
+
+def partial(share: float) -> dict[str, list[float]]:
+    """Return what a sound run logs when only that share of its cells is filled."""
+    rng = np.random.default_rng(1)
+    scatter = 1 + 0.1 * rng.standard_normal(20)
+    return {
+        "policy/approxkl_avg": list(share * 0.01 * scatter),
+        "policy/entropy_avg": list(share * np.linspace(2.5, 1.5, 20)),
+        "policy/clipfrac_avg": list(share * 0.1 * scatter),
+        "loss/policy_avg": list(-share * 0.01 * scatter),
+        "loss/value_avg": list(share * 0.2 * scatter),
+        "val/ratio": [share] * 20,
+        "val/ratio_var": [share * (1 - share) * 16 / 15] * 20,
+        "objective/kl": list(np.linspace(0, 3, 20)),
+        "objective/scores": list(np.linspace(0.2, 0.7, 20)),
+        "lr": [1e-4] * 20,
+    }
+
+
+def values(run: Run, name: str) -> np.ndarray:
+    found = run.series[name]
+    assert isinstance(found, Series)
+    return found.values
+
+
+def test_means_over_empty_cells_are_restored_where_the_settings_are_known(tmp_path):
+    run = trl_ppo(tmp_path, partial(0.25), SETTINGS)
+    assert values(run, "ratio_mean") == pytest.approx(1.0)
+    assert values(run, "entropy")[0] == pytest.approx(2.5)
+    assert "ratio_batch_var" not in run.series
+    assert any("0.25" in note.text for note in run.notes)
+
+
+def test_means_over_empty_cells_are_not_used_where_the_settings_are_unknown(tmp_path):
+    run = trl_ppo(tmp_path, partial(0.25), None)
+    assert not {"ratio_mean", "approx_kl", "entropy", "clip_fraction"} & set(run.series)
+    assert "reward_mean" in run.series
+    assert diagnose(run, load_pack()).verdict in ("inconclusive", "healthy")
+
+
+def test_full_cells_stay_as_they_are_logged(tmp_path):
+    for number, settings in enumerate((None, SETTINGS | {"gradient_accumulation_steps": 1})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run = trl_ppo(folder, partial(1.0), settings)
+        assert values(run, "ratio_mean") == pytest.approx(1.0)
+        assert "ratio_batch_var" in run.series
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rounding", "movement"),
+    [("k2", 1e-14, 1e-11), ("k3", 8e-9, 1e-6), ("k1", 3e-7, 1e-4)],
+)
+def test_the_noise_floor_of_a_kl_follows_its_estimator(estimator, rounding, movement):
+    axis = an_axis(TWENTY)
+    entropy = a_series("entropy", [2.5] * 20, axis=axis)
+    for kl, below in ((rounding, True), (-rounding, True), (movement, False)):
+        seen = observe(a_series("approx_kl", [kl] * 20, axis=axis, estimator=estimator), entropy)
+        times = seen.series("kl_over_noise")
+        assert times is not None
+        assert bool((times.values < 1).all()) is below
+
+
+def test_float32_passes_over_equal_weights_stay_below_the_floor():
+    """Two sums over the same numbers in another order, as two batch sizes give: what the floor is there for."""
+    rng = np.random.default_rng(3)
+    logits = rng.standard_normal((4000, 13)).astype(np.float32)
+    order = rng.permutation(13)
+    one = logits[:, 0] - np.log(np.exp(logits).sum(axis=1, dtype=np.float32))
+    other = logits[:, 0] - np.log(np.exp(logits[:, order]).cumsum(axis=1, dtype=np.float32)[:, -1])
+    log_ratio = (other - one).astype(np.float32)
+    assert (log_ratio != 0).any()
+    k3 = float(np.mean((np.exp(log_ratio) - np.float32(1)) - log_ratio))
+    axis = an_axis(TWENTY)
+    entropy = a_series("entropy", [2.5] * 20, axis=axis)
+    for estimator, kl in (("k3", k3), ("k2", float(np.mean(log_ratio.astype(np.float64) ** 2) / 2))):
+        seen = observe(a_series("approx_kl", [kl] * 20, axis=axis, estimator=estimator), entropy)
+        times = seen.series("kl_over_noise")
+        assert times is not None
+        assert (times.values < 1).all()
+
+
+def test_a_first_minibatch_at_one_always_leaves_room_for_itself():
+    """Whatever the later minibatches do, a set of means that holds a 1 is never called impossible."""
+    rng = np.random.default_rng(5)
+    axis = an_axis(TWENTY)
+    cells = np.concatenate([np.ones((20, 1)), rng.lognormal(1.0, 1.0, (20, 15))], axis=1)
+    mean = a_series("ratio_mean", list(cells.mean(axis=1)), axis=axis)
+    spread = a_series("ratio_batch_var", list(cells.var(axis=1, ddof=1)), axis=axis)
+    found = observe(mean, spread, config={"ppo_epochs": 4, "num_minibatches": 4}).series("first_cell_off")
+    assert found is not None
+    assert (found.values <= 1 + 1e-9).all()
+    tight = a_series("ratio_batch_var", [1e-5] * 20, axis=axis)
+    refuted = observe(mean, tight, config={"ppo_epochs": 4, "num_minibatches": 4}).series("first_cell_off")
+    assert refuted is not None
+    assert (refuted.values > 4).all()
+
+
+def test_unclipped_ratios_never_exceed_their_most_kl():
+    rng = np.random.default_rng(7)
+    ratio = rng.uniform(0.8, 1.2, (20, 500))
+    kl = (ratio - 1 - np.log(ratio)).mean(axis=1)
+    axis = an_axis(TWENTY)
+    for size, beyond in ((1.0, False), (20.0, True)):
+        logged = a_series("approx_kl", list(size * kl), axis=axis, estimator="k3")
+        none = a_series("clip_fraction", [0.0] * 20, axis=axis, estimator="both sides")
+        found = observe(logged, none, config={"clip_range": 0.2}).series("kl_over_unclipped")
+        assert found is not None
+        assert bool((found.values > 1.05).all()) is beyond
