@@ -81,7 +81,18 @@ ALLOWED: dict[str, set[str]] = {
     },
     "whatif": {"configuration", "errors", "frameworks", "model"},
     # it judges nothing: diagnoses, and how to make others, are given to it
-    "tui": {"arrays", "configuration", "cutting", "errors", "evidence", "metrics", "model", "output", "readers", "report"},
+    "tui": {
+        "arrays",
+        "configuration",
+        "cutting",
+        "errors",
+        "evidence",
+        "metrics",
+        "model",
+        "output",
+        "readers",
+        "report",
+    },
     "tensors": {"errors", "model"},
     "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "tensors"},
     # it runs inside training scripts: it knows nothing of logs or rules

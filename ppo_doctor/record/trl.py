@@ -160,7 +160,9 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         self._running = False
         numbers = {name: statistics.fmean(values) for name, values in self._logged.items() if values}
         self._logged.clear()
-        kept: dict[str, Tensor] = {name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"}
+        kept: dict[str, Tensor] = {
+            name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"
+        }
         self.recorder.end_update(step=self._trainer.state.global_step, **kept)
 
 
