@@ -10,10 +10,11 @@ the update at which a harmful cause is confirmed, and the lag between the two; `
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -131,6 +132,8 @@ class Lag:
     begins: int
     confirmed: int | None
     warned: int | None
+    #: first update at which the injected cause, or one that its log cannot tell from it, was told, suspected or not
+    diagnosed: int | None
     right: bool
     leaders: tuple[str, ...]
 
@@ -156,9 +159,18 @@ def measure(name: str, dialect: str, pack: Pack, *, severity: int, seed: int, up
         begins=begins,
         confirmed=next((update for update, event in after if event.kind == "cause"), None),
         warned=next((u for u, e in after if e.kind == "verdict" and e.text.startswith(("unhealthy", "warning"))), None),
+        diagnosed=next(
+            (update for update, event in after if _names(event, {spec.cause, *spec.twins(dialect)}, pack)), None
+        ),
         right=bool({spec.cause, *spec.twins(dialect)} & set(seen.leaders)),
         leaders=seen.leaders,
     )
+
+
+def _names(event: Event, causes: Collection[str], pack: Pack) -> bool:
+    """Tell whether an event names one of these causes."""
+    titles = [cause.title.lower() for cause in pack.causes if cause.id in causes]
+    return event.kind in ("verdict", "cause") and any(title in event.text.lower() for title in titles)
 
 
 def faults(names: Sequence[str], dialects: Sequence[str], severity: int, seeds: int) -> Iterator[Lag]:
@@ -179,11 +191,13 @@ def summary(lags: Sequence[Lag]) -> str:
     every = [lag.updates for lag in lags]
     told = [lag.updates for lag in lags if lag.confirmed is not None]
     warned = [lag.warned - lag.begins for lag in lags if lag.warned is not None]
+    named = [float("inf") if lag.diagnosed is None else lag.diagnosed - lag.begins for lag in lags]
     soon = sum(updates <= 20 for updates in every)
     return (
         f"{len(lags)} runs, {len(told)} confirmed ({soon} within 20 updates), {len(warned)} warned; median lag "
         f"{statistics.median(every):g} of all, {statistics.median(told or [0]):g} of the confirmed, "
-        f"{statistics.median(warned or [0]):g} to the first warning"
+        f"{statistics.median(warned or [0]):g} to the first warning; "
+        f"its cause told {sum(map(math.isfinite, named))} times, median lag {statistics.median(named):g} of all"
     )
 
 
