@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,17 @@ def pytest_configure() -> None:
     for name in [*SCRUBBED, *ours]:
         os.environ.pop(name, None)
     os.environ["PPO_DOCTOR_CACHE"] = _cache.name
+    _hear_signals()
+
+
+def _hear_signals() -> None:
+    """Let programs under test hear signals that a shell ignores for jobs in the background: children inherit that."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in ("SIGINT", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if name == "SIGINT" else lambda *_: None)
 
 
 def pytest_unconfigure() -> None:
