@@ -125,7 +125,7 @@ def test_level_within_three_decibans(gap, level):
 
 @pytest.mark.parametrize(("behind", "level"), [(12, True), (13, False)])
 def test_twins_are_level_until_a_proof_tells_them_apart(behind, level):
-    """Twins weigh alike in logs; what tensors prove may put one clearly behind, where any other cause is behind at 4."""
+    """Twins weigh alike in logs; what tensors prove may put one clearly behind. Any other cause is behind at 4."""
     twins = [a_cause("a", {"opener": 40}, twins=("b",)), a_cause("b", {"opener": 40 - behind}, twins=("a",))]
     found = by_id(explained([opener()], [*twins, a_cause("c", {"opener": 36})]))
     assert (found["a"].level_with, found["b"].level_with) == ((("b",), ("a",)) if level else ((), ()))
