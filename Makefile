@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test schemas check lint types samples docs bench demos lab scoreboard calibrate clean install
+.PHONY: demo test fuzz schemas check lint types samples docs bench demos lab scoreboard calibrate clean install
 
 install: $(STAMP)
 
@@ -32,6 +32,10 @@ schemas: $(STAMP)
 
 test: $(STAMP) check schemas
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# Property tests with examples drawn anew. What one finds becomes an @example of its test.
+fuzz: $(STAMP)
+	$(BIN)/python -m pytest --numprocesses auto --hypothesis-profile=fuzz tests/readers tests/report tests/sources tests/tensors tests/tui
 
 samples: $(STAMP)
 	$(BIN)/python -m tests.lab --out sample_logs

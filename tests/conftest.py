@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Variables that change what we print or where we look.
@@ -22,6 +23,11 @@ SCRUBBED = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TE
 #: Variables that tell tests where optional material lies.
 PLACES = ("PPO_DOCTOR_REAL_LOGS",)
 
+
+# The same examples on every machine, so that a change is judged by itself; `make fuzz` looks for new ones.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("fuzz", print_blob=True)
+settings.load_profile("fixed")
 
 _cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_errors=True)
 

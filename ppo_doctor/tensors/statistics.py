@@ -26,6 +26,8 @@ QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 SMALL = 0.01
 #: A mean k3 of a piece below this is computed sample by sample: its difference of sums would lose digits.
 CANCELS = 1e-5
+#: Squares of ratios below this are too near to the smallest float64 to keep their digits.
+SMALLEST_SQUARED = 1e-140
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,9 +222,12 @@ class _Gathered:
         return math.inf if math.isnan(spread) and self.ratio.count else spread
 
     def _ess(self) -> float:
-        """Return (sum r)^2 / (n sum r^2) by way of the coefficient of variation, whose squares do not overflow."""
+        """Return (sum r)^2 / (n sum r^2) by way of the coefficient of variation, whose squares do not overflow.
+
+        Ratios whose squares leave what float64 holds exactly, at either end, give nan.
+        """
         mean, std = self.ratio.mean, math.sqrt(self._ratio_variance())
-        known = mean > 0 and math.isfinite(mean) and math.isfinite(std)
+        known = mean > SMALLEST_SQUARED and math.isfinite(mean) and math.isfinite(std)
         return 1 / (1 + (std / mean) * (std / mean)) if known else math.nan
 
     def _deviations(self) -> float:

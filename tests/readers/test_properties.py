@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.readers import READERS, sniff
 
-RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KEYS = ("loss", "train/approx_kl", "reward", "clip_frac", "lr")
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=64)
 #: tables with the same keys in every record

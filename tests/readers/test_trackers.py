@@ -18,7 +18,7 @@ from ppo_doctor.readers import read
 from ppo_doctor.readers.mlflow_store import is_run, read_folder
 from tests.readers.conftest import gather, read_back
 
-RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def values(record):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -206,9 +206,21 @@ def tame_reports(name: str, format: str) -> list[str]:
     return reports(name, TAME, format)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _comments_of_any_length() -> Iterator[None]:
+    """Let no report be cut: where a comment ends depends on how long the hostile words are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ppo_doctor.report.markdown.LONGEST", 10**9)
+        yield
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(NAMES), word=HOSTILE)
+@example(
+    name="unhealthy",
+    word="\x1b[31mred\x1b]8;;http://e.vil\x07[link](javascript:alert(1)) ![picture](http://e.vil/p.png)",
+)
 def test_hostile_text_changes_no_structure(format: str, name: str, word: str) -> None:
     made, tame = reports(name, word, format), tame_reports(name, format)
     skeleton = SKELETONS[format]
