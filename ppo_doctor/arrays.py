@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,6 +22,32 @@ def median(values: FloatArray | IntArray) -> float:
         return float(np.partition(values, middle)[middle])
     pair = np.partition(values, [middle - 1, middle])
     return float(pair[middle - 1]) / 2 + float(pair[middle]) / 2
+
+
+def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
+    """Return the medians of consecutive spans [bounds[i], bounds[i + 1]), none of them empty, of values without NaN.
+
+    One sort for all spans: a call of `median` for each of 200 spans took a fifth of a whole diagnosis.
+    """
+    sizes = np.diff(bounds)
+    span = np.repeat(np.arange(len(sizes)), sizes)
+    ordered = values[bounds[0] : bounds[-1]]
+    ordered = ordered[np.lexsort((ordered, span))]
+    first = bounds[:-1] - bounds[0]
+    low, high = ordered[first + (sizes - 1) // 2], ordered[first + sizes // 2]
+    return _between(low, high)
+
+
+def running_medians(values: FloatArray, width: int) -> FloatArray:
+    """Return the median of each stretch of `width` records, first to last; at least `width` values without NaN."""
+    ordered = np.sort(sliding_window_view(values, width), axis=1)
+    low, high = ordered[:, (width - 1) // 2], ordered[:, width // 2]
+    return _between(low, high)
+
+
+def _between(low: FloatArray, high: FloatArray) -> FloatArray:
+    middle: FloatArray = np.where(low == high, low, low / 2 + high / 2)  # no sum that overflows
+    return middle
 
 
 def quantile(values: FloatArray, share: float) -> float:

@@ -25,6 +25,8 @@ LARGEST_STEP = 2.0**62
 DISTINCT = 20
 #: Columns printed with more decimals than this count as written in full.
 MOST_DECIMALS = 6
+#: Values that are looked at first.
+PROBE = 16
 
 
 @dataclass(slots=True)
@@ -258,10 +260,18 @@ def inferred_decimals(values: FloatArray) -> int | None:
     held = distinct(finite[:4096])
     if len(held) < DISTINCT or _vast(held) or np.array_equal(held, np.round(held)):
         return None
+    if _written_in_full(held[:PROBE]):
+        return None
     for decimals in range(1, MOST_DECIMALS + 1):
         if np.array_equal(np.round(held, decimals), held):
             return decimals
     return None
+
+
+def _written_in_full(values: FloatArray) -> bool:
+    """Tell whether a few values below a million surely have more decimals than any rounded column: the usual case."""
+    small = values[np.abs(values) < 1e6]
+    return not np.array_equal(np.round(small, MOST_DECIMALS), small)
 
 
 def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:

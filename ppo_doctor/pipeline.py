@@ -50,7 +50,7 @@ def diagnose(run: Run, pack: Pack, request: Request | None = None) -> Diagnosis:
     # Logs hold NaN and infinity; what they make of a sum is judged by the rules, not warned of on stderr.
     with np.errstate(all="ignore"):
         findings = run_rules(observations, chosen, debug=request.debug)
-        suppressed = tuple(rule.name for rule in pack.rules if rule not in chosen)
+        suppressed = tuple(rule.name for rule in pack.rules if not _chosen(rule.name, rule.code, request))
         return assemble(observations, pack, findings, suppressed)
 
 

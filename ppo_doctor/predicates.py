@@ -151,11 +151,10 @@ def _evidence(clause: Clause, series: Series, picked: npt.NDArray[np.intp], hold
 def _statistic(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> Outcome:
     values = series.values[picked]
     observed = STATISTICS[clause.statistic](values)
-    point = np.array([observed])
     # A statistic is as uncertain as the largest value that went into it.
-    margin = np.array([float(_margin(series, values).max())])
-    surely, possibly = compare(clause.test, point, margin, clause.bound)
-    if bool(possibly[0]) and not bool(surely[0]):
+    margin = np.asarray(_margin(series, values).max())
+    surely, possibly = compare(clause.test, np.asarray(observed), margin, clause.bound)
+    if possibly and not surely:
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
         return Outcome(truth=None, reason=reason)
     steps = (int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]]))
@@ -169,11 +168,11 @@ def _statistic(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> 
         unit=series.unit,
         bound_source=clause.bound_source,
         steps=steps,
-        satisfied=int(bool(surely[0])),
+        satisfied=int(surely),
         of=1,
         source=series.source(int(picked[0])),
     )
-    return Outcome(truth=bool(surely[0]), evidence=evidence, onset=steps[0] if surely[0] else None)
+    return Outcome(truth=bool(surely), evidence=evidence, onset=steps[0] if surely else None)
 
 
 def _fact(clause: Clause, fact: Fact) -> Outcome:
@@ -182,7 +181,7 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
     value = float(fact.value)
     if not np.isfinite(value):
         return Outcome(truth=None, reason=f"{fact.name} is not finite")
-    surely, _ = compare(clause.test, np.array([value]), np.zeros(1), clause.bound)
+    surely, _ = compare(clause.test, np.asarray(value), np.zeros(()), clause.bound)
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
@@ -192,8 +191,8 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
         bound=clause.bound,
         unit=fact.unit,
         bound_source=clause.bound_source,
-        satisfied=int(bool(surely[0])),
+        satisfied=int(surely),
         of=1,
         source=fact.source,
     )
-    return Outcome(truth=bool(surely[0]), evidence=evidence)
+    return Outcome(truth=bool(surely), evidence=evidence)

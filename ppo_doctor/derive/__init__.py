@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ppo_doctor.model import Run, Setting
+
+
+#: Metrics that are settings as well.
+CONFIGURED = frozenset({"clip_range", "critic_learning_rate", "kl_coef", "learning_rate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,22 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
         "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
+        # what a configuration says by itself
+        "overruled_clip_range": _row("dead:overruled_clip_range", "clip_range_unused"),
+        "unread_clip_range": _row("dead:unread_clip_range", "clip_range_unused"),
+        "lost_ppo_epochs": _row("dead:lost_ppo_epochs", "ppo_epochs"),
+        "prompt_passes": _row("dead:prompt_passes", "train_epochs"),
+        "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),
+        "warmup_share": _row("plan:warmup_share", "warmup_steps+total_steps"),
+        "schedule_over_run": _row("plan:schedule_over_run", "schedule_steps+total_steps"),
+        "batch_remainder": _row("plan:batch_remainder", "rollout_steps+num_envs+minibatch_size"),
+        "last_minibatch_samples": _row("plan:last_minibatch_samples", "rollout_steps+num_envs+num_minibatches"),
+        "gae_reach": _row("plan:gae_reach", "gae_lambda+max_response_length"),
+        "discount_reach": _row("plan:discount_reach", "gamma+max_response_length"),
+        "token_clip_range": _row("plan:token_clip_range", "clip_range"),
+        "kl_coefficient": _row("plan:kl_coefficient", "kl_coef"),
+        "pretraining_weight": _row("plan:pretraining_weight", "ptx_coef"),
+        "swallowed_step": _row("plan:swallowed_step", "precision+learning_rate"),
         # ratio
         "ratio_departure": _row("ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_max", "ratio_mean"),
         "idle_updates_share": _row("ratio:idle_updates_share", "approx_kl", "ratio_std"),
@@ -207,9 +231,15 @@ class Observations:
         if name not in DERIVED:
             return None
         if name not in self._memo:
-            module, _, function = DERIVED[name].function.partition(":")
-            self._memo[name] = getattr(import_module(module), function)(self)
+            self._memo[name] = _function(name)(self)
         return self._memo[name]
+
+
+@cache
+def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
+    module, _, function = DERIVED[name].function.partition(":")
+    found: Callable[[Observations], Series | Fact | None] = getattr(import_module(module), function)
+    return found
 
 
 def inputs(name: str) -> str:
@@ -217,6 +247,14 @@ def inputs(name: str) -> str:
     if name not in DERIVED:
         return name
     return ", or ".join(" with ".join(group) for group in DERIVED[name].any_of)
+
+
+def takes_a_log(reference: str) -> bool:
+    """Tell whether what `series.X` or `fact.X` refers to cannot follow from a configuration alone."""
+    kind, _, name = reference.partition(".")
+    groups = DERIVED[name].any_of if name in DERIVED else ((name,),)
+    logged = any(needed in METRICS and needed not in CONFIGURED for group in groups for needed in group)
+    return kind == "series" or (kind == "fact" and logged)
 
 
 def metrics_wanted(name: str) -> tuple[str, ...]:

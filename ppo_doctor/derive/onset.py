@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import distinct, median, quantile, running_medians, span_medians
 from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
 
@@ -109,6 +110,7 @@ def _stretch(values: FloatArray, first: int, stop: int) -> Stretch:
     return Stretch(first=first, stop=stop, level=level, scatter=1.4826 * median(np.abs(part - level)))
 
 
+@lru_cache(maxsize=4)  # ten quantities ask for the reward
 def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
     """Return the steps and values of a series' finite records; of a long one, medians over equal spans of steps.
 
@@ -119,9 +121,8 @@ def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
     if len(values) <= POINTS:
         return steps, values
     edges = np.searchsorted(steps, np.linspace(steps[0], steps[-1], POINTS // 2 + 1)[:-1])
-    bounds = [*edges.tolist(), len(values)]
-    spans = [(a, b) for a, b in itertools.pairwise(bounds) if b > a]
-    return steps[[a for a, _ in spans]], np.array([median(values[a:b]) for a, b in spans])
+    bounds = distinct(np.append(edges, len(values)))
+    return steps[bounds[:-1]], span_medians(values, bounds)
 
 
 def reward_series(observations: Observations) -> Series | None:
@@ -179,7 +180,7 @@ def find_collapse(values: FloatArray) -> Collapse | None:
 def _best(values: FloatArray) -> float:
     """Return the largest running median."""
     width = max(5, len(values) // 12)
-    return max(median(values[i : i + width]) for i in range(len(values) - width + 1))
+    return float(running_medians(values, width).max())
 
 
 def _floor(values: FloatArray, start: float, best: float) -> float | None:

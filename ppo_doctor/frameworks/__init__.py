@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,11 @@ def profile(name: str) -> Profile:
 
 def detect(keys: Iterable[str]) -> Profile | None:
     """Return the profile that these native keys show, as their log needs it; None when no metric is known at all."""
+    return _detect(frozenset(keys))
+
+
+@lru_cache(maxsize=64)  # the runs of a sweep hold the same keys
+def _detect(keys: frozenset[str]) -> Profile | None:
     held = Keys(keys)
     fitting = [name for name in _tables() if _fits(_tables()[name]["fingerprint"], held)]
     highest = max((_priority(name) for name in fitting), default=0)

@@ -1,0 +1,33 @@
+"""Medians of many spans at once are those that one span at a time has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppo_doctor.arrays import median, running_medians, span_medians
+
+values = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60).map(np.array)
+
+
+@given(values, st.data())
+def test_medians_of_spans(held, data):
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(held) - 1)), max_size=8))
+    bounds = np.array(sorted({0, len(held), *(cut for cut in cuts if cut < len(held))}))
+    plain = [median(held[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    assert span_medians(held, bounds).tolist() == pytest.approx(plain, rel=1e-15)
+
+
+@given(values, st.data())
+def test_running_medians(held, data):
+    width = data.draw(st.integers(1, len(held)))
+    plain = [median(held[i : i + width]) for i in range(len(held) - width + 1)]
+    assert running_medians(held, width).tolist() == pytest.approx(plain, rel=1e-15)
+
+
+def test_the_largest_numbers_do_not_overflow():
+    huge = np.array([1.7e308, 1.7e308])
+    assert span_medians(huge, np.array([0, 2])).tolist() == [1.7e308]
+    assert running_medians(huge, 2).tolist() == [1.7e308]
