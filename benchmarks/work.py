@@ -1,77 +1,141 @@
-"""One piece of work in a process of its own: `python -m benchmarks.work NAME PATH` prints what it cost.
+"""One piece of work in a process of its own: `python -m benchmarks.work NAME PATH…` prints what it cost.
 
-Imports come first and are no part of the figure; the peak of memory is that of the whole process.
+What is timed is the job alone: imports, and reading what the job does not read itself, are done before. The peak of
+memory is that of the whole process.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+Job = Callable[[], int]
 
-def orjson_lines(path: Path) -> int:
+
+def orjson_lines(path: Path) -> Job:
     """Parse every line and keep nothing: the limit of whoever reads JSON Lines."""
     import orjson
 
+    def job() -> int:
+        return sum(
+            _parsed(orjson.loads, file) for file in ([path] if path.is_file() else sorted(path.rglob("*.jsonl")))
+        )
+
+    return job
+
+
+def _parsed(loads: Callable[[bytes], object], file: Path) -> int:
     read = 0
-    for file in [path] if path.is_file() else sorted(path.rglob("*.jsonl")):
-        with file.open("rb") as lines:
-            for line in lines:
-                try:
-                    orjson.loads(line)
-                except ValueError:  # NaN or torn: a bare parser stops here
-                    continue
-                read += 1
+    with file.open("rb") as lines:
+        for line in lines:
+            try:
+                loads(line)
+            except ValueError:  # NaN or torn: a bare parser refuses the line
+                continue
+            read += 1
     return read
 
 
-def columns(path: Path) -> int:
+def columns(path: Path) -> Job:
     """Read a log into columns with our reader."""
     from ppo_doctor.readers import read
     from ppo_doctor.table import Table
 
-    _, items = read(path)
-    return sum(len(item.records) for item in items if isinstance(item, Table))
+    _warm()
+    return lambda: sum(len(item.records) for item in read(path)[1] if isinstance(item, Table))
 
 
-def pandas_csv(path: Path) -> int:
+def pandas_csv(path: Path) -> Job:
     """Read a clean CSV with the C engine of pandas."""
     import pandas as pd
 
-    return len(pd.read_csv(path, engine="c"))
+    return lambda: len(pd.read_csv(path, engine="c"))
 
 
-def analyze(path: Path) -> int:
-    """Diagnose one log, everything but start-up."""
+def analyze(path: Path) -> Job:
+    """Diagnose one log or dump, everything but start-up."""
     import ppo_doctor
 
-    ppo_doctor.analyze(path)
-    return 1
+    _warm()
+    if path.suffix == ".npz":
+        _warm_dump()
+    return lambda: ppo_doctor.analyze(path) is not None
 
 
-def analyze_all(path: Path) -> int:
+def analyze_all(path: Path) -> Job:
     """Diagnose every log below a folder, one after the other in this process."""
-    return sum(analyze(log) for log in sorted(path.rglob("*.jsonl")))
+    from ppo_doctor.pipeline import Request, diagnose, read_run
+    from ppo_doctor.rulepack import load_pack
+
+    _warm()
+    pack, request = load_pack(), Request()
+
+    def job() -> int:
+        logs = sorted(path.rglob("*.jsonl"))
+        return sum(diagnose(read_run(str(log), request), pack, request) is not None for log in logs)
+
+    return job
 
 
-WORK: dict[str, Callable[[Path], int]] = {
-    work.__name__: work for work in (orjson_lines, columns, pandas_csv, analyze, analyze_all)
+def judge(path: Path) -> Job:
+    """Apply rules and ranking to a run that is read already."""
+    from ppo_doctor.pipeline import Request, diagnose, read_run
+    from ppo_doctor.rulepack import load_pack
+
+    _warm()
+    pack, request = load_pack(), Request()
+    run = read_run(str(path), request)
+    return lambda: len(diagnose(run, pack, request).findings)
+
+
+def torch_delta(path: Path) -> Job:
+    """Compare two checkpoints as one would with torch: load both, subtract, sum."""
+    import torch
+
+    def job() -> int:
+        old, new = (torch.load(path / name, weights_only=True) for name in ("old.pt", "new.pt"))
+        return sum(
+            bool(((new[name].double() - tensor.double()).norm() / tensor.double().norm()) > 0)
+            for name, tensor in old.items()
+        )
+
+    return job
+
+
+def our_delta(path: Path) -> Job:
+    """Compare two checkpoints with the tool."""
+    from ppo_doctor.pipeline import Request, read_runs
+
+    _warm_dump()
+    request = Request()
+    return lambda: len(read_runs(str(path), request))
+
+
+WORK: dict[str, Callable[[Path], Job]] = {
+    work.__name__: work
+    for work in (orjson_lines, columns, pandas_csv, analyze, analyze_all, judge, torch_delta, our_delta)
 }
 
 
-def imported() -> None:
-    """Import what the work needs, by doing it once on a small log."""
-    import tempfile
-
+def _warm() -> None:
+    """Import everything that a diagnosis imports, by making one."""
+    import ppo_doctor
     from benchmarks import data
 
     with tempfile.TemporaryDirectory() as folder:
-        small = data.jsonl(Path(folder) / "run.jsonl", 30, 10)
-        for name in ("orjson_lines", "columns", "analyze"):
-            WORK[name](small)
+        ppo_doctor.analyze(data.jsonl(Path(folder) / "run.jsonl", 30, 10))
+
+
+def _warm_dump() -> None:
+    import ppo_doctor
+    from benchmarks import data
+
+    with tempfile.TemporaryDirectory() as folder:
+        ppo_doctor.analyze(data.dump(Path(folder) / "dump.npz", 1000))
 
 
 def peak() -> float:
@@ -82,15 +146,9 @@ def peak() -> float:
 
 def main() -> None:
     """Do one piece of work and print its cost."""
-    name, path = sys.argv[1], Path(sys.argv[2])
-    if name in ("columns", "analyze", "analyze_all"):
-        imported()
-    elif name == "pandas_csv":
-        import pandas  # noqa: F401
-    else:
-        import orjson  # noqa: F401
+    job = WORK[sys.argv[1]](Path(sys.argv[2]))
     start, wall = time.process_time(), time.perf_counter()
-    done = WORK[name](path)
+    done = job()
     cost = {"cpu": time.process_time() - start, "wall": time.perf_counter() - wall, "peak_mb": peak(), "done": done}
     print(json.dumps(cost))
 

@@ -1,0 +1,84 @@
+"""Many runs in one process, what the rules take of a diagnosis, and how costs grow with size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks import data
+from benchmarks.logs import ORJSON
+from benchmarks.measuring import Line, Unmeasured, amount, exponent, interleaved, line, worker
+
+LINEAR = "a straight line"
+
+
+def rows(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
+    """Measure a sweep, the share of the rules, and growth over three decades."""
+    return [*_sweep(scratch, repeat, quick=quick), *_growth(scratch, max(1, repeat // 2), quick=quick)]
+
+
+def _sweep(scratch: Path, repeat: int, *, quick: bool) -> list[Line]:
+    count = 20 if quick else 1_000
+    folder = data.runs(scratch / "sweep", count)
+    cases = {ORJSON: partial(worker, "orjson_lines", folder), "runs": partial(worker, "analyze_all", folder)}
+    costs = interleaved(cases, min(repeat, 3) if not quick else 1)
+    log = data.jsonl(scratch / "share.jsonl", 2_000 if quick else 100_000, 40)
+    share = interleaved(
+        {"the whole diagnosis": partial(worker, "analyze", log), "judge": partial(worker, "judge", log)}, repeat
+    )
+    return [
+        line(f"{count:,} runs of 500 records in one process", costs, "runs", ORJSON, bound=15.0),
+        line("rules and ranking, 100k × 40", share, "judge", "the whole diagnosis", bound=0.2),
+    ]
+
+
+def _growth(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
+    step = 10 if quick else 1
+    decades: Mapping[str, tuple[Sequence[int], Callable[[Path, int], Path], str]] = {
+        "records": ([n // step for n in (1_000, 10_000, 100_000, 1_000_000)], _records, "analyze"),
+        "keys": ([n // step for n in (20, 200, 2_000, 20_000)], _keys, "analyze"),
+        "runs": ([n // step for n in (10, 100, 1_000, 10_000)][: 3 if not quick else 4], _runs, "analyze_all"),
+        "tokens": ([n // step for n in (10_000, 100_000, 1_000_000, 10_000_000)], _tokens, "analyze"),
+    }
+    return [_grown(name, *decade, scratch, repeat) for name, decade in decades.items()]
+
+
+def _grown(
+    name: str, sizes: Sequence[int], make: Callable[[Path, int], Path], work: str, scratch: Path, repeat: int
+) -> Line:
+    """Fit cost over size. What every run pays is measured on the smallest size and is in all of them."""
+    places = {size: make(scratch / f"{name}-{size}", size) for size in sizes}
+    costs = interleaved({str(size): partial(worker, work, place) for size, place in places.items()}, repeat)
+    best = {size: min(cost.cpu for cost in costs[str(size)]) for size in sizes}
+    slopes = [exponent([a, b], [best[a], best[b]]) for a, b in itertools.pairwise(sizes)]
+    return Line(
+        task=f"growth in {name}, {sizes[0]:,} to {sizes[-1]:,}",
+        peer=LINEAR,
+        clock="cpu",
+        ratio=exponent(sizes, [best[size] for size in sizes]),
+        low=min(slopes),
+        high=max(slopes),
+        bound=1.05,
+        ours=amount("cpu", best[sizes[-1]]),
+        theirs=amount("cpu", best[sizes[0]]),
+        rounds=repeat,
+        note="the exponent; in brackets that of single decades",
+    )
+
+
+def _records(place: Path, size: int) -> Path:
+    return data.jsonl(place.with_suffix(".jsonl"), size, len(data.METRICS))
+
+
+def _keys(place: Path, size: int) -> Path:
+    return data.jsonl(place.with_suffix(".jsonl"), 50, size)
+
+
+def _runs(place: Path, size: int) -> Path:
+    return data.runs(place, size, 100)
+
+
+def _tokens(place: Path, size: int) -> Path:
+    return data.dump(place.with_suffix(".npz"), size)
