@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 
 from ppo_doctor.record.kinds import Tensor
@@ -12,6 +13,17 @@ COLUMNS = (
     *("n", "dev_mean", "dev_m2", "dev_max", "dev_min", "k1", "k2", "k3", "low", "high", "positive", "negative"),
     *("adv_mean", "adv_m2", "adv_max", "adv_min", "log_mean", "log_m2", "log_adv"),
 )
+
+#: How far the ratio may depart from 1 to both sides, or (below, above).
+ClipRange = float | tuple[float, float] | None
+
+
+def log_bounds(clip_range: ClipRange) -> tuple[float, float] | None:
+    """Return the log-ratios at which clipping begins."""
+    if clip_range is None:
+        return None
+    below, above = clip_range if isinstance(clip_range, tuple) else (clip_range, clip_range)
+    return (math.log1p(-below) if below < 1 else -math.inf), math.log1p(above)
 
 
 def namespace(array: Tensor) -> Tensor:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import functools
 import math
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ppo_doctor.record import measures, tally
+from ppo_doctor.record.array_weights import ArrayWeights
 from ppo_doctor.record.guard import guarded, tell, tell_fault
 from ppo_doctor.record.kinds import Array, Foreign, Tensor
+from ppo_doctor.record.memory import same_memory, shared_share
+from ppo_doctor.record.online import Online
 from ppo_doctor.record.sinks import LineFile, Sink, forward
+from ppo_doctor.record.surroundings import Probe, probed, rank
 from ppo_doctor.record.transfer import Parcel
-from ppo_doctor.record.weights import Weights, same_memory, shared_share
+from ppo_doctor.record.weights import Weights
 
-#: Returns new and old log-probs of the same samples, and optionally a mask.
-Probe = Callable[[], tuple[Any, ...]]
-ClipRange = float | tuple[float, float] | None
+ClipRange = measures.ClipRange
+_PATH = (str, os.PathLike)
 #: Scalars of a minibatch that are averaged over the update.
 _SCALARS = {"loss": "loss", "policy_loss": "policy_loss", "value_loss": "value_loss", "entropy": "entropy"}
 
@@ -36,12 +38,21 @@ class Recorder:
         every: record one update in so many; the others cost nothing.
         config: settings of the run (n_epochs, num_minibatches, clip_coef …), written once.
         clip_range: the clip range of the ratio, or (below, above).
-        model, optimizer: torch only; both may be given to `watch` instead.
-        old_policy, reference: models that are kept beside the policy, if any.
+        model, optimizer: of torch; of NumPy and JAX, functions that return the policy's arrays and those that the
+            optimizer steps. Both may be given to `watch` instead.
+        old_policy, reference: models that are kept beside the policy, if any, in the same form.
         sequence_ratio: the ratio is one per sequence (GSPO), so that its spread inside a sequence says nothing.
+        dump_when: "unhealthy" saves the last minibatch as `.safetensors` beside the log (or in `dump_folder`) when a
+            harmful cause is confirmed, once per set of causes.
+        stop_on: "critical", "high", "medium" or "low": `should_stop` turns true once a cause at least as severe is
+            confirmed, and `stop_reason` says which. Both judge the records on the host as `ppo-doctor watch` does,
+            for at most about a hundredth of the time.
 
     Only rank 0 records, what it sees itself. No method raises: a fault inside is told once on stderr, and from then on
     every call does nothing.
+
+    Raises:
+        ValueError: `stop_on` or `dump_when` is none of these.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional
@@ -56,6 +67,9 @@ class Recorder:
         old_policy: Foreign = None,
         reference: Foreign = None,
         sequence_ratio: bool = False,
+        dump_when: str | None = None,
+        dump_folder: str | os.PathLike[str] | None = None,
+        stop_on: str | None = None,
     ) -> None:
         self.quiet = False
         self.every, self.clip_range, self.sequence_ratio = max(int(every), 1), clip_range, sequence_ratio
@@ -65,9 +79,9 @@ class Recorder:
         self._target = target
         self._file: LineFile | None = None
         self._sinks: list[Sink] = []
-        self._weights: Weights | None = None
+        self._weights: Weights | ArrayWeights | None = None
+        self._online = _online(target, dump_when, dump_folder, stop_on)
         self._opened = self._on = self._told_full = False
-        self._facts: dict[str, float] = {}
         self._reset()
         if model is not None:
             self.watch(model, optimizer)
@@ -78,14 +92,29 @@ class Recorder:
         self._epoch: int | None = None
         self._clipped = self._advantages = True
         self._attempts = self._same = 0
+        self._refused: int | None = None
         self._loss_scale: Any = None
         self._begun = time.perf_counter()
 
+    @property
+    def should_stop(self) -> bool:
+        """Whether a cause as severe as `stop_on` has been confirmed."""
+        return self.stop_reason is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Severity and cause that should end training; None as long as it may go on."""
+        return self._online.reason if self._online is not None else None
+
     @guarded
-    def watch(self, model: Foreign, optimizer: Foreign) -> None:
-        """Watch a torch model and its optimizer through hooks that change nothing."""
-        if self._weights is None and _rank() == 0 and hasattr(model, "parameters"):
+    def watch(self, model: Foreign, optimizer: Foreign = None) -> None:
+        """Watch a torch model and its optimizer through hooks that change nothing, or arrays before and after."""
+        if self._weights is not None or rank() != 0:
+            return
+        if hasattr(model, "parameters"):
             self._weights = Weights(model, optimizer)
+        elif callable(model):
+            self._weights = ArrayWeights(model, optimizer)
 
     @guarded
     def start_update(self, *, advantages: Tensor = None) -> None:
@@ -104,6 +133,12 @@ class Recorder:
             self._parcel.add("raw", measures.row(raw * 0, raw * 0, raw))
 
     @guarded
+    def rollout(self, *, sampler_log_prob: Tensor, old_log_prob: Tensor, mask: Tensor = None) -> None:
+        """Take, after `start_update`, what the sampler and the trainer make of the same tokens at the same weights."""
+        if self._on:
+            self._parcel.add("rollout", measures.row(old_log_prob, sampler_log_prob, None, mask))
+
+    @guarded
     def minibatch(
         self,
         *,
@@ -113,31 +148,36 @@ class Recorder:
         mask: Tensor = None,
         epoch: int | None = None,
         clip_range: ClipRange = None,
+        log_prob_gradient: Tensor = None,
         **scalars: Tensor,
     ) -> None:
         """Take one minibatch, after its forward pass and before `backward()`.
 
         Log-probs have shape [B] or [B, T], advantages (as used in the loss) the same or [B]; the mask is 1 where a
-        token is in the loss. `epoch` counts passes over the batch from 0. Scalars may be `loss`, `policy_loss`,
-        `value_loss` and `entropy`.
+        token is in the loss. `epoch` counts passes over the batch from 0. `log_prob_gradient` is the loss's gradient
+        by `new_log_prob`, which torch tells by itself. Scalars may be `loss`, `policy_loss`, `value_loss`, `entropy`.
         """
         if not self._on or not math.prod(new_log_prob.shape):
             return
         if epoch is not None and epoch != self._epoch and self._epoch is not None:
             self._starts.append(self._parcel.count("minibatch"))
         self._epoch = epoch
-        bounds = _bounds(clip_range if clip_range is not None else self.clip_range)
+        bounds = measures.log_bounds(clip_range if clip_range is not None else self.clip_range)
         self._clipped, self._advantages = self._clipped and bounds is not None, advantages is not None
         self._parcel.add("minibatch", measures.row(new_log_prob, old_log_prob, advantages, mask, bounds))
         for name, value in scalars.items():
             if value is not None:
                 self._parcel.add(_SCALARS[name], measures.plain(value) if hasattr(value, "shape") else value)
+        self._same += same_memory(new_log_prob, old_log_prob)
         if measures.is_torch(new_log_prob):
-            self._follow(new_log_prob, old_log_prob, advantages, mask)
+            self._follow(new_log_prob, advantages, mask)
+        elif log_prob_gradient is not None and advantages is not None and not self.sequence_ratio:
+            self.note_gradient(self._parcel, log_prob_gradient, advantages, mask)
+        if self._online is not None:
+            self._online.keep(new_log_prob, old_log_prob, advantages, mask)
 
-    def _follow(self, new: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> None:
-        """Look at the graph: whose memory, which weights, and the gradient that the loss sends back."""
-        self._same += same_memory(new, old)
+    def _follow(self, new: Tensor, advantages: Tensor, mask: Tensor) -> None:
+        """Look at the graph: which weights, and the gradient that the loss sends back."""
         if self._weights is not None:
             self._weights.own(new)
         if new.requires_grad and advantages is not None and not self.sequence_ratio:
@@ -157,10 +197,12 @@ class Recorder:
         *,
         grad_norm: Tensor = None,
         loss_scale: Tensor = None,
+        executed: bool | None = None,
     ) -> None:
         """Count a step that the loop has just asked for, after `optimizer.step()` or `scaler.step(optimizer)`.
 
-        Steps that were executed are counted by a hook; those asked for and not executed are the skipped ones.
+        Steps that were executed are counted by a hook of torch's optimizers, told by `executed` elsewhere; those asked
+        for and not executed are the skipped ones.
         """
         if model is not None:
             self.watch(model, optimizer)
@@ -168,6 +210,8 @@ class Recorder:
             return
         self._attempts += 1
         self._loss_scale = loss_scale if loss_scale is not None else self._loss_scale
+        if executed is not None:
+            self._refused = (self._refused or 0) + (not executed)
         if grad_norm is not None:
             self._parcel.add("grad_norm_told", grad_norm)
         if self._weights is not None:
@@ -199,7 +243,7 @@ class Recorder:
                 self._parcel.add(f"given {name}", value)
         elapsed = time.perf_counter() - self._begun
         if probe is not None:
-            self._parcel.add("probe", _probed(probe, self._weights))
+            self._parcel.add("probe", probed(probe, self._weights))
         minibatches = self._parcel.count("minibatch")
         with np.errstate(all="ignore"):  # NaN in a record is a finding, not an error
             numbers = self._numbers(self._parcel.fetch(), minibatches)
@@ -218,8 +262,11 @@ class Recorder:
         if "loss_ratio" in rows:
             numbers = tally.as_in_the_loss(numbers | tally.of_loss_ratio(rows["loss_ratio"]))
         if "probe" in rows:
-            probed = tally.of_minibatches(rows["probe"], (), clipped=False, advantages=False)
-            numbers |= {"probe_kl": probed["approx_kl"]} if "approx_kl" in probed else {}
+            after = tally.of_minibatches(rows["probe"], (), clipped=False, advantages=False)
+            numbers |= {"probe_kl": after["approx_kl"]} if "approx_kl" in after else {}
+        if "rollout" in rows:
+            before = tally.of_minibatches(rows["rollout"], (), clipped=False, advantages=False)
+            numbers |= {"rollout_kl": before["approx_kl_k1"]} if "approx_kl_k1" in before else {}
         numbers |= {name: float(np.mean(rows[name])) for name in _SCALARS.values() if name in rows}
         numbers |= self._steps(rows) | self._ownership(minibatches)
         given = {name[6:]: float(values[0, 0]) for name, values in rows.items() if name.startswith("given ")}
@@ -229,8 +276,8 @@ class Recorder:
         norms = rows.get("grad_norm_told", rows.get("grad_norm"))
         numbers = {"grad_norm": float(np.mean(norms))} if norms is not None else {}
         watched = self._weights if self._weights is not None and self._weights.optimizer is not None else None
-        executed = watched.executed if watched else self._attempts
-        if watched and self._attempts:
+        executed = watched.executed if watched else self._attempts - (self._refused or 0)
+        if (watched and self._attempts) or self._refused is not None:
             numbers["skipped_steps"] = max(self._attempts - executed, 0)
         if watched or self._attempts:
             numbers["optimizer_steps"] = executed
@@ -239,40 +286,60 @@ class Recorder:
         return numbers
 
     def _ownership(self, minibatches: int) -> dict[str, float]:
-        """Return whose memory is whose: models are compared once, log-probs in every minibatch."""
-        if not self._facts and self._weights is not None:
-            policy = self._weights.model
-            found = {name: shared_share(policy, other) for name, other in self._others.items() if other is not None}
-            found["optimizer_params_matched"] = self._weights.matched()
-            self._facts = {name: value for name, value in found.items() if value is not None}
-        if not minibatches or self._weights is None:
-            return dict(self._facts)
-        shared = max(self._same / minibatches, self._facts.get("old_policy_shared", 0.0))
-        return {**self._facts, "old_policy_shared": shared}
+        """Return whose memory is whose: of models after the update, of log-probs over its minibatches."""
+        if self._weights is None:
+            return {}
+        policy = self._weights.model
+        found = {name: shared_share(policy, other) for name, other in self._others.items() if other is not None}
+        found["optimizer_params_matched"] = self._weights.matched()
+        if minibatches:
+            found["old_policy_shared"] = max(self._same / minibatches, found.get("old_policy_shared") or 0.0)
+        return {name: value for name, value in found.items() if value is not None}
 
     def _open(self) -> None:
         """Open the target at the first update: by then it is known which rank this is."""
         if self._opened:
             return
         self._opened = True
-        if _rank() != 0:
+        if rank() != 0:
             self.close()
             return
         for target in self._target if isinstance(self._target, list | tuple) else [self._target]:
-            if isinstance(target, str | os.PathLike):
+            if isinstance(target, _PATH):
                 self._file = LineFile(Path(target))
             else:
                 self._sinks.append(forward(target))
         if self._file is not None:
             kept = {name: value for name, value in self._config.items() if _plain(value)}
             self._to_file({"ppo_doctor": 1, "config": kept})
+        if self._online is not None:
+            self._judge({"ppo_doctor": 1, "config": {k: v for k, v in self._config.items() if _plain(v)}})
 
     def _write(self, step: float, numbers: Mapping[str, float]) -> None:
+        # The mark stands in every line, so that no other trainer's names are seen in a part of the file.
+        record = {"ppo_doctor": 1, "step": step, "update": self.update, **numbers}
         if self._file is not None:
-            # The mark stands in every line, so that no other trainer's names are seen in a part of the file.
-            self._to_file({"ppo_doctor": 1, "step": step, "update": self.update, **numbers})
+            self._to_file(record)
         for sink in self._sinks:
             sink(step, numbers)
+        if self._online is not None:
+            self._judge(record)
+
+    def _judge(self, record: Mapping[str, Any]) -> None:
+        """Let the record be judged; what goes wrong there ends the judging, not the recording."""
+        try:
+            causes = self._online.take(record) if self._online is not None else []
+            saved = self._online.dump(causes, _told(record)) if self._online is not None and causes else None
+            if saved is not None:
+                tell(f"{', '.join(cause.id for cause in causes)}: the last minibatch is in {saved}")
+        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so do the records
+            tell_fault("records are no longer judged, training goes on", fault)
+            self._stop_judging()
+
+    def _stop_judging(self) -> None:
+        online, self._online = self._online, None
+        if online is not None:
+            online.close()
 
     def _to_file(self, record: Mapping[str, Any]) -> None:
         """Write a line; a disk that is full now may have room later, so it is told once and tried again."""
@@ -299,6 +366,8 @@ class Recorder:
             weights.close()
         if file is not None:
             file.close()
+        if self._online is not None:
+            self._online.close()
 
 
 def _note_gradient(recorder: Recorder, parcel: Parcel, advantages: Tensor, mask: Tensor, gradient: Tensor) -> None:
@@ -309,41 +378,15 @@ def _plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _bounds(clip_range: ClipRange) -> tuple[float, float] | None:
-    """Return the log-ratios at which clipping begins."""
-    if clip_range is None:
+def _told(record: Mapping[str, Any]) -> dict[str, object]:
+    """Return what a dump says of itself beside its tensors."""
+    return {name: record[name] for name in ("step", "update", "clip_range") if name in record}
+
+
+def _online(target: Foreign, dump_when: str | None, folder: Foreign, stop_on: str | None) -> Online | None:
+    """Return what judges the records, where that is asked for."""
+    if dump_when is None and stop_on is None:
         return None
-    below, above = clip_range if isinstance(clip_range, tuple) else (clip_range, clip_range)
-    return (math.log1p(-below) if below < 1 else -math.inf), math.log1p(above)
-
-
-def _rank() -> int:
-    """Return this process's rank: of torch.distributed where it runs, else of the launcher."""
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    told = os.environ.get("RANK", "0")
-    return int(told) if told.isdigit() else 0
-
-
-def _probed(probe: Probe, weights: Weights | None) -> Tensor:
-    """Return the statistics of a probe; modes of modules and random states are as before."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return measures.row(*_three(probe()))
-    modules = list(weights.model.modules()) if weights is not None else []
-    modes = [module.training for module in modules]
-    devices = sorted({p.device.index for p in weights.parameters if p.device.type == "cuda"}) if weights else []
-    try:
-        for module in modules:
-            module.training = False
-        with torch.random.fork_rng(devices), torch.no_grad():
-            return measures.row(*_three(probe()))
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
-
-
-def _three(found: tuple[Any, ...]) -> tuple[Any, Any, None, Any]:
-    return found[0], found[1], None, found[2] if len(found) > 2 else None
+    named = [each for each in (target if isinstance(target, list | tuple) else [target]) if isinstance(each, _PATH)]
+    log = Path(named[0]) if named else Path("run.jsonl")
+    return Online(dump_when, stop_on, Path(folder) if folder is not None else log.parent, log.stem)

@@ -36,6 +36,7 @@ def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, a
         return result
     held = {name: values[alive] for name, values in column.items()}
     result |= _ratio(held) | _starts(column, [place for place in later_starts if alive[place]])
+    result |= {"batch_start_ratio_dev": _departure(column, [0])} if alive[0] else {}
     result |= _clips(held) if clipped else {}
     return result | (_signal(held) if advantages else {})
 
@@ -63,9 +64,12 @@ def _ratio(held: Mapping[str, Array]) -> dict[str, float]:
 def _starts(column: Mapping[str, Array], places: Sequence[int]) -> dict[str, float]:
     if not places:
         return {}
-    chosen = list(places)
-    departures = np.maximum(np.abs(column["dev_max"][chosen]), np.abs(column["dev_min"][chosen]))
-    return {"epoch_start_ratio_dev": float(np.max(departures))}
+    return {"epoch_start_ratio_dev": _departure(column, list(places))}
+
+
+def _departure(column: Mapping[str, Array], places: list[int]) -> float:
+    """Return the largest |ratio - 1| of some minibatches."""
+    return float(np.max(np.maximum(np.abs(column["dev_max"][places]), np.abs(column["dev_min"][places]))))
 
 
 def _clips(held: Mapping[str, Array]) -> dict[str, float]:
@@ -112,7 +116,7 @@ def as_in_the_loss(numbers: Mapping[str, float]) -> dict[str, float]:
     if not (used < CONSTANT and stored > DEPARTED):
         return result
     result.pop("logratio_advantage_corr", None)
-    zero = (*_MEANS, *_CLIPPED, "clip_fraction", "epoch_start_ratio_dev", "ratio_std")
+    zero = (*_MEANS, *_CLIPPED, "clip_fraction", "epoch_start_ratio_dev", "batch_start_ratio_dev", "ratio_std")
     ones = ("ratio_mean", "ratio_min", "ratio_max")
     return result | {n: 0.0 for n in zero if n in result} | {n: 1.0 for n in ones if n in result}
 

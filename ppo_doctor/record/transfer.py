@@ -28,7 +28,7 @@ class Parcel:
     def fetch(self) -> dict[str, Array]:
         """Return an array of shape [rows, columns] per topic, and forget the rows."""
         waiting = [(topic, place, row) for topic, rows in self._rows.items() for place, row in enumerate(rows)]
-        found = {(topic, place): _here(row) for topic, place, row in waiting if not is_torch(row)}
+        found = {(topic, place): here(row).reshape(-1) for topic, place, row in waiting if not is_torch(row)}
         by_device: dict[object, list[tuple[str, int, Tensor]]] = defaultdict(list)
         for topic, place, row in waiting:
             if is_torch(row):
@@ -40,8 +40,9 @@ class Parcel:
         return result
 
 
-def _here(row: Tensor) -> Array:
-    return np.asarray(row, dtype=np.float64).reshape(-1)
+def here(array: Tensor) -> Array:
+    """Return an array on the host, in float64."""
+    return np.asarray(array.cpu() if is_torch(array) else array, dtype=np.float64)
 
 
 def _brought(group: list[tuple[str, int, Tensor]]) -> dict[tuple[str, int], Array]:

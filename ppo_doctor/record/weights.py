@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 from ppo_doctor.record.kinds import Array, Foreign, Tensor
+from ppo_doctor.record.memory import held_share, local
 from ppo_doctor.record.tally import of_weights
 from ppo_doctor.record.transfer import Parcel
 
@@ -79,7 +79,7 @@ class Weights:
             return None
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         policy = [self.parameters[n] for n in chosen]
-        return float(sum(p.numel() for p in policy if id(p) in held) / max(sum(p.numel() for p in policy), 1))
+        return held_share(policy, (p for p in policy if id(p) in held))
 
     def learning_rate(self) -> Tensor:
         """Return the learning rate of the first group."""
@@ -88,7 +88,7 @@ class Weights:
     def _on(self, place: int) -> Tensor:
         def note(parameter: Tensor) -> None:
             if self.on and self._measured():
-                self._norms[place] = _local(parameter.grad).detach().norm(dtype=_float32())
+                self._norms[place] = local(parameter.grad).detach().norm(dtype=_float32())
 
         return note
 
@@ -113,7 +113,7 @@ class Weights:
         self.executed += self.on
 
     def _watched(self, place: int) -> Tensor:
-        flat = _local(self.parameters[place]).detach().reshape(-1)
+        flat = local(self.parameters[place]).detach().reshape(-1)
         chosen = self._samples[place]
         return flat.clone() if chosen is None else flat.index_select(0, chosen)
 
@@ -122,15 +122,10 @@ def _float32() -> Tensor:
     return sys.modules["torch"].float32
 
 
-def _local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor that is spread over ranks."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
 def _sample(parameter: Tensor, place: int) -> Tensor:
     """Return the fixed coordinates to watch, from a generator of our own; None for all of a small tensor."""
     torch = sys.modules["torch"]
-    size = _local(parameter).numel()
+    size = local(parameter).numel()
     wanted = max(LEAST, size // ONE_IN)
     if size <= wanted:
         return None
@@ -164,20 +159,3 @@ def _reached(log_prob: Tensor, parameters: list[Any]) -> tuple[int, ...] | None:
         leaves.add(id(getattr(node, "variable", None)))
         waiting.extend(parent for parent, _ in node.next_functions)
     return tuple(n for n, p in enumerate(parameters) if id(p) in leaves) or None
-
-
-def shared_share(policy: Foreign, other: Foreign) -> float | None:
-    """Return the share of the policy's trainable weights that stand in the memory of another model."""
-    trained = [p for p in policy.parameters() if p.requires_grad]
-    places = _storages(other.parameters())
-    total = sum(p.numel() for p in trained)
-    return sum(p.numel() for p in trained if _storages([p]) & places) / total if total else None
-
-
-def same_memory(one: Tensor, other: Foreign) -> bool:
-    """Return whether two tensors stand in the same memory, as a tensor and its detached self do."""
-    return bool(_storages([one]) & _storages([other])) if hasattr(other, "untyped_storage") else one is other
-
-
-def _storages(tensors: Iterable[Any]) -> set[int]:
-    return {_local(tensor).untyped_storage().data_ptr() for tensor in tensors} - {0}

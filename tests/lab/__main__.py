@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .catalogue import regenerate
-from .dialects import WRITERS, write
+from .dialects import RECORDED, WRITERS, write
 from .faults import FAULTS
 from .measures import measure
 from .selfcheck import selfcheck
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("run", help="train once and write one log")
     one.add_argument("fault", choices=sorted(FAULTS))
     one.add_argument("--task", choices=("control", "language"), default="control")
-    one.add_argument("--dialect", choices=sorted(WRITERS), default="canonical")
+    one.add_argument("--dialect", choices=sorted({**WRITERS, **RECORDED}), default="canonical")
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--severity", type=int, choices=(1, 2, 3))
     one.add_argument("--updates", type=int, default=80)

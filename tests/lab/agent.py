@@ -37,6 +37,8 @@ class Agent:
         self.critic = MLP((features, *config.hidden, 1), rng, output_gain=0.1) if config.algorithm == "ppo" else None
         self.critic_optimizer = Adam(config.adam_eps, config.max_grad_norm)
         self.reference = copy.deepcopy(self.actor) if config.kl_coef else None
+        self.old_policy: MLP | None = None
+        """A policy that is kept as the old one, where training keeps one."""
 
     def log_prob(self, inputs: F32, actions: Int, *, policy: MLP | None = None) -> F32:
         """Log-probabilities of actions, shape of actions; the one code path for old, new and reference."""

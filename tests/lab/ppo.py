@@ -9,7 +9,7 @@ import numpy as np
 from .advantages import normalized
 from .agent import Agent, Batch
 from .nets import F32, Int
-from .records import MinibatchRecord
+from .records import MinibatchArrays, MinibatchRecord
 from .settings import Setup, TrainConfig
 from .surrogate import PolicyTerms, Rows, ValueTerms, policy_terms, value_terms
 
@@ -146,6 +146,17 @@ def _record(
         value_grad_norm=value_grad_norm,
         stepped=stepped,
         logratio_advantage_corr=_correlation(policy.log_ratio, rows),
+        arrays=_arrays(policy, rows),
+    )
+
+
+def _arrays(policy: PolicyTerms, rows: Rows) -> MinibatchArrays:
+    return MinibatchArrays(
+        new_log_prob=policy.new_log_prob,
+        old_log_prob=rows.old_log_prob,
+        advantages=rows.advantages,
+        mask=rows.mask,
+        gradient=policy.d_log_prob,
     )
 
 
@@ -163,7 +174,7 @@ def _total_loss(policy: PolicyTerms, value: ValueTerms | None, config: TrainConf
     return loss + config.vf_coef * value.loss if value else loss
 
 
-def probe_kl(agent: Agent, batch: Batch) -> float:
-    """k3 of the updated policy against the log-probs stored at sampling, over the whole batch."""
-    delta: F32 = agent.log_prob(batch.inputs, batch.actions) - batch.sampled_log_prob
-    return float(((np.exp(delta) - 1 - delta) * batch.mask).sum() / batch.mask.sum())
+def k3_of(new: F32, old: F32, mask: F32) -> float:
+    """k3 over the tokens of the mask: of the updated policy against the log-probs stored at sampling, say."""
+    delta: F32 = new - old
+    return float(((np.exp(delta) - 1 - delta) * mask).sum() / mask.sum())

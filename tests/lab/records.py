@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from .nets import F32
 from .settings import TrainConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinibatchArrays:
+    """What the loss was computed from, and its gradient by the new log-probs; one element per token."""
+
+    new_log_prob: F32
+    old_log_prob: F32
+    advantages: F32
+    mask: F32
+    gradient: F32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateArrays:
+    """The batch, and the actor's weights before and after; `weights`, `held` and `old_policy` are the live arrays.
+
+    `held` is what the optimizer was given, `old_policy` the weights of a policy kept as the old one, if any.
+    """
+
+    raw_advantages: F32
+    stored_log_prob: F32
+    probe_log_prob: F32
+    sampler_log_prob: F32 | None
+    mask: F32
+    before: list[F32]
+    after: list[F32]
+    weights: list[F32]
+    held: list[F32]
+    old_policy: list[F32] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +72,7 @@ class MinibatchRecord:
     """The loss scaler threw the step away."""
     loss_scale: float | None = None
     logratio_advantage_corr: float = float("nan")
+    arrays: MinibatchArrays | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +148,7 @@ class UpdateRecord:
     """Share of the actor's parameters that the update changed."""
     kl_coef: float | None = None
     rollout_kl: float | None = None
+    arrays: UpdateArrays | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,6 +186,7 @@ class Stages:
     loss_mask: Callable[[F32], F32] = whole_mask
     gradients: Callable[[list[F32]], list[F32]] = as_backpropagated
     trained: Callable[[Agent], list[F32]] = own_parameters
+    held: Callable[[Agent], list[F32]] = own_parameters  # what the optimizer was given
     scaler: Callable[[], tuple[bool, float | None]] = no_scaler
     after_step: Callable[[Agent], None] = after_nothing
     kl_coef: Callable[[TrainConfig, float], float] = configured_kl_coef

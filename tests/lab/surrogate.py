@@ -30,6 +30,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTerms:
+    new_log_prob: F32
+    d_log_prob: F32
     log_ratio: F32
     ratio: F32
     clipped_low: F32
@@ -64,6 +66,8 @@ def policy_terms(logits: F32, rows: Rows, config: TrainConfig) -> PolicyTerms:
     alive = (low == 0) & (high == 0)
     d_log_prob = d_ref - np.where(alive, ratio * rows.advantages, np.float32(0))
     return PolicyTerms(
+        new_log_prob=new,
+        d_log_prob=d_log_prob * rows.mask / np.maximum(rows.mask.sum(), 1),
         log_ratio=log_ratio,
         ratio=ratio,
         clipped_low=low,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from ppo_doctor.model import Diagnosis
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import load_pack
 
-from .dialects import WRITERS, write
+from .dialects import RECORDED, WRITERS, write
 from .faults import FAULTS
 from .presets import TASK_FREE_DIALECTS, dialect_task
 from .train import run
@@ -64,10 +64,10 @@ class Graded:
     words: str
 
 
-def cases(names: Iterable[str], seeds: int) -> Iterator[Case]:
+def cases(names: Iterable[str], seeds: int, dialects: Iterable[str] = tuple(WRITERS)) -> Iterator[Case]:
     """Yield every run that is asked for."""
     for name in names or sorted(FAULTS):
-        for dialect in WRITERS:
+        for dialect in dialects:
             for severity in SEVERITIES:
                 for seed in range(seeds):
                     yield Case(fault=name, dialect=dialect, severity=severity, seed=seed)
@@ -124,40 +124,43 @@ def judge_case(root: Path, case: Case) -> Graded | None:
     return Graded(case=case, grade=verdict, words=f"{diagnosis.verdict:<12} {shown}")
 
 
-def _trainings() -> list[tuple[str, ...]]:
-    shared = tuple(dialect for dialect in WRITERS if dialect in TASK_FREE_DIALECTS)
-    return [shared, *((dialect,) for dialect in WRITERS if dialect not in TASK_FREE_DIALECTS)]
+def _trainings(dialects: Sequence[str]) -> list[tuple[str, ...]]:
+    shared = tuple(dialect for dialect in dialects if dialect in TASK_FREE_DIALECTS)
+    rest = [(dialect,) for dialect in dialects if dialect not in TASK_FREE_DIALECTS]
+    return [shared, *rest] if shared else rest
 
 
-def write_all(root: Path, names: Iterable[str], seeds: int, jobs: int) -> int:
+def write_all(root: Path, names: Iterable[str], seeds: int, jobs: int, dialects: Sequence[str] = tuple(WRITERS)) -> int:
     """Train and write every run; return the number of logs."""
     asked = [
         (name, training, severity, seed)
         for name in names or sorted(FAULTS)
         for severity in SEVERITIES
         for seed in range(seeds)
-        for training in _trainings()
+        for training in _trainings(dialects)
     ]
     with ProcessPoolExecutor(jobs) as pool:
         return sum(pool.map(partial(write_case, root), *zip(*asked, strict=True), chunksize=4))
 
 
-def judge_all(root: Path, names: Iterable[str], seeds: int, jobs: int) -> list[Graded]:
+def judge_all(
+    root: Path, names: Iterable[str], seeds: int, jobs: int, dialects: Sequence[str] = tuple(WRITERS)
+) -> list[Graded]:
     """Judge every run that was written."""
     with ProcessPoolExecutor(jobs) as pool:
-        graded = pool.map(partial(judge_case, root), cases(names, seeds), chunksize=16)
+        graded = pool.map(partial(judge_case, root), cases(names, seeds, dialects), chunksize=16)
         return [entry for entry in graded if entry is not None]
 
 
-def table(graded: Iterable[Graded]) -> str:
+def table(graded: Iterable[Graded], dialects: Iterable[str] = tuple(WRITERS)) -> str:
     """Return faults × dialects: runs that are right of all, with the letters of what went wrong."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for entry in graded:
         counts.setdefault((entry.case.fault, entry.case.dialect), Counter())[entry.grade] += 1
     faults = sorted({fault for fault, _ in counts})
-    lines = [f"{'':<32}" + "".join(f"{dialect:>15}" for dialect in WRITERS)]
+    lines = [f"{'':<32}" + "".join(f"{dialect:>15}" for dialect in dialects)]
     for fault in faults:
-        cells = (_cell(counts.get((fault, dialect))) for dialect in WRITERS)
+        cells = (_cell(counts.get((fault, dialect))) for dialect in dialects)
         lines.append(f"{fault:<32}" + "".join(f"{cell:>15}" for cell in cells))
     return "\n".join(lines) + "\n"
 
@@ -187,13 +190,14 @@ def main() -> None:
     options.add_argument("names", nargs="*")
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--jobs", type=int, default=2)
+    options.add_argument("--dialects", nargs="*", choices=(*WRITERS, *RECORDED), default=tuple(WRITERS))
     options.add_argument("--misses", action="store_true", help="a line for each run that is not right")
     given = options.parse_args()
     if given.what == "write":
-        written = write_all(given.folder, given.names, given.seeds, given.jobs)
+        written = write_all(given.folder, given.names, given.seeds, given.jobs, given.dialects)
         sys.stdout.write(f"{written} logs written\n")
         return
-    graded = judge_all(given.folder, given.names, given.seeds, given.jobs)
+    graded = judge_all(given.folder, given.names, given.seeds, given.jobs, given.dialects)
     for entry in graded if given.misses else ():
         if entry.grade not in RIGHT:
             case = entry.case
@@ -201,7 +205,7 @@ def main() -> None:
                 f"{entry.grade:<7}{case.fault:<30} {case.dialect:<15} {case.severity}-{case.seed} {entry.words}\n"
             )
     totals = Counter(entry.grade for entry in graded)
-    sys.stdout.write(table(graded))
+    sys.stdout.write(table(graded, given.dialects))
     sys.stdout.write(f"{len(graded)} runs: {', '.join(f'{totals[name]} {name}' for name in GRADES)}\n")
 
 

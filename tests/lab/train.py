@@ -11,10 +11,10 @@ from .agent import Agent, Batch, gather
 from .control import ControlTask
 from .faults import FAULTS
 from .language import LanguageTask
-from .nets import MLP, log_softmax
-from .ppo import improve, probe_kl
+from .nets import F32, MLP, log_softmax
+from .ppo import improve, k3_of
 from .presets import base_config
-from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateRecord
+from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateArrays, UpdateRecord
 from .settings import Progress, Setup, Stages, Task, TrainConfig
 
 ROW_SECONDS = {"rollout": 2e-4, "update": 3e-4}
@@ -59,8 +59,7 @@ def _train(setup: Setup, seed: int) -> list[UpdateRecord]:
         batch, rollout = task.rollout(agent, progress)
         cumulative = records[-1].cumulative_epochs if records else 0
         record = _update(agent, batch, rollout, now, progress, order_rng, task.global_step, cumulative)
-        drift = _rollout_kl(agent, batch, setup, progress) if setup.stages.stored_logits else None
-        records.append(replace(record, kl_coef=now.config.kl_coef, rollout_kl=drift))
+        records.append(replace(record, kl_coef=now.config.kl_coef))
     return records
 
 
@@ -76,8 +75,10 @@ def _update(
 ) -> UpdateRecord:
     learning_rate = setup.stages.learning_rate(setup.config, progress)
     before, critic_before = agent.actor.snapshot(), _snapshot(agent.critic)
+    raw = batch.advantages.copy()
     minibatches = improve(agent, batch, setup, learning_rate, rng)
     epochs = minibatches[-1].epoch + 1
+    arrays = _arrays(agent, batch, setup, progress, before, raw)
     update_work = ROW_SECONDS["update"] * sum(m.tokens for m in minibatches if m.stepped)
     return UpdateRecord(
         update=progress.update,
@@ -91,7 +92,9 @@ def _update(
         optimizer_steps=_steps(minibatches),
         epochs_started=epochs,
         cumulative_epochs=cumulative_epochs + epochs,
-        probe_kl=probe_kl(agent, batch),
+        probe_kl=k3_of(arrays.probe_log_prob, arrays.stored_log_prob, batch.mask),
+        rollout_kl=_rollout_kl(arrays),
+        arrays=arrays,
         work=ROW_SECONDS["rollout"] * rollout.steps + update_work,
         update_work=update_work,
         changed_fraction=_changed(agent.actor, before),
@@ -104,13 +107,32 @@ def _last_kl(records: list[UpdateRecord]) -> float:
     return completions.ref_kl_sum if completions else float("nan")
 
 
-def _rollout_kl(agent: Agent, batch: Batch, setup: Setup, progress: Progress) -> float:
+def _arrays(agent: Agent, batch: Batch, setup: Setup, progress: Progress, before: list[F32], raw: F32) -> UpdateArrays:
+    sampler = None
+    if setup.stages.stored_logits:
+        inputs = batch.inputs.reshape(-1, batch.inputs.shape[-1])
+        logits = setup.stages.rollout_logits(agent, inputs, progress)
+        sampler = gather(log_softmax(logits), batch.actions.ravel()).reshape(batch.actions.shape)
+    return UpdateArrays(
+        raw_advantages=raw,
+        stored_log_prob=batch.sampled_log_prob,
+        probe_log_prob=agent.log_prob(batch.inputs, batch.actions),
+        sampler_log_prob=sampler,
+        mask=batch.mask,
+        before=before,
+        after=agent.actor.snapshot(),
+        weights=agent.actor.params,
+        held=setup.stages.held(agent),
+        old_policy=agent.old_policy.params if agent.old_policy else None,
+    )
+
+
+def _rollout_kl(arrays: UpdateArrays) -> float | None:
     """k1 of the sampler against the stored log-probs."""
-    inputs = batch.inputs.reshape(-1, batch.inputs.shape[-1])
-    logits = setup.stages.rollout_logits(agent, inputs, progress)
-    sampled = gather(log_softmax(logits), batch.actions.ravel()).reshape(batch.actions.shape)
-    gap = (sampled - batch.sampled_log_prob) * batch.mask
-    return float(gap.sum() / batch.mask.sum())
+    if arrays.sampler_log_prob is None:
+        return None
+    gap = (arrays.sampler_log_prob - arrays.stored_log_prob) * arrays.mask
+    return float(gap.sum() / arrays.mask.sum())
 
 
 def _changed(now: MLP, before: list[Any]) -> float:

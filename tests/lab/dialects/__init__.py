@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..records import RunRecord
-from . import canonical, cleanrl, sb3, trl_grpo, trl_ppo, trl_ppo_legacy
+from . import canonical, cleanrl, recorder, sb3, trl_grpo, trl_ppo, trl_ppo_legacy
 
 Writer = Callable[[RunRecord, Path], Path]
 
@@ -21,8 +21,26 @@ WRITERS: Mapping[str, Writer] = {
     "trl-ppo-legacy": trl_ppo_legacy.write,
 }
 
-_NEEDS = {"sb3": "control", "cleanrl": "control", "trl-grpo": "language", "trl-ppo": "language"}
-_NEEDS_ALGORITHM = {"trl-grpo": "grpo", "trl-ppo": "ppo", "trl-ppo-legacy": "ppo", "sb3": "ppo", "cleanrl": "ppo"}
+#: What our own recorder writes of the control task and of GRPO; apart, for nobody's trainer logs so much.
+RECORDED: Mapping[str, Writer] = {"recorder": recorder.write, "recorder-grpo": recorder.write}
+
+_NEEDS = {
+    "recorder": "control",
+    "recorder-grpo": "language",
+    "sb3": "control",
+    "cleanrl": "control",
+    "trl-grpo": "language",
+    "trl-ppo": "language",
+}
+_NEEDS_ALGORITHM = {
+    "recorder": "ppo",
+    "recorder-grpo": "grpo",
+    "trl-grpo": "grpo",
+    "trl-ppo": "ppo",
+    "trl-ppo-legacy": "ppo",
+    "sb3": "ppo",
+    "cleanrl": "ppo",
+}
 
 
 def write(record: RunRecord, dialect: str, directory: Path) -> Path:
@@ -32,4 +50,4 @@ def write(record: RunRecord, dialect: str, directory: Path) -> Path:
     if record.config.algorithm != _NEEDS_ALGORITHM.get(dialect, record.config.algorithm):
         raise ValueError(f"{dialect} needs a {_NEEDS_ALGORITHM[dialect]} run, not {record.config.algorithm}")
     directory.mkdir(parents=True, exist_ok=True)
-    return WRITERS[dialect](record, directory)
+    return {**WRITERS, **RECORDED}[dialect](record, directory)

@@ -130,7 +130,7 @@ def optimizer_orphaned_params(setup: Setup, severity: int) -> Setup:
             orphans.extend(agent.actor.snapshot())
         return orphans
 
-    return setup.with_stages(trained=trained, learning_rate=clock.learning_rate)
+    return setup.with_stages(trained=trained, held=trained, learning_rate=clock.learning_rate)
 
 
 @fault(
@@ -307,7 +307,7 @@ def placebo_ratio_noise(setup: Setup, severity: int) -> Setup:
             orphans.extend(agent.actor.snapshot())
         return orphans
 
-    return setup.with_stages(before_minibatch=perturb, trained=trained)
+    return setup.with_stages(before_minibatch=perturb, trained=trained, held=trained)
 
 
 @fault(

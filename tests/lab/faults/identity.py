@@ -26,8 +26,8 @@ def _faster(setup: Setup, severity: int) -> Setup:
 )
 def old_policy_aliased(setup: Setup, severity: int) -> Setup:
     def current(batch: Batch, rows: Any, agent: Agent) -> F32:
-        old_policy = agent.actor
-        return agent.log_prob(batch.inputs[rows], batch.actions[rows], policy=old_policy)
+        agent.old_policy = agent.actor
+        return agent.log_prob(batch.inputs[rows], batch.actions[rows], policy=agent.old_policy)
 
     return _faster(setup, severity).with_stages(old_log_prob=current)
 

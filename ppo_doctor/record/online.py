@@ -1,0 +1,150 @@
+"""Judges the records while they are made, as `ppo-doctor watch` does, and keeps what it takes to look closer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.record import measures, safetensors
+from ppo_doctor.record.kinds import Tensor
+from ppo_doctor.record.transfer import here
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import RankedCause
+    from ppo_doctor.watch.monitor import Monitor
+
+#: Records before the first judgement; then again once there are a quarter more, which makes some twenty judgements of a
+#: thousand records, or once a hundred times as long has gone by as the last one took: one per cent of the time.
+FIRST, GROWTH, REST = 8, 1.25, 100.0
+#: What a dump holds, in the names that `ppo-doctor analyze` knows.
+DUMPED = ("log_prob", "old_log_prob", "advantages", "mask")
+#: Dumps of one run at most: one per set of causes.
+MOST_DUMPS = 4
+#: The severities that may end a run.
+STOP_ON = ("critical", "high", "medium", "low")
+
+
+@dataclass(slots=True)
+class Pace:
+    """Says when the next judgement is due; `clock` is in seconds."""
+
+    clock: Callable[[], float] = time.perf_counter
+    due: int = FIRST
+    rested: float = float("inf")
+    judgements: int = 0
+    seconds: float = 0.0
+
+    def ready(self, records: int) -> bool:
+        """Return whether so many records are to be judged now."""
+        return records >= self.due or (records >= FIRST and self.clock() >= self.rested)
+
+    def spent(self, records: int, begun: float) -> None:
+        """Note that so many records have been judged."""
+        now = self.clock()
+        self.judgements, self.seconds = self.judgements + 1, self.seconds + now - begun
+        self.due = max(int(records * GROWTH), records + 2)
+        self.rested = now + REST * (now - begun)
+
+
+@dataclass(slots=True)
+class Online:
+    """The lines of one run so far, what the monitor makes of them, and the last minibatch.
+
+    `dump_when` is None or "unhealthy"; `stop_on` is None or the least severity that ends the run; `folder` is where
+    dumps go, and `name` begins their names.
+    """
+
+    dump_when: str | None
+    stop_on: str | None
+    folder: Path
+    name: str
+    reason: str | None = None
+    """Why training should end; None as long as it may go on."""
+    pace: Pace = field(default_factory=Pace)
+    latest: Mapping[str, Tensor] = field(default_factory=dict)
+    dumped: set[frozenset[str]] = field(default_factory=set)
+    _log: Any = None
+    _judge: Any = None
+    _monitor: Monitor | None = None
+    _records: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stop_on is not None and self.stop_on not in STOP_ON:
+            raise ValueError(f"stop_on is one of {', '.join(STOP_ON)}, not {self.stop_on!r}")
+        if self.dump_when not in (None, "unhealthy"):
+            raise ValueError(f'dump_when is "unhealthy" or None, not {self.dump_when!r}')
+
+    def keep(self, *tensors: Tensor) -> None:
+        """Hold on to the tensors of `DUMPED` until the next minibatch comes: references, without their graphs."""
+        if self.dump_when is not None:
+            named = zip(DUMPED, tensors, strict=True)
+            self.latest = {name: measures.plain(tensor) for name, tensor in named if tensor is not None}
+
+    def take(self, record: Mapping[str, Any]) -> list[RankedCause]:
+        """Take the record of an update; return the causes confirmed by it, where it is time for a judgement."""
+        self._ready()
+        self._log.feed((json.dumps(record) + "\n").encode())
+        self._records += "step" in record
+        if "step" not in record or not self.pace.ready(self._records):
+            return []
+        begun = self.pace.clock()
+        try:
+            return self._judged()
+        finally:
+            self.pace.spent(self._records, begun)
+
+    def close(self) -> None:
+        """Forget the log and the minibatch."""
+        self.latest = {}
+        if self._log is not None:
+            self._log.close()
+
+    def dump(self, causes: list[RankedCause], told: Mapping[str, object]) -> Path | None:
+        """Save the last minibatch once for a set of causes; return where, None where there is nothing to save.
+
+        Raises:
+            OSError: the disk is full, say.
+        """
+        names = frozenset(cause.id for cause in causes)
+        if self.dump_when is None or not self.latest or names in self.dumped or len(self.dumped) >= MOST_DUMPS:
+            return None
+        self.dumped.add(names)
+        path = self.folder / f"{self.name}.update-{told['update']}.safetensors"
+        held = {name: here(tensor) for name, tensor in self.latest.items()}
+        safetensors.save(path, held, {**told, "causes": ", ".join(sorted(names))})
+        return path
+
+    def _ready(self) -> None:
+        """Import what judges only where it is asked for."""
+        if self._monitor is not None:
+            return
+        from ppo_doctor.pipeline import Request
+        from ppo_doctor.rulepack import load_pack
+        from ppo_doctor.watch.command import PipelineJudge
+        from ppo_doctor.watch.growing import Growing
+        from ppo_doctor.watch.monitor import Monitor
+
+        self._log = Growing(f"{self.name}.jsonl")
+        self._judge = PipelineJudge(load_pack(), Request())
+        self._monitor = Monitor(fail_on=self.stop_on or "never")
+
+    def _judged(self) -> list[RankedCause]:
+        from ppo_doctor.errors import DoctorError
+        from ppo_doctor.watch.monitor import cause_says
+
+        if self._monitor is None:
+            return []
+        try:
+            run = self._judge.runs(self._log.snapshot())[0]
+        except DoctorError:  # nothing to judge yet: no metric that a rule knows
+            return []
+        self._monitor.confirmed.clear()
+        self._monitor.take(run, self._judge.diagnose(run), self._judge.diagnose)
+        failing = self._monitor.failing
+        if failing is not None:
+            self.reason = f"{failing.severity}: {cause_says(failing)}"
+        return [cause for _, cause in self._monitor.confirmed]
