@@ -1,4 +1,4 @@
-"""A training configuration checked before anything is trained: the rules that need nothing but settings."""
+"""Training configurations checked before anything is trained, as linters do: a line per finding, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.config_files import read_config
-from ppo_doctor.configuration import canonical_settings, configured_updates
+from ppo_doctor.config_runs import known_settings, run_of_settings
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import check
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.evidence import says
-from ppo_doctor.frameworks import profile, profiles
 from ppo_doctor.judgement import NEVER
-from ppo_doctor.model import Fact, Run, Severity, SourceSummary
+from ppo_doctor.model import Severity
+from ppo_doctor.reading import Request
 
 if TYPE_CHECKING:
-    from ppo_doctor.configuration import Found
-    from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import Finding
     from ppo_doctor.rulepack import Pack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found in one configuration; `known` is how many of its settings we know."""
+    """What was found in one configuration; `known` is how many of its settings we know, `why` why it is none."""
 
     path: Path
-    framework: str
     known: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
+    why: str = ""
 
     def code(self, fail_on: str) -> ExitCode:
         """Return 1 for a finding at or above `fail_on`; here a finding does fail, for there is no run to lead in."""
@@ -44,8 +41,11 @@ class Checked:
     def lines(self) -> list[str]:
         """Return one line per finding that fired, and one when there was nothing to check."""
         fired = [finding for finding in self.findings if finding.status == "fired"]
-        told = [f"{self.path}: {f.severity}: {f.title}: {says(f)} ({f.rule})" for f in fired]
-        return told or ([] if self.known else [f"{self.path}: no setting that we know ({self.framework})"])
+        told = [f"{self._place(f)}: {f.severity}: {f.title}: {says(f)} ({f.rule})" for f in fired]
+        return told or ([] if self.known else [self.why])
+
+    def _place(self, finding: Finding) -> str:
+        return next((str(e.source) for e in finding.evidence if e.source is not None), str(self.path))
 
 
 def check_config(path: Path, pack: Pack, framework: str | None = None) -> Checked:
@@ -54,42 +54,15 @@ def check_config(path: Path, pack: Pack, framework: str | None = None) -> Checke
     Raises:
         DoctorError: it cannot be read, or there is no such framework (exit code 2).
     """
-    found = read_config(path)
-    spec = profile(framework) if framework else _likeliest(found)
-    run = _run(path, found, spec)
+    try:
+        run = run_of_settings(path, Request(configs=(path,), framework=framework))
+    except DoctorError as error:
+        if error.code != ExitCode.NOTHING_TO_JUDGE:
+            raise
+        return Checked(path=path, known=0, why=error.message)
     observations = Observations(run)
-    rules = [rule for rule in pack.rules if rule.needs and not any(need.startswith("series.") for need in rule.needs)]
-    findings = tuple(check(observations, rule) for rule in rules)
-    known = sum(setting.how == "configured" for setting in run.config.values())
-    return Checked(path=path, framework=spec.name, known=known, findings=findings)
-
-
-def _run(path: Path, found: Found, spec: Profile) -> Run:
-    settings = canonical_settings(spec, [found])
-    facts = {name: Fact(name=name, value=value, how="default") for name, value in spec.facts.items()}
-    configured = configured_updates(spec, settings)
-    return Run(
-        id=str(path),
-        framework=spec.name,
-        algorithm=spec.algorithm,
-        sources=(SourceSummary(path=str(path), container="configuration", records=0),),
-        series={},
-        facts=facts | ({configured.name: configured} if configured else {}),
-        config=settings,
-        config_raw=found.values,
-    )
-
-
-def _likeliest(found: Found) -> Profile:
-    """Return the framework whose settings the file holds most of, the canonical one unless one stands out."""
-    scores = {name: _known(spec, found) for name, spec in profiles().items() if spec.ppo_family}
-    best = max(scores.values(), default=0)
-    first = [name for name, score in scores.items() if score == best]
-    return profile(first[0] if best and len(first) == 1 else "canonical")
-
-
-def _known(spec: Profile, found: Found) -> int:
-    return sum(any(key in found.values for key in keys) for keys in spec.config.values())
+    findings = tuple(check(observations, rule) for rule in pack.rules)
+    return Checked(path=path, known=known_settings(run.config.values()), findings=findings)
 
 
 def worst_code(checked: Sequence[Checked], fail_on: str) -> ExitCode:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ppo_doctor.configuration import Found, flatten, parse_value
+from ppo_doctor import frameworks
+from ppo_doctor.configs import line_of, parse
+from ppo_doctor.configs.values import followed
+from ppo_doctor.configuration import Found, flatten
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.habits import OF_PPO
 from ppo_doctor.model import Note, SourceRef
 
 if TYPE_CHECKING:
-    import yaml
-
+    from ppo_doctor.configs import Written
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import ConfigValue
 
@@ -48,6 +50,8 @@ MOST_OTHERS = 10
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 20
 #: A file of another name counts as the configuration when this many of the framework's settings are in it.
 ENOUGH = 2
+#: Lines of a text that are no settings: a log that prints its settings first goes on.
+MOST_OTHER_LINES = 40
 
 
 def read_config(path: Path) -> Found:
@@ -60,70 +64,25 @@ def read_config(path: Path) -> Found:
         size = path.stat().st_size
         if size > (LARGEST_YAML if path.suffix in (".yaml", ".yml") else LARGEST):
             raise _unreadable(path, f"{size} bytes are too many for a configuration")
-        raw = _training_args(path) if path.suffix == ".bin" else _parse(path, path.read_text(encoding="utf-8-sig"))
+        if path.suffix == ".bin":
+            return Found(values=flatten(_training_args(path)), source=SourceRef(path=str(path)))
+        written = _parse(path, path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, getattr(error, "strerror", None) or "not UTF-8 text") from error
-    return Found(values=flatten(raw), source=SourceRef(path=str(path)))
+    values = followed(flatten(written.values))
+    lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
+    return Found(values=values, source=SourceRef(path=str(path)), lines=lines)
 
 
 def _unreadable(path: Path, why: str) -> DoctorError:
     return DoctorError(f"{path}: cannot read this configuration: {why}", code=ExitCode.USAGE)
 
 
-def _parse(path: Path, text: str) -> Mapping[str, Any]:
+def _parse(path: Path, text: str) -> Written:
     try:
-        raw = _PARSERS.get(path.suffix, json.loads)(text)
-    except (ValueError, RecursionError) as error:
+        return parse(path.suffix, text)
+    except ValueError as error:
         raise _unreadable(path, " ".join(str(error).split())) from error
-    if not isinstance(raw, dict):
-        raise _unreadable(path, "it is no table of settings")
-    return raw
-
-
-def _toml(text: str) -> object:
-    import tomllib
-
-    return tomllib.loads(text)
-
-
-def _yaml(text: str) -> object:
-    """Parse YAML with a safe loader that takes foreign tags for what they wrap, such as the zoo's OrderedDict."""
-    import yaml
-
-    class Tolerant(yaml.SafeLoader):
-        pass
-
-    Tolerant.add_multi_constructor("", lambda loader, _tag, node: _untagged(loader, node))
-    try:
-        return _pairs(yaml.load(text, Loader=Tolerant))  # noqa: S506 - Tolerant is a SafeLoader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-
-
-def _untagged(loader: yaml.SafeLoader, node: yaml.Node) -> object:
-    from yaml import MappingNode, SequenceNode
-
-    if isinstance(node, MappingNode):
-        return loader.construct_mapping(node, deep=True)
-    if isinstance(node, SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    return loader.construct_scalar(node)  # type: ignore[arg-type]
-
-
-def _pairs(raw: object) -> object:
-    """Return an OrderedDict that came as `[[[key, value], …]]` as a dict, with numbers in text read as numbers."""
-    if isinstance(raw, list) and len(raw) == 1 and isinstance(raw[0], list) and raw[0]:
-        entries = raw[0]
-        if all(isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) for entry in entries):
-            return {key: _number(value) for key, value in entries}
-    return raw
-
-
-def _number(value: object) -> object:
-    return parse_value(value) if isinstance(value, str) else value
-
-
-_PARSERS: Mapping[str, Any] = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
 
 
 def _training_args(path: Path) -> dict[str, ConfigValue]:
@@ -195,6 +154,34 @@ def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[l
 
 
 _NAMES = frozenset(Path(name).name for name in KNOWN)
+
+
+def holds_settings(path: Path) -> bool:
+    """Tell whether a file whose name does not say so holds the settings of a PPO run, and no log of one."""
+    try:
+        if path.stat().st_size > LARGEST_YAML:
+            return False
+        text = path.read_text(encoding="utf-8-sig")
+        found = parse(path.suffix, text)
+    except (OSError, UnicodeDecodeError, ValueError):
+        return False  # it is no configuration that we can read, so it is read as a log, which tells what is wrong
+    if found.other_lines > MOST_OTHER_LINES:
+        return False
+    names = {key.rpartition(".")[2] for key in flatten(found.values)}
+    return len(names & _names_of_ppo()) >= ENOUGH and not names & _names_of_metrics()
+
+
+def _names_of_ppo() -> set[str]:
+    """Return the last parts of all names under which frameworks write the settings of PPO."""
+    settings = [keys for p in frameworks.profiles().values() for name, keys in p.config.items() if name in OF_PPO]
+    return {key.rpartition(".")[2] for keys in settings for key in keys}
+
+
+def _names_of_metrics() -> set[str]:
+    """Return the names of metrics that are the name of no setting."""
+    known = frameworks.profiles().values()
+    metrics = {key for profile in known for metric in profile.metrics.values() for key in metric.keys}
+    return metrics - {key.rpartition(".")[2] for profile in known for keys in profile.config.values() for key in keys}
 
 
 def _of_section(found: Found, name: str) -> Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.errors import DoctorError, ExitCode
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import How
 
 REDACTED = "[redacted]"
+#: Settings of one file: more is data, or a document whose references unfold without end.
+MOST_SETTINGS = 50_000
 
 _CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
 _HIDDEN_KEY = (
@@ -33,11 +35,17 @@ _HIDDEN_VALUE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Settings of one origin, flat, as written."""
+    """Settings of one origin, flat, as written; `lines` tells where in the file a key stands, as far as it is known."""
 
     values: Mapping[str, ConfigValue]
     source: SourceRef
     how: How = "configured"
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, key: str) -> SourceRef:
+        """Return where a key stands."""
+        line = self.lines.get(key)
+        return self.source if line is None else SourceRef(path=self.source.path, line=line, key=key)
 
 
 def redact(key: str, value: ConfigValue) -> ConfigValue:
@@ -66,6 +74,8 @@ def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[st
             flat.update(flatten(value, f"{name}.", depth + 1))
         elif value is None or isinstance(value, str | int | float | bool):
             flat[name] = redact(name, value)
+        if len(flat) > MOST_SETTINGS:
+            raise DoctorError(f"more than {MOST_SETTINGS} settings: this is no configuration", code=ExitCode.USAGE)
     return flat
 
 
@@ -106,7 +116,7 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
         for name, keys in _names(profile).items():
             key = _key_in(origin.values, keys)
             if key is not None and name not in settings:
-                settings[name] = Setting(key=key, value=origin.values[key], how=origin.how, source=origin.source)
+                settings[name] = Setting(key=key, value=origin.values[key], how=origin.how, source=origin.place(key))
     return settings | _defaults(profile, settings)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ppo_doctor import __version__
 from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
-from ppo_doctor.engine import run_rules
+from ppo_doctor.engine import FROM_SETTINGS, run_rules
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
@@ -52,7 +52,7 @@ def assemble(
     rules = {rule.name: rule for rule in pack.rules}
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     coverage = cover(observations, rules, findings)
-    verdict, because = _verdict(explanations, coverage, pack)
+    verdict, because = _verdict(explanations, coverage, pack, alone=FROM_SETTINGS in observations.run.facts)
     causes = _numbered(explanations)
     return Diagnosis(
         tool_version=__version__,
@@ -117,10 +117,15 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
 
 
-def _verdict(explanations: Sequence[Explanation], coverage: Coverage, pack: Pack) -> tuple[Verdict, str]:
+def _verdict(
+    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, *, alone: bool
+) -> tuple[Verdict, str]:
+    """Return the verdict, and why; `alone` when there is a configuration and no log."""
     worst = min(explanations, key=lambda e: WORST_VERDICT.index(e.verdict), default=None)
     if worst is not None and worst.verdict in ("unhealthy", "warning"):
         return worst.verdict, _named(worst, pack)
+    if alone:
+        return "inconclusive", "nothing in the configuration speaks against it; whether it trains takes a log"
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
     if not coverage.complete:

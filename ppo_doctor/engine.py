@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ppo_doctor.derive import inputs, metrics_wanted
+from ppo_doctor.derive import inputs, metrics_wanted, takes_a_log
 from ppo_doctor.model import Fact, Finding
 from ppo_doctor.predicates import Outcome, evaluate
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Rule
 
 
-#: The fact that all records of a run were computed from tensors.
-FROM_TENSORS = "from_tensors"
+#: The facts that all records of a run were computed from tensors, and that there is a configuration and no record.
+FROM_TENSORS, FROM_SETTINGS = "from_tensors", "from_settings"
+NO_LOG = "takes a log, and only a configuration was given"
 
 
 def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
@@ -76,6 +77,8 @@ def _origin(fact: Fact) -> str:
 
 def _missing(observations: Observations, rule: Rule, missing: list[str]) -> Finding:
     names = [need.partition(".")[2] for need in missing]
+    if FROM_SETTINGS in observations.run.facts and any(map(takes_a_log, missing)):
+        return _finding(rule, "skipped", reason=NO_LOG)
     wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
     absent = tuple(name for name in wanted if not observations.holds(name))
     needs = "; ".join(inputs(name) for name in names)

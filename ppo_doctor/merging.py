@@ -74,11 +74,20 @@ def read_source(source: RunSource, request: Request) -> Outcome:
         from ppo_doctor.tensor_runs import run_of_tensors
 
         return Outcome([run_of_tensors(source.tensors, request)], [])
+    if source.config and not (source.logs or source.perhaps):
+        from ppo_doctor.config_runs import run_of_settings
+
+        return Outcome([run_of_settings(source.config[0], request)], [])
     contents, failed = _contents(source)
     readings, refused = _readings(source, contents, request)
     failed |= refused
     if not readings:
-        raise _nothing(source, failed)
+        lent = [found for content in contents for found in content.embedded]
+        if not lent or any(content.builder.records for content in contents):
+            raise _nothing(source, failed)
+        from ppo_doctor.config_runs import run_of_settings
+
+        return Outcome([run_of_settings(Path(source.log), request, lent)], [])
     piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
     order = [reading.run.id for reading in readings]
     piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))

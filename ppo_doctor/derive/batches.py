@@ -42,7 +42,7 @@ def _counted(observations: Observations) -> Fact | None:
 
 def _configured(observations: Observations) -> Fact | None:
     """Only for tasks with episodes: a batch of sequences holds many tokens."""
-    if "episode_return" not in observations.run.series or not observations.configured("rollout_steps"):
+    if not _has_episodes(observations) or not observations.configured("rollout_steps"):
         return _rollout_size(observations)
     steps, envs = observations.number("rollout_steps"), observations.number("num_envs")
     if not steps or not envs:
@@ -57,6 +57,14 @@ def _configured(observations: Observations) -> Fact | None:
         source=source,
         says=says,
     )
+
+
+def _has_episodes(observations: Observations) -> bool:
+    """Tell whether samples are steps of an environment, by the log, or by a configuration that is all there is."""
+    if "from_settings" not in observations.run.facts:
+        return "episode_return" in observations.run.series
+    counts = observations.run.facts.get("steps_are_env_steps")
+    return bool(counts and counts.value) or any(map(observations.configured, ("rollout_steps", "num_envs")))
 
 
 def _spaced(observations: Observations) -> Fact | None:
@@ -77,7 +85,7 @@ def _spaced(observations: Observations) -> Fact | None:
 
 def _rollout_size(observations: Observations) -> Fact | None:
     size = observations.number("rollout_size")
-    if "episode_return" not in observations.run.series or not size or not observations.configured("rollout_size"):
+    if not _has_episodes(observations) or not size or not observations.configured("rollout_size"):
         return None
     setting = observations.run.config["rollout_size"]
     return Fact(
@@ -94,7 +102,7 @@ def minibatch_samples(observations: Observations) -> Fact | None:
     """Return the samples of one minibatch where advantages are whitened per minibatch, from the configuration."""
     size = observations.number("minibatch_size")
     whitened = observations.setting("normalize_advantages")
-    if size is None or not observations.configured("minibatch_size") or "episode_return" not in observations.run.series:
+    if size is None or not observations.configured("minibatch_size") or not _has_episodes(observations):
         return _split_rollout(observations)
     if whitened is not None and whitened.value is False:
         return None

@@ -21,6 +21,13 @@ FEWEST_PARAMETERS = 100
 EPSILON_KEYS = ("adam_eps", "adam_epsilon", "optimizer_eps", "optim_eps")
 EPSILON_TAILS = ("optimizer_kwargs.eps", "optim.eps", "optimizer.eps")
 DTYPE_KEYS = ("torch_dtype", "model_dtype", "param_dtype", "dtype")
+#: Parts of a key that say that a format is another's: of passes under autocast, of the rollout engine, of other models.
+NOT_WEIGHTS = frozenset(
+    {
+        *("mixed_precision", "rollout", "actor_infer", "generation", "vllm", "sglang", "engine", "ds"),
+        *("ref", "reference", "critic", "reward_model", "reward", "rm"),
+    }
+)
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
 #: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py).
 BOUNDS = (1e-5, 1e-2)
@@ -112,13 +119,17 @@ def half_precision(observations: Observations) -> Fact | None:
     """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
     setting = observations.run.config.get("precision")
     raw = observations.run.config_raw
-    named = (
-        setting.value if setting is not None else next((raw[k] for k in raw if k.split(".")[-1] in DTYPE_KEYS), None)
-    )
+    named = setting.value if setting is not None else next((raw[key] for key in raw if _of_weights(key)), None)
     if not isinstance(named, str):
         return None
     word = named.lower().removeprefix("torch.")
     return Fact(name="half_precision", value=float(word in HALF), how="configured", says=f"weights in {named}")
+
+
+def _of_weights(key: str) -> bool:
+    """Tell the key of the number format in which the policy's weights are kept, not of what computes with them."""
+    *above, last = key.lower().split(".")
+    return last in DTYPE_KEYS and not NOT_WEIGHTS & set(above)
 
 
 def controller_idle(observations: Observations) -> Series | None:

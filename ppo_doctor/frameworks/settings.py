@@ -30,7 +30,9 @@ SETTINGS = MappingProxyType(
         "anneal_lr": "whether the learning rate falls linearly to 0",
         "lr_schedule": "how the learning rate changes",
         "warmup_steps": "steps or share of the learning rate's warm-up",
+        "schedule_steps": "steps over which the learning rate decays",
         "max_grad_norm": "norm to which gradients are clipped",
+        "max_grad_norm_unused": "a bound of the gradient norm that the trainer does not apply",
         "optimizer": "name of the optimizer",
         # clipping and divergence from the old policy
         "clip_range": "clip range of the ratio (the lower one where there are two)",
@@ -65,6 +67,7 @@ SETTINGS = MappingProxyType(
         # loss
         "ent_coef": "coefficient of the entropy bonus",
         "vf_coef": "coefficient of the value loss",
+        "ptx_coef": "coefficient of a pretraining loss beside the policy's",
         "loss_type": "variant of the policy loss",
         "loss_aggregation": "how token losses are averaged",
         "importance_sampling_level": "whether the ratio is of tokens or of sequences",
@@ -84,6 +87,7 @@ SETTINGS = MappingProxyType(
         "total_steps": "steps planned",
         "total_env_steps": "environment steps planned",
         "total_episodes": "episodes planned",
+        "train_epochs": "passes over the prompts",
         "logging_steps": "steps per record",
         "algorithm": "name of the algorithm",
     }

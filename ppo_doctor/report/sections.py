@@ -21,6 +21,7 @@ from ppo_doctor.report.words import (
     listed,
     run_facts,
     sentence,
+    settings_only,
 )
 
 if TYPE_CHECKING:
@@ -185,7 +186,11 @@ def never_shown(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> Non
     """Add what this log does not speak about, and what this kind of input can never show."""
     for head, fuller in (("by this log, which lacks what it takes", True), (NO_LOG, False)):
         causes = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
-        if causes and not (fuller and options.quiet):
+        if fuller and settings_only(diagnosis.run) and not options.all:
+            page.blank()
+            rest = f"{count(len(causes), 'cause')} that take a log, or settings that were not found"
+            page.add((Span("Not ruled out", "bold"), f"{BOUND * 2}{rest}"))
+        elif causes and not (fuller and options.quiet):
             _not_ruled_out(page, head, causes, options)
 
 

@@ -38,6 +38,8 @@ MARKS: Mapping[LinkState, str] = {"alive": "✓", "dead": "✗", "unknown": "?"}
 MARK_STYLE: Mapping[LinkState, str] = {"alive": "green", "dead": "bold red", "unknown": "dim"}
 #: Longer phrases may break at any space.
 LONGEST_BOUND = 40
+#: The container of a run of which there is only the configuration.
+SETTINGS_ONLY = "configuration"
 #: Remedies printed before --all.
 MOST_REMEDIES = 3
 
@@ -113,10 +115,18 @@ def listed(names: Sequence[str], joint: str = "or") -> str:
 
 def run_facts(run: RunSummary) -> list[str]:
     """Return what was read: framework, algorithm, steps, records, K."""
+    if settings_only(run):
+        read = (plain(run.framework), plain(run.algorithm), "a configuration, no log")
+        return [*(bound(phrase) for phrase in read if phrase), updates(run.updates_per_batch)]
     skipped = sum(source.skipped for source in run.sources)
     records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
-    read = (plain(run.framework), plain(run.algorithm), _steps(run.steps), records)
-    return [*(bound(phrase) for phrase in read if phrase), updates(run.updates_per_batch)]
+    logged = (plain(run.framework), plain(run.algorithm), _steps(run.steps), records)
+    return [*(bound(phrase) for phrase in logged if phrase), updates(run.updates_per_batch)]
+
+
+def settings_only(run: RunSummary) -> bool:
+    """Tell a configuration that was judged by itself."""
+    return bool(run.sources) and all(source.container == SETTINGS_ONLY for source in run.sources)
 
 
 def _steps(steps: tuple[int, int] | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.sources.layouts import RunSource, regrouped, runs_in
-from ppo_doctor.sources.naming import LOG_NAMES, is_config, role_of, says_log
+from ppo_doctor.sources.naming import LOG_NAMES, MAY_HOLD_SETTINGS, is_config, role_of, says_log
 from ppo_doctor.sources.walking import Walker
 
 __all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "sources_in"]
@@ -34,8 +34,10 @@ def gather(
     A log with a configuration, dumps or checkpoints is one run, and logs are as many runs as they are; `together`
     makes one run of everything that was named, `separate` one of each file.
 
+    Configurations alone are judged one by one, or as one with `together`.
+
     Raises:
-        DoctorError: only a configuration, or one among several logs (exit code 2).
+        DoctorError: a configuration among several logs (exit code 2).
     """
     if together and separate:
         raise DoctorError("--together and --separate contradict each other", code=ExitCode.USAGE)
@@ -45,7 +47,7 @@ def gather(
         sources = [one for source in sources for one in _one_each(source)]
     elif together and sources:
         sources = [_all_in_one(sources)]
-    return _with_named(sources, found, separate=separate), found.missing
+    return _with_named(sources, found, together=together, separate=separate), found.missing
 
 
 def _sorted(given: Sequence[str]) -> _Given:
@@ -66,12 +68,21 @@ def _sort_in(path: str, found: _Given) -> None:
         sources, dumps = _in_folder(Path(path))
         found.folders += sources
         found.dumps += dumps
-    elif is_config(Path(path)):
+    elif is_config(Path(path)) or _reads_as_config(Path(path)):
         found.configs.append(Path(path))
     elif role_of(Path(path)) == "dump":
         found.dumps.append(Path(path))
     else:
         found.logs.append(path)
+
+
+def _reads_as_config(path: Path) -> bool:
+    """Tell a configuration whose name does not say so by what is in it: args.txt, run.sh, training_args.json."""
+    if role_of(path) not in ("text", "junk") or path.suffix.lower() not in MAY_HOLD_SETTINGS:
+        return False
+    from ppo_doctor.config_files import holds_settings
+
+    return holds_settings(path)
 
 
 def _expand(text: str) -> list[str]:
@@ -164,7 +175,7 @@ def _all_in_one(sources: Sequence[RunSource]) -> RunSource:
     )
 
 
-def _with_named(sources: list[RunSource], found: _Given, *, separate: bool) -> list[RunSource]:
+def _with_named(sources: list[RunSource], found: _Given, *, together: bool, separate: bool) -> list[RunSource]:
     """Give the configurations and dumps that were named to the run that they belong to."""
     named = [*found.configs, *found.dumps]
     if not named or (not sources and found.missing):
@@ -172,8 +183,8 @@ def _with_named(sources: list[RunSource], found: _Given, *, separate: bool) -> l
     if not sources and found.dumps:
         return [RunSource(logs=(), tensors=tuple(found.dumps), config=tuple(found.configs))]
     if not sources:
-        hint = "name the log that belongs to it"
-        raise DoctorError("only a configuration was given", hint=hint, code=ExitCode.USAGE)
+        apart: list[tuple[Path, ...]] = [tuple(found.configs)] if together else [(path,) for path in found.configs]
+        return [RunSource(logs=(), config=config) for config in apart]
     if len(sources) > 1 and not separate:
         what = "a configuration" if found.configs else "a tensor dump"
         hint = "give one log, or say --together (one run) or --separate (it belongs to each)"

@@ -50,7 +50,7 @@ class RunSource:
     @property
     def log(self) -> str:
         """Return the file by which the run is named until more is known."""
-        return (*self.logs, *self.perhaps, *map(str, self.tensors))[0]
+        return (*self.logs, *self.perhaps, *map(str, self.tensors), *map(str, self.config))[0]
 
 
 def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSource]:

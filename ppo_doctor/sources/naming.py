@@ -37,8 +37,12 @@ NOT_LOGS = re.compile(
 )
 CONFIG_NAMES = ("config.json", "args.json", "params.json", "hparams.json", "hyperparameters.json", "training_args.bin")
 CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
+#: Suffixes of files that hold a log or settings: what is in them has to tell.
+MAY_HOLD_SETTINGS = (".json", ".txt", ".sh", ".bash", ".args", ".cfg", ".conf", ".ini", ".log", ".out", "")
 DATABASES = (".db", ".sqlite", ".sqlite3")
 DUMPS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy")
+#: Samples, one per line, as NeMo-RL leaves them for each step.
+SAMPLES = re.compile(r"train_data_step\d+\.jsonl")
 
 
 def role_of(path: Path) -> Role:
@@ -46,6 +50,8 @@ def role_of(path: Path) -> Role:
     name, suffix = path.name, path.suffix.lower()
     if NOT_LOGS.fullmatch(name):
         return "junk"
+    if SAMPLES.fullmatch(name):
+        return "dump"
     if "tfevents" in name:
         return "events"
     if name in LOG_NAMES:

@@ -1,0 +1,117 @@
+"""A configuration as a run before any training: settings with their places, K, and no series at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppo_doctor import configuration, frameworks
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.frameworks.habits import OF_PPO, learns_from_replay, likeliest
+from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.reading import given_settings
+
+if TYPE_CHECKING:
+    from ppo_doctor.configuration import Found
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.model import ConfigValue, Setting
+    from ppo_doctor.reading import Request
+
+CONTAINER = "configuration"
+#: Rules that take a log say so of a run with this fact.
+FROM_SETTINGS = Fact(name="from_settings", value=True, how="computed", says="only a configuration was given")
+SCOPE = "only a configuration was given: what it says is judged; whether the run trains takes its log"
+#: Advantage estimators by which verl and its kin name the algorithm.
+_ESTIMATORS: Mapping[str, str] = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
+
+
+def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) -> Run:
+    """Return the run that a configuration makes without any log; `lent` are settings found in the file itself.
+
+    Raises:
+        DoctorError: it cannot be read (exit code 2), or holds no setting of PPO and its family (exit code 3).
+    """
+    found = [*given_settings(request), *lent]
+    values = {key: value for origin in reversed(found) for key, value in origin.values.items()}
+    profile, unclear = profile_of(path, values, request.framework)
+    settings = configuration.canonical_settings(profile, found)
+    check_known(path, settings)
+    configured = configuration.configured_updates(profile, settings)
+    facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
+    files = dict.fromkeys(origin.source.path for origin in found if origin.source.path != "--set")
+    return Run(
+        id=str(path),
+        framework=profile.name,
+        algorithm=_algorithm(profile, settings),
+        sources=tuple(SourceSummary(path=file, container=CONTAINER, records=0) for file in files),
+        series={},
+        facts=facts | {FROM_SETTINGS.name: FROM_SETTINGS} | ({configured.name: configured} if configured else {}),
+        config=settings,
+        config_raw=values,
+        notes=(Note(text=SCOPE), *unclear, *_expected(configured)),
+    )
+
+
+def profile_of(path: Path, values: Mapping[str, ConfigValue], named: str | None) -> tuple[Profile, list[Note]]:
+    """Return the framework that a configuration is for, with a note where its names show none.
+
+    Raises:
+        DoctorError: it is one of another kind of method (exit code 3), or there is no framework of that name (2).
+    """
+    if named:
+        return frameworks.profile(named).resolved(()), []
+    if learns_from_replay(values):
+        hint = "ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules"
+        raise DoctorError(f"{path}: this configures a method that learns from a replay buffer, not PPO", hint=hint)
+    like = likeliest(values, frameworks.profiles())
+    if like.name:
+        return frameworks.profile(like.name).resolved(()), []
+    near = f"; nearest: {', '.join(like.nearest)}" if like.nearest else ""
+    text = f"no framework that we know has these names for its settings{near}; read as our own, --framework NAME tells"
+    return frameworks.profile(frameworks.CANONICAL).resolved(()), [Note(text=text, source=SourceRef(path=str(path)))]
+
+
+def check_known(path: Path, settings: Mapping[str, Setting]) -> None:
+    """Refuse a file that says nothing about PPO.
+
+    Raises:
+        DoctorError: none of its settings is one of PPO's (exit code 3).
+    """
+    if not any(name in settings and settings[name].how != "default" for name in OF_PPO):
+        hint = "name the configuration of a training run, or its log; --framework NAME tells how settings are named"
+        raise DoctorError(f"{path}: no setting of PPO or its family that we know", hint=hint)
+
+
+def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
+    told = [settings[name].value for name in ("algorithm", "advantage_estimator") if name in settings]
+    words = [str(value).lower() for value in told if value]
+    return next((_ESTIMATORS[word] for word in words if word in _ESTIMATORS), profile.algorithm)
+
+
+def _expected(updates: Fact | None) -> Iterator[Note]:
+    """Yield what K says about the ratio before anything is trained."""
+    if updates is None or not isinstance(updates.value, int | float):
+        text = "K, the optimizer steps that one batch serves, does not follow from this configuration"
+        yield Note(text=f"{text}; --set tells what is missing")
+        return
+    yield Note(text=_meaning(float(updates.value), updates), source=updates.source)
+
+
+def _meaning(steps: float, updates: Fact) -> str:
+    origin = f"{updates.says}, framework defaults included" if updates.how == "default" else updates.says
+    head = f"K = {steps:g}: one batch serves {_steps(steps)} [{origin}]"
+    if steps < 1:
+        return f"{head}; several batches make one step, and the ratio of each is 1 or only numeric noise"
+    if steps == 1:
+        return f"{head}; a ratio of 1, a clip fraction of 0 and a KL of 0 will be in its log, and are no fault"
+    return f"{head}; only the first of them sees a ratio of 1, so that a log whose ratio stays 1 will show a fault"
+
+
+def _steps(steps: float) -> str:
+    return "one optimizer step" if steps == 1 else f"{steps:g} optimizer steps"
+
+
+def known_settings(settings: Iterable[Setting]) -> int:
+    """Count the settings that a configuration itself holds."""
+    return sum(setting.how == "configured" for setting in settings)

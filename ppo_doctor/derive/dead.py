@@ -1,0 +1,161 @@
+"""Settings that nothing reads: what a configuration asks for and no trainer ever does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Setting
+
+#: Frameworks that read a one-sided clip range only under a switch or where the two-sided names are unset.
+VERL, ROLL = "verl", "roll"
+#: What verl's clip range is unless somebody changes it (verl/trainer/config/actor/actor.yaml).
+VERL_CLIP = 0.2
+#: Keys of verl's full configuration: in it since dynamic batches came, which lost ppo_epochs (2025-01-21), and not
+#: before 2025-03-14, two weeks after they were back.
+SINCE_LOST, SINCE_FOUND = "actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.optim.lr_warmup_steps"
+#: Keys without which a configuration of verl is a list of overrides, whose version nobody can tell.
+FULL = ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.actor.optim.total_training_steps")
+#: Trainers whose num_train_epochs counts passes over prompts.
+OVER_PROMPTS = ("trl-grpo", "trl-rloo", "unsloth", "ms-swift")
+
+
+def overruled_clip_range(observations: Observations) -> Fact | None:
+    """Return 1 where a clip range is given that the file itself overrules under another name, else 0."""
+    if observations.run.framework == VERL:
+        return _overruled_in_verl(observations)
+    if observations.run.framework == ROLL:
+        return _switched_off_in_roll(observations)
+    return None
+
+
+def _overruled_in_verl(observations: Observations) -> Fact | None:
+    """The loss reads clip_ratio_low and clip_ratio_high where they are set, and clip_ratio only where they are not."""
+    unread, low = _found(observations, "clip_range_unused"), _found(observations, "clip_range")
+    if unread is None or low is None or low.key == unread.key:
+        return None
+    high = observations.run.config.get("clip_range_high")
+    live = [setting for setting in (low, high) if setting is not None]
+    dead = None not in [s.value for s in live] and unread.value not in [VERL_CLIP, *(s.value for s in live)]
+    if not dead:
+        return _fact("overruled_clip_range", 0.0, unread, f"{_shown(unread)} agrees with what the loss reads")
+    read = " and ".join(_shown(setting) for setting in live)
+    return _fact("overruled_clip_range", 1.0, unread, f"{_shown(unread)} is not read, for {read}")
+
+
+def _switched_off_in_roll(observations: Observations) -> Fact | None:
+    """Return whether the two-sided range is given and its switch is off."""
+    one, switch = observations.run.config.get("clip_range"), observations.run.config.get("use_clip_range")
+    sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := _found(observations, name)) is not None]
+    if not sides or one is None or switch is None:
+        return None
+    dead = [s for s in sides if s.value != one.value]
+    if switch.value or not dead:
+        return _fact("overruled_clip_range", 0.0, sides[0], "the range that is given is the one that is read")
+    says = f"{' and '.join(map(_shown, dead))} not read, for use_pg_clip_range is off: {_shown(one)} is"
+    return _fact("overruled_clip_range", 1.0, dead[0], says)
+
+
+def unread_clip_range(observations: Observations) -> Fact | None:
+    """Return 1 where verl is given clip_ratio alone, and another one than its default, else 0.
+
+    Since 0.4 its defaults set clip_ratio_low and clip_ratio_high to 0.2, and those are what the loss reads.
+    """
+    if observations.run.framework != VERL:
+        return None
+    unread = _found(observations, "clip_range_unused")
+    low, high = observations.run.config.get("clip_range"), _found(observations, "clip_range_high")
+    if unread is None or low is None or not isinstance(unread.value, int | float):
+        return None
+    if low.key != unread.key or high is not None:
+        return _fact("unread_clip_range", 0.0, unread, "the two-sided names are given too")
+    alone = float(unread.value != VERL_CLIP)
+    return _fact("unread_clip_range", alone, unread, f"{_shown(unread)}, without clip_ratio_low and clip_ratio_high")
+
+
+def lost_ppo_epochs(observations: Observations) -> Fact | None:
+    """Return 1 where verl is asked for several epochs by a configuration of the weeks in which it lost them, else 0.
+
+    None where one epoch is asked for, and for a list of overrides, which shows no version.
+    """
+    epochs, raw = _found(observations, "ppo_epochs"), observations.run.config_raw
+    if observations.run.framework != VERL or epochs is None or not all(key in raw for key in FULL):
+        return None
+    if not isinstance(epochs.value, int | float) or epochs.value <= 1:
+        return None
+    lost = SINCE_LOST in raw and SINCE_FOUND not in raw
+    which = f"with {SINCE_LOST.rpartition('.')[2]} and without lr_warmup_steps" if lost else "of another version"
+    return _fact("lost_ppo_epochs", float(lost), epochs, f"{_shown(epochs)} in a configuration {which}")
+
+
+def prompt_passes(observations: Observations) -> Fact | None:
+    """Return the passes over the prompts where each batch is used once, for trainers that call them epochs."""
+    passes = _found(observations, "train_epochs")
+    updates = observations.run.facts.get("updates_configured")
+    if observations.run.framework not in OVER_PROMPTS or passes is None or updates is None:
+        return None
+    if not isinstance(passes.value, int | float) or passes.value <= 0:
+        return None
+    value = float(passes.value) if updates.value == 1 else 1.0
+    return _fact("prompt_passes", value, passes, f"{_shown(passes)}, K = {updates.value}")
+
+
+def settings_without_effect(observations: Observations) -> Fact | None:
+    """Return how many settings that were chosen nothing reads under the others; None without any to look at."""
+    looked = [entry for look in _LOOKS for entry in look(observations)]
+    if not looked:
+        return None
+    dead = [(setting, why) for setting, why in looked if why]
+    says = "; ".join(f"{_shown(setting)}: {why}" for setting, why in dead) or "each of them is read"
+    return _fact("settings_without_effect", float(len(dead)), (dead or looked)[0][0], says)
+
+
+def _switched(switch: str, coefficient: str) -> Callable[[Observations], Iterator[tuple[Setting, str]]]:
+    """Return a look at a coefficient behind a switch that the file turns off."""
+
+    def look(observations: Observations) -> Iterator[tuple[Setting, str]]:
+        turned, given = _found(observations, switch), _found(observations, coefficient)
+        if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
+            return
+        yield given, "" if turned.value else f"{turned.key} is off"
+
+    return look
+
+
+def _unapplied_norm(observations: Observations) -> Iterator[tuple[Setting, str]]:
+    bound = _found(observations, "max_grad_norm_unused")
+    if bound is not None:
+        usual = bound.value in (None, 1.0)
+        yield bound, "" if usual else "this trainer clips no gradient unless DeepSpeed does"
+
+
+def _synced_reference(observations: Observations) -> Iterator[tuple[Setting, str]]:
+    synced, coefficient = _found(observations, "sync_ref_model"), observations.run.config.get("kl_coef")
+    if synced is not None and synced.value is True and coefficient is not None:
+        yield synced, "" if coefficient.value else f"there is no reference model while {coefficient.key} is 0"
+
+
+_LOOKS = (
+    _switched("use_kl_loss", "kl_loss_coef"),
+    _switched("use_kl_in_reward", "kl_coef"),
+    _switched("use_kl_loss", "kl_target"),
+    _unapplied_norm,
+    _synced_reference,
+)
+
+
+def _found(observations: Observations, name: str) -> Setting | None:
+    """Return a setting that was found, rather than a framework's default."""
+    return observations.run.config.get(name) if observations.configured(name) else None
+
+
+def _shown(setting: Setting) -> str:
+    return f"{setting.key} = {setting.value}"
+
+
+def _fact(name: str, value: float, setting: Setting, says: str) -> Fact:
+    return Fact(name=name, value=value, how="configured", source=setting.source, says=says)
