@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import App
+from textual.events import Key, Paste
 from textual.widgets import ContentSwitcher, Input, OptionList
 
 from ppo_doctor.tui import bars, look
 from ppo_doctor.tui.causes import Causes
 from ppo_doctor.tui.findings import Findings
+from ppo_doctor.tui.keyboard import OneByOne
 from ppo_doctor.tui.metrics import Metrics
 from ppo_doctor.tui.places import Places
 from ppo_doctor.tui.session import Frame, Session
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
+    from textual.events import Event
 
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.tui.session import Case
@@ -53,6 +56,7 @@ class Shell(App[None]):
         self.subjects: dict[str, Subject] = {}
         #: view and row whose page is on the screen
         self._on_page: tuple[str, str] | None = None
+        self._keys = OneByOne(self, super().on_event, self._handle_exception)
         self.fresh_subjects()
         self.register_theme(look.THEME)
         self.ansi_theme_dark = look.COLORS
@@ -169,6 +173,14 @@ class Shell(App[None]):
         """Go to the rows that were found."""
         if event.input is self.split.search:
             self.split.choices.focus()
+
+    async def on_event(self, event: Event) -> None:
+        """Take keys and what is pasted one after the other; Ctrl-C waits for nothing."""
+        typed = isinstance(event, Key | Paste) and not event.is_forwarded
+        if typed and not (isinstance(event, Key) and event.key == "ctrl+c"):
+            self._keys.take(event)
+        else:
+            await super().on_event(event)
 
     def _handle_exception(self, error: Exception) -> None:
         self.crash = self.crash or error

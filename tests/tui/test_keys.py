@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import cast
 
 import pytest
 from textual.command import CommandPalette
+from textual.events import Key, Paste
 from textual.widgets import Input, OptionList
 
 from ppo_doctor.report import FORMATS, RenderOptions
@@ -413,6 +415,53 @@ def test_the_command_palette_does_what_keys_do():
         await screen.wait_for(lambda: screen.app.view == "metrics")
 
     drive(script)
+
+
+@pytest.mark.parametrize(
+    ("burst", "comes"),
+    [
+        (("3", "slash", *"loss", "enter"), lambda screen: "loss" in screen.rows and "learning_rate" not in screen.rows),
+        (
+            ("4", "slash", *"epsil", "backspace", "enter", "escape"),
+            lambda screen: screen.app.view == "settings" and not screen.app.split.search.display,
+        ),
+        (("4", "enter", "ctrl+u", *"32", "enter"), lambda screen: screen.app.session.overrides == {"K": 32}),
+        (("e", "escape", "2", "1", "q"), lambda screen: not screen.app.is_running),
+    ],
+)
+def test_keys_that_come_all_at_once_do_what_they_do_one_by_one(burst, comes):
+    async def script(screen: Screen) -> None:
+        for key in burst:
+            screen.app.post_message(Key(key, "/" if key == "slash" else key if len(key) == 1 else None))
+        for _ in range(500):
+            if comes(screen):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(screen.text())
+
+    drive(script)
+
+
+def test_what_is_pasted_goes_to_the_window_that_a_key_before_it_opens():
+    async def script(screen: Screen) -> None:
+        for event in (Key("slash", "/"), Paste("crash")):
+            screen.app.post_message(event)
+        await screen.wait_for(lambda: screen.rows[:1] == ["reward-function-crashes"])
+        assert screen.app.split.search.value == "crash"
+
+    drive(script)
+
+
+def test_ctrl_c_waits_for_no_key_before_it():
+    async def script(screen: Screen) -> None:
+        for key in (*"1234512345", "ctrl+c"):
+            screen.app.post_message(Key(key, key if len(key) == 1 else None))
+        for _ in range(500):
+            if not screen.app.is_running:
+                return
+            await asyncio.sleep(0.01)
+
+    assert drive(script).interrupted
 
 
 def test_the_layout_follows_the_size():

@@ -144,13 +144,7 @@ def test_it_opens_is_walked_through_exports_and_quits(terminal, log, tmp_path):
     screen.press("5")
     screen.see("[5 Source]")
     target = tmp_path / "out.txt"
-    screen.press("e")
-    screen.see("Export the report")
-    screen.press("\r")
-    screen.read(0.5)
-    screen.press("\x01\x0b")  # Home, delete to the end
-    screen.read(0.5)
-    screen.press(f"{target}\r")
+    screen.press(f"e\r\x01\x0b{target}\r")  # at once: the first format, Home, delete to the end, another name
     screen.see("written")
     screen.press("q")
     assert screen.leave() == 0
