@@ -19,7 +19,7 @@ from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, remedies, remedy_says, run_facts
 from ppo_doctor.watch.events import duration
-from ppo_doctor.watch.monitor import leading
+from ppo_doctor.watch.monitor import late_says, leading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,6 +71,7 @@ class LiveScreen:
             return
         options = RenderOptions(quiet=quiet, color=not self._console.no_color)
         sys.stdout.write(render(monitor.diagnosis, monitor.run, options))
+        sys.stdout.write("".join(prose(f"But {late_says(cause)}") + "\n" for cause in monitor.late))
 
 
 @contextmanager

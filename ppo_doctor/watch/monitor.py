@@ -58,16 +58,16 @@ class Monitor:
         #: the verdict that was told last
         self.verdict: Verdict | None = None
         self.confirmed: list[tuple[Diagnosis, RankedCause]] = []
+        #: confirmed causes of a finished run of which the whole of it says nothing, but its last updates still do
+        self.late: list[RankedCause] = []
         self._held: dict[str, _Held] = {}
         self._verdict_since: tuple[Verdict, int] | None = None
 
     @property
     def failing(self) -> RankedCause | None:
         """Return the first confirmed cause at or above the severity that was asked for."""
-        if self.fail_on == NEVER:
-            return None
-        bound = Severity(self.fail_on)
-        return next((held.cause for held in self._held.values() if held.told and fails(held.cause, bound)), None)
+        told = (held.cause for held in self._held.values() if held.told)
+        return next((cause for cause in told if at_or_above(cause, self.fail_on)), None)
 
     @property
     def pending(self) -> list[RankedCause]:
@@ -91,6 +91,14 @@ class Monitor:
         for ago in sorted({held.needs for held in self._held.values() if held.first == self.updates}):
             self._look_back(run, judge, before, ago)
         return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
+
+    def finish(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> None:
+        """Take the judgement of the finished log, and find the confirmed causes that only its last updates prove."""
+        self.run, self.diagnosis = run, diagnosis
+        known = {cause.id for cause in leading(diagnosis)}
+        told = {name for name, held in self._held.items() if held.told and name not in known}
+        recent = lately(run) if told else None
+        self.late = [cause for cause in proven(judge(recent)) if cause.id in told] if recent is not None else []
 
     def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:
         """Note which causes lead; what the whole run says of a cause goes before what its last updates say."""
@@ -156,11 +164,21 @@ def proven(diagnosis: Diagnosis) -> list[RankedCause]:
     return [cause for cause in leading(diagnosis) if cause.confidence == "established"]
 
 
+def at_or_above(cause: RankedCause, fail_on: str) -> bool:
+    """Tell whether a cause is one that `--fail-on` acts on."""
+    return fail_on != NEVER and fails(cause, Severity(fail_on))
+
+
 def cause_says(cause: RankedCause) -> str:
     """Return a cause in one line."""
     since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
     level = f"; level with {', '.join(cause.level_with)}" if cause.level_with else ""
     return f"{cause.id}: {cause.title} ({cause.confidence}{since}{level})"
+
+
+def late_says(cause: RankedCause) -> str:
+    """Return, in one line, a cause that only the last updates prove."""
+    return f"in the last {RECENT} updates {cause_says(cause)}"
 
 
 def updates(run: Run) -> int:

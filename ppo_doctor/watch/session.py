@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ppo_doctor.errors import DoctorError, ExitCode, worst
 from ppo_doctor.judgement import NEVER, exit_code
 from ppo_doctor.watch.events import Event, duration
-from ppo_doctor.watch.monitor import Monitor
+from ppo_doctor.watch.monitor import Monitor, at_or_above, late_says
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, RankedCause, Run
@@ -249,11 +249,13 @@ class Session:
     def _close(self, number: int, run: Run) -> ExitCode:
         diagnosis = self._judge.diagnose(run)
         monitor = self._monitors.setdefault(number, Monitor(fail_on=self._options.fail_on))
-        monitor.run, monitor.diagnosis = run, diagnosis
+        monitor.finish(run, diagnosis, self._judge.diagnose)
         self.view.monitor = monitor
+        words = "".join(f"; but {late_says(cause)}" for cause in monitor.late)
         step = run.steps[1] if run.steps else None
-        self._tell(Event(kind="end", text=f"{diagnosis.verdict}: {diagnosis.verdict_because}", step=step))
-        return exit_code(diagnosis, self._options.fail_on)
+        self._tell(Event(kind="end", text=f"{diagnosis.verdict}: {diagnosis.verdict_because}{words}", step=step))
+        code = exit_code(diagnosis, self._options.fail_on)
+        return ExitCode.SICK if any(at_or_above(cause, self._options.fail_on) for cause in monitor.late) else code
 
     def _tell_all(self, events: list[Event]) -> None:
         for event in events:

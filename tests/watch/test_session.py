@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ppo_doctor.report.json_report import payload
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.watch.command import PipelineJudge
 from ppo_doctor.watch.follower import Follower
+from ppo_doctor.watch.monitor import RECENT, as_it_was, updates
 from ppo_doctor.watch.session import Options, Pulse, Session
 
 from .conftest import SICK, SOUND, copied
@@ -116,6 +118,53 @@ def test_ctrl_c_ends_with_the_latest_verdict(watching, tmp_path, lines, append):
     assert watched.session.watch() == ExitCode.OK
     assert watched.told("end")[0] == "stopped by hand"
     assert watched.told("end")[-1].startswith("unhealthy")
+
+
+class OnlyLately(PipelineJudge):
+    """Finds the whole of a long run healthy, and says of its last updates what is."""
+
+    def diagnose(self, run):
+        diagnosis = super().diagnose(run)
+        if updates(run) == RECENT:
+            return diagnosis
+        return replace(diagnosis, causes=(), complaints=(), verdict="healthy", verdict_because="nothing fired")
+
+
+def grown(sick, count):
+    """Return the lines of a log of so many updates, made by repeating its last one."""
+    last = json.loads(sick[-1])
+    more = [json.dumps(last | {"step": last["step"] + ahead}) + "\n" for ahead in range(1, count - len(sick) + 2)]
+    return [*sick, *more]
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("high", ExitCode.SICK), ("never", ExitCode.OK)])
+def test_what_only_the_last_updates_prove_is_among_the_last_words(watching, tmp_path, lines, append, fail_on, code):
+    path = tmp_path / "run.jsonl"
+    append(path, grown(lines(SICK), 100))
+    watched = watching(path, judge=OnlyLately(load_pack(), Request()), fail_on=fail_on, until_idle=60.0)
+    assert watched.session.watch() == code
+    assert f"in the last {RECENT} updates" in watched.told("cause")[0]
+    last = watched.told("end")[-1]
+    assert last.startswith("healthy")
+    assert "lr-zero" in last
+    assert [cause.id for cause in watched.session.view.monitor.late] == ["lr-zero"]
+
+
+def test_what_the_last_updates_prove_no_more_is_not_among_the_last_words(watching, tmp_path, lines, append):
+    path = tmp_path / "run.jsonl"
+    append(path, grown(lines(SICK), 100))
+    judge = OnlyLately(load_pack(), Request())
+    watched = watching(path, judge=judge)
+    watched.look()
+    assert watched.told("cause")
+    judge.diagnose = lambda run: OnlyLately.diagnose(judge, cut_off(run))
+    assert watched.session.finish() == ExitCode.OK
+    assert "lr-zero" not in watched.told("end")[-1]
+
+
+def cut_off(run):
+    """Return a run that is too short for its last updates to be judged by themselves."""
+    return as_it_was(run, 1) if updates(run) == RECENT else run
 
 
 def test_the_last_line_counts_at_the_end_though_it_has_no_end(watching, tmp_path, lines, append):
