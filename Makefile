@@ -57,8 +57,12 @@ scoreboard: lab
 calibrate: lab
 	$(BIN)/python -m tests.lab.calibrate build/corpus --out docs
 
+# Every figure of docs/benchmarks.md, in about ten minutes on an idle machine. The peer for checkpoints is torch, which
+# gets an environment of its own.
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	test -x build/torch/bin/python || $(PYTHON) -m venv build/torch
+	build/torch/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy
+	TORCH_PYTHON=build/torch/bin/python $(BIN)/python -m benchmarks --out docs
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
