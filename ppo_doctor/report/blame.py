@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.report.standings import weighed
 from ppo_doctor.ruling import failing
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ def ruling_of(diagnosis: Diagnosis, options: RenderOptions) -> Ruling | None:
 def supporters(diagnosis: Diagnosis, cause: RankedCause) -> list[Finding]:
     """Return the fired findings that speak for a cause, the weightiest first."""
     fired = {finding.rule: finding for finding in diagnosis.findings if finding.status == "fired"}
-    ledger = sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
-    return [fired[entry.finding] for entry in ledger if entry.db > 0 and entry.finding in fired]
+    return [fired[entry.finding] for entry in weighed(cause) if entry.db > 0 and entry.finding in fired]
 
 
 def blamed(diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, list[RankedCause]]:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
+from ppo_doctor.report.standings import against, behind, in_favour, level_with, weighed
 from ppo_doctor.report.words import (
     SEVERITY_STYLE,
     bound,
     decibels,
     entry_says,
     flowing,
-    listed,
     remedies,
     remedy_says,
     sentence,
@@ -46,11 +46,12 @@ def heading(page: Page, cause: RankedCause) -> None:
     page.add((f"{number} ", Span(flowing(cause.title), "" if cause.benign else "bold")), 0, INDENT)
 
 
-def standing(cause: RankedCause) -> tuple[str | Span, ...]:
-    """Return a cause's confidence, severity and id, and the step since when."""
+def standing(cause: RankedCause, far: str = "") -> tuple[str | Span, ...]:
+    """Return a cause's confidence, severity and id, the step since when, and how far it is behind."""
     since = f" · {bound(f'since step {cause.onset_step}')}" if cause.onset_step is not None else ""
     severity = () if cause.benign else (" · ", Span(cause.severity.value, SEVERITY_STYLE.get(cause.severity, "")))
-    return (cause.confidence, *severity, " · ", Span(plain(cause.id), "cyan"), since)
+    late = (" · ", far) if far else ()
+    return (cause.confidence, *severity, " · ", Span(plain(cause.id), "cyan"), since, *late)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class Blocks:
 
     def _cause(self, cause: RankedCause) -> None:
         heading(self.page, cause)
-        self.page.add((*standing(cause), *self._behind(cause)), INDENT, 2)
+        self.page.add(standing(cause, behind(self.diagnosis, cause)), INDENT, 2)
         self._level(cause)
         self.page.add(sentence(cause.says), INDENT)
         if self.options.why:
@@ -89,28 +90,15 @@ class Blocks:
             self._remedies(cause)
             self._to_settle(cause)
 
-    def _behind(self, cause: RankedCause) -> tuple[str, ...]:
-        """Return how far a rival is behind the leader of its complaint."""
-        leaders = [c for c in self.diagnosis.causes if c.leader and c.complaint == cause.complaint]
-        if cause.leader or not leaders:
-            return ()
-        best = max(leaders, key=lambda leader: leader.score_db)
-        return (" · ", bound(f"{best.score_db - cause.score_db} dB behind {best.rank}"))
-
     def _level(self, cause: RankedCause) -> None:
-        if not cause.level_with:
-            return
-        ranks = {c.id: c.rank for c in self.diagnosis.causes}
-        names = [bound(f"{ranks[i]} ({plain(i)})") if i in ranks else plain(i) for i in cause.level_with]
-        self.page.add(f"Cannot be told apart from {listed(names)} by this log.", INDENT)
+        words = level_with(self.diagnosis, cause)
+        if words:
+            self.page.add(words, INDENT)
 
     def _evidence(self, cause: RankedCause) -> None:
-        counted = [entry for entry in cause.ledger if entry.counted]
-        favour = sorted((e for e in counted if e.db > 0), key=lambda entry: -entry.db)
-        against = sorted((e for e in counted if e.db < 0), key=lambda entry: entry.db)
         most = MOST_EVIDENCE if cause.leader else RIVAL_EVIDENCE
-        self._entries("Evidence:", cause, favour, most)
-        self._entries("Against:", cause, against, most)
+        self._entries("Evidence:", cause, in_favour(cause), most)
+        self._entries("Against:", cause, against(cause), most)
 
     def _entries(self, label: str, cause: RankedCause, entries: Sequence[LedgerEntry], most: int) -> None:
         shown = entries if self.options.all else entries[:most]
@@ -150,7 +138,7 @@ class Blocks:
         """Add the full ledger: prior, every weight, what did not count, and the sum."""
         self.page.add(Span("Account, in dB against a healthy run:", "dim"), INDENT)
         self._amount(decibels(cause.prior_db), "prior: how common this cause is")
-        for entry in sorted(cause.ledger, key=lambda e: (not e.counted, -e.db)):
+        for entry in weighed(cause):
             words = f"{plain(entry.finding)} {entry.status}: {self._words(entry, cause)}"
             if entry.counted:
                 self._amount(decibels(entry.db), words)

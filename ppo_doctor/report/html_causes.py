@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
+from ppo_doctor.report.standings import against, behind, in_favour, level_with, weighed
 from ppo_doctor.report.words import (
     bound,
     capital,
     decibels,
     entry_says,
     flowing,
-    listed,
     remedies,
     remedy_says,
     sentence,
@@ -77,33 +77,19 @@ def _standing(ward: Ward, cause: RankedCause) -> Markup:
         words.insert(0, el("li", text("harmless")))
     if cause.onset_step is not None:
         words.append(el("li", text(bound(f"since step {cause.onset_step}"))))
-    behind = _behind(ward.diagnosis, cause)
-    return el("ul", *words, *([el("li", text(behind))] if behind else []), cls="tags", aria_label="Standing")
-
-
-def _behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
-    """Return how far a rival is behind the leader of its complaint."""
-    ahead = [c for c in diagnosis.causes if c.leader and c.complaint == cause.complaint]
-    if cause.leader or not ahead:
-        return ""
-    best = max(ahead, key=lambda leader: leader.score_db)
-    return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
+    far = behind(ward.diagnosis, cause)
+    return el("ul", *words, *([el("li", text(far))] if far else []), cls="tags", aria_label="Standing")
 
 
 def _level_with(ward: Ward, cause: RankedCause) -> Markup:
-    if not cause.level_with:
-        return NOTHING
-    ranks = {c.id: c.rank for c in ward.diagnosis.causes}
-    names = [bound(f"{ranks[i]} ({flowing(i)})") if i in ranks else flowing(i) for i in cause.level_with]
-    return el("p", text(f"Cannot be told apart from {listed(names)} by this log."), cls="level")
+    words = level_with(ward.diagnosis, cause)
+    return el("p", text(words), cls="level") if words else NOTHING
 
 
 def _evidence(ward: Ward, cause: RankedCause) -> Markup:
-    counted = [entry for entry in cause.ledger if entry.counted]
-    favour = sorted((e for e in counted if e.db > 0), key=lambda entry: -entry.db)
-    against = sorted((e for e in counted if e.db < 0), key=lambda entry: entry.db)
-    pieces = (_entries(ward, "Evidence", favour), _entries(ward, "Against it", against))
-    return el("div", *pieces, cls="evidence") if favour or against else NOTHING
+    favour, contrary = in_favour(cause), against(cause)
+    pieces = (_entries(ward, "Evidence", favour), _entries(ward, "Against it", contrary))
+    return el("div", *pieces, cls="evidence") if favour or contrary else NOTHING
 
 
 def _entries(ward: Ward, title: str, entries: Sequence[LedgerEntry]) -> Markup:
@@ -147,9 +133,8 @@ def _account(ward: Ward, cause: RankedCause) -> Markup:
     title = f"Account of {flowing(cause.id)}, in dB against a healthy run"
     head = el("thead", el("tr", *(el("th", text(word), scope="col") for word in ("dB", "Finding", "What it says"))))
     prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
-    ordered = sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
     total = _amount(decibels(cause.score_db), text("sum"), NOTHING, cls="sum")
-    body = el("tbody", prior, *(_weighed(ward, entry) for entry in ordered), total)
+    body = el("tbody", prior, *(_weighed(ward, entry) for entry in weighed(cause)), total)
     table = el("table", el("caption", text(title), cls="unseen"), head, body, cls="ledger")
     summary = el("summary", text(f"How it was weighed: {decibels(cause.score_db)} dB against a healthy run"))
     return el("details", summary, table, open=ward.options.why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,15 @@ from ppo_doctor.evidence import number
 from ppo_doctor.evidence import sentence as evidence_says
 from ppo_doctor.model import Severity
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
-from ppo_doctor.report.plots import COLUMNS, Mark, Marks, plot
+from ppo_doctor.report.plots import COLUMNS, plot
+from ppo_doctor.report.pointers import drawn, marks, speaks_of
 from ppo_doctor.report.words import capital, count, flowing, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import Diagnosis, Evidence, Finding, Run, Series
+    from ppo_doctor.model import Diagnosis, Finding, Run, Series
+    from ppo_doctor.report.plots import Marks
 
 #: More would make a page that nobody reads to its end.
 MOST_PLOTS = 12
@@ -41,18 +42,6 @@ VITAL_SIGNS = (
 MOST_VITAL_SIGNS = 5
 #: Sentences under a plot before "and N more".
 MOST_SENTENCES = 3
-SIGNS: Mapping[str, str] = {"==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥"}
-_COMPARED = {
-    "==": "__eq__",
-    "!=": "__ne__",
-    "<": "__lt__",
-    "<=": "__le__",
-    ">": "__gt__",
-    ">=": "__ge__",
-}
-
-#: What stands between names in a formula such as "1 - frac_reward_zero_std".
-_JOINTS = re.compile(r",| [-+*/] ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +122,6 @@ def _without_twins(found: Mapping[str, list[Finding]], run: Run) -> list[tuple[s
     return names
 
 
-def drawn(evidence: Evidence, run: Run) -> list[str]:
-    """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
-    if evidence.metric in run.series:
-        return [evidence.metric]
-    parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
-    # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
-    return _named(parts, run) or _named(set(evidence.raw.split()), run)
-
-
-def _named(written: set[str], run: Run) -> list[str]:
-    return [name for name, series in run.series.items() if series.raw in written or name in written]
-
-
 def section(found: Sequence[Exhibit], run: Run | None, prefix: str, columns: int = COLUMNS) -> Markup:
     """Return the plots of a page, or why there are none."""
     if run is None:
@@ -158,7 +134,7 @@ def section(found: Sequence[Exhibit], run: Run | None, prefix: str, columns: int
 
 def _figure(exhibit: Exhibit, run: Run, prefix: str, columns: int) -> Markup:
     series = run.series[exhibit.series]
-    marks = _marks(exhibit, series, run)
+    marked = marks(exhibit.series, exhibit.findings, run, exhibit.since)
     other = f"{exhibit.series}{f', {series.unit}' if series.unit else ''}"
     ordinal = el("span", text(f"Plot {exhibit.number}"), cls="canon")
     name = join(
@@ -171,49 +147,9 @@ def _figure(exhibit: Exhibit, run: Run, prefix: str, columns: int) -> Markup:
         )
     )
     heading = el("h3", name, id=f"{prefix}plot-{exhibit.number}")
-    picture = plot(series, run.steps or (0, 0), marks, _alternative(series, marks), columns)
+    picture = plot(series, run.steps or (0, 0), marked, _alternative(series, marked), columns)
     told = el("figcaption", el("p", text(_statistics(series)), cls="stats"), _sentences(exhibit, series, run))
     return el("figure", heading, picture, told, cls="exhibit", data_name=series.raw)
-
-
-def _marks(exhibit: Exhibit, series: Series, run: Run) -> Marks:
-    ours = [e for finding in exhibit.findings for e in finding.evidence if exhibit.series in drawn(e, run)]
-    bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in ours if speaks_of(e, series)]
-    windows = next((w for f in exhibit.findings if (w := _windows(f, exhibit.series, run))), ())
-    onset = next((f.onset_step for f in exhibit.findings if f.onset_step is not None), exhibit.since)
-    return Marks(onset=onset, windows=tuple(_merged(windows)), bounds=tuple(dict.fromkeys(bounds)))
-
-
-def _windows(finding: Finding, name: str, run: Run) -> tuple[tuple[int, int], ...]:
-    """Return where a finding's evidence offends; lesser findings would only blur the weightiest one's windows."""
-    return tuple(e.steps for e in finding.evidence if e.steps and e.satisfied and name in drawn(e, run))
-
-
-def _merged(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the union of stretches of steps; a shade over a shade would look like something worse."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(windows):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def speaks_of(evidence: Evidence, series: Series) -> bool:
-    """Tell whether a bound stands on this metric's own axis.
-
-    Evidence on a derived quantity names the metric that it was derived from; its bound is drawn only when the logged
-    numbers themselves are on its far side as often as the evidence says.
-    """
-    if evidence.metric == series.name:
-        return True
-    if evidence.of <= 1 or evidence.steps is None:
-        return False
-    first, last = evidence.steps
-    inside = (series.axis.steps >= first) & (series.axis.steps <= last)
-    crossed = getattr(series.values[inside], _COMPARED[evidence.op])(evidence.bound)
-    return int(crossed.sum()) == evidence.satisfied > 0
 
 
 def _statistics(series: Series) -> str:
@@ -231,13 +167,13 @@ def _statistics(series: Series) -> str:
     return " · ".join(parts)
 
 
-def _alternative(series: Series, marks: Marks) -> str:
+def _alternative(series: Series, marked: Marks) -> str:
     """Return what a plot shows, for those who do not see it."""
     parts = [f"Line plot of {series.raw} over the steps of the run: {_statistics(series).replace(' · ', ', ')}"]
-    if marks.onset is not None:
-        parts.append(f"onset marked at step {marks.onset}")
-    parts += [f"offending window from step {first} to {last}" for first, last in marks.windows]
-    parts += [f"bound {mark.op} {number(mark.value)}" for mark in marks.bounds]
+    if marked.onset is not None:
+        parts.append(f"onset marked at step {marked.onset}")
+    parts += [f"offending window from step {first} to {last}" for first, last in marked.windows]
+    parts += [f"bound {mark.op} {number(mark.value)}" for mark in marked.bounds]
     return "; ".join(parts) + "."
 
 

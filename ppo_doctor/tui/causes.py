@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Severity
 from ppo_doctor.report import RenderOptions, sections
+from ppo_doctor.report.blame import supporters
 from ppo_doctor.report.cause_blocks import standing
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Span, columns, wrap
+from ppo_doctor.report.standings import behind, level_with, weighed
 from ppo_doctor.report.words import (
     MARK_STYLE,
     MARKS,
     SEVERITY_STYLE,
-    bound,
     decibels,
     entry_says,
     flowing,
-    listed,
     remedies,
     remedy_says,
     sentence,
@@ -143,21 +143,11 @@ def _whole_lines(session: Session, width: int) -> tuple[Line, ...]:
 
 def _story(page: Page, session: Session, cause: RankedCause) -> None:
     page.add(Span(flowing(cause.title), "bold"))
-    page.add((*standing(cause), *_behind(session, cause)), 0, 2)
+    page.add(standing(cause, behind(session.told, cause)), 0, 2)
     page.blank()
     page.add(sentence(cause.says))
     if cause.level_with:
-        ranks = {c.id: c.rank for c in session.told.causes}
-        names = [f"{ranks[i]} ({plain(i)})" if i in ranks else plain(i) for i in cause.level_with]
-        page.add(f"Cannot be told apart from {listed([bound(name) for name in names])} by this log.")
-
-
-def _behind(session: Session, cause: RankedCause) -> tuple[str, ...]:
-    leaders = [c for c in session.told.causes if c.leader and c.complaint == cause.complaint]
-    if cause.leader or not leaders:
-        return ()
-    best = max(leaders, key=lambda leader: leader.score_db)
-    return (" · ", bound(f"{best.score_db - cause.score_db} dB behind {best.rank}"))
+        page.add(level_with(session.told, cause))
 
 
 def _to_do(page: Page, session: Session, cause: RankedCause) -> None:
@@ -181,7 +171,7 @@ def _keyed(words: str, key: str) -> tuple[str | Span, ...]:
 
 def _account(page: Page, session: Session, cause: RankedCause, *, everything: bool) -> None:
     """Add the ledger: its heaviest lines, or on request all of it with the prior, what did not count, and the sum."""
-    ordered = sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
+    ordered = weighed(cause)
     shown = ordered if everything else _heaviest(ordered)
     names = titles(session.told)
     sum_ = decibels(cause.score_db)
@@ -250,6 +240,5 @@ def _whole(page: Page, session: Session, frame: Frame) -> None:
 
 
 def _places(session: Session, cause: RankedCause) -> list[object]:
-    fired = {f.rule: f for f in session.diagnosis.findings if f.status == "fired"}
-    held = (fired[entry.finding] for entry in cause.ledger if entry.db > 0 and entry.finding in fired)
+    held = supporters(session.diagnosis, cause)
     return [evidence.source for finding in held for evidence in finding.evidence if evidence.source]

@@ -18,8 +18,9 @@ import pytest
 from ppo_doctor.model import Axis, Diagnosis, Run, Series, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html_markup import el, text
-from ppo_doctor.report.html_plots import drawn, exhibits, speaks_of
+from ppo_doctor.report.html_plots import exhibits
 from ppo_doctor.report.nearby import apart
+from ppo_doctor.report.pointers import drawn, speaks_of
 
 from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, diagnosis, hostile, unhealthy
 

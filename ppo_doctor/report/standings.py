@@ -1,0 +1,44 @@
+"""How ranked causes stand to one another, in the words of every report that people read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ppo_doctor.report.escape import plain
+from ppo_doctor.report.words import bound, listed
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Diagnosis, LedgerEntry, RankedCause
+
+
+def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return how far a rival is behind the leader of its complaint; nothing for a leader."""
+    ahead = [c for c in diagnosis.causes if c.leader and c.complaint == cause.complaint]
+    if cause.leader or not ahead:
+        return ""
+    best = max(ahead, key=lambda leader: leader.score_db)
+    return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
+
+
+def level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return which causes this log cannot tell a cause from; nothing where there is none."""
+    if not cause.level_with:
+        return ""
+    ranks = {c.id: c.rank for c in diagnosis.causes}
+    names = [bound(f"{ranks[i]} ({plain(i)})" if i in ranks else plain(i)) for i in cause.level_with]
+    return f"Cannot be told apart from {listed(names)} by this log."
+
+
+def weighed(cause: RankedCause) -> list[LedgerEntry]:
+    """Return the account of a cause: what counted before what did not, the weightiest first."""
+    return sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
+
+
+def in_favour(cause: RankedCause) -> list[LedgerEntry]:
+    """Return what counted for a cause, the weightiest first."""
+    return [entry for entry in weighed(cause) if entry.counted and entry.db > 0]
+
+
+def against(cause: RankedCause) -> list[LedgerEntry]:
+    """Return what counted against a cause, the weightiest first."""
+    return sorted((entry for entry in cause.ledger if entry.counted and entry.db < 0), key=lambda entry: entry.db)
