@@ -19,7 +19,7 @@ from ppo_doctor.tensors.measured import Measured
 from ppo_doctor.tensors.naming import parse_overrides
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Setting
+    from ppo_doctor.model import IntArray, Setting
     from ppo_doctor.reading import Request
     from ppo_doctor.tensors import Archive
 
@@ -50,11 +50,11 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
     profile = frameworks.profile(request.framework or frameworks.CANONICAL)
     given = given_settings(request)
     settings = configuration.canonical_settings(profile, given)
-    records = _measured(archives, settings, parse_overrides(request.names))
+    configured = configuration.configured_updates(profile, settings)
+    records = _measured(archives, settings, parse_overrides(request.names), configured)
     series = _series(records)
     if not series:
         raise _nothing(archives)
-    configured = configuration.configured_updates(profile, settings)
     notes = [Note(text=SCOPE), *(note for record in records for note in record.notes)]
     return Run(
         id=str(paths[0]),
@@ -90,14 +90,24 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return [file for path in paths for file in (archives_in(path) if path.is_dir() else (path,))]
 
 
-def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], names: Mapping[str, str]) -> list[Measured]:
+def _measured(
+    archives: Sequence[Archive], settings: Mapping[str, Setting], names: Mapping[str, str], updates: Fact | None
+) -> list[Measured]:
     dumps = [archive for archive in archives if dump_run.is_dump(archive, names)]
     weights = [archive for archive in archives if archive not in dumps]
+    found = [dump_run.measure(archive, overrides=names, known=_known(settings, updates)) for archive in dumps]
+    return dump_run.with_drift(found) + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
+
+
+def _known(settings: Mapping[str, Setting], updates: Fact | None) -> dump_run.Known:
     low, high = _number(settings, "clip_range"), _number(settings, "clip_range_high")
-    clip = None if low is None else (low, high if high is not None else low)
-    dual = _number(settings, "clip_range_dual")
-    found = [dump_run.measure(archive, overrides=names, clip=clip, dual_clip=dual) for archive in dumps]
-    return found + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
+    return dump_run.Known(
+        clip=None if low is None else (low, high if high is not None else low),
+        dual_clip=_number(settings, "clip_range_dual"),
+        gamma=_number(settings, "gamma"),
+        gae_lambda=_number(settings, "gae_lambda"),
+        single_update=updates is not None and updates.how != "default" and updates.value == 1.0,
+    )
 
 
 def _number(settings: Mapping[str, Setting], name: str) -> float | None:
@@ -120,7 +130,7 @@ def _nothing(archives: Sequence[Archive]) -> DoctorError:
 def _series(records: Sequence[Measured]) -> dict[str, Series]:
     """Return one series for each metric; metrics of the same records share an axis."""
     steps = _steps(records)
-    ordered = sorted(range(len(records)), key=lambda at: steps[at])
+    ordered = sorted(range(len(records)), key=lambda at: (steps[at], *_place(records[at])))
     axes: dict[tuple[int, ...], Axis] = {}
     series: dict[str, Series] = {}
     for name in dict.fromkeys(name for record in records for name in record.values):
@@ -138,11 +148,19 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
     return series
 
 
+def _place(record: Measured) -> tuple[int, int]:
+    """Return the epoch and minibatch of a record; one that is a whole update comes first."""
+    return (-1 if record.epoch is None else record.epoch), (-1 if record.minibatch is None else record.minibatch)
+
+
 def _steps(records: Sequence[Measured]) -> list[int]:
-    """Return a step for each record: as its file says, or counted where some file does not say."""
-    told = [record.step for record in records]
-    known = [step for step in told if step is not None]
-    return known if len(set(known)) == len(records) else list(range(1, len(records) + 1))
+    """Return a step for each record: as its file says, or counted where some file does not say, or two say the same.
+
+    Minibatches of one update have its step.
+    """
+    known = [record.step for record in records if record.step is not None]
+    cells = {(record.step, *_place(record)) for record in records}
+    return known if len(known) == len(cells) == len(records) else list(range(1, len(records) + 1))
 
 
 def _axis(records: Sequence[Measured], steps: Sequence[int]) -> Axis:
@@ -151,6 +169,13 @@ def _axis(records: Sequence[Measured], steps: Sequence[int]) -> Axis:
         path=records[0].path,
         steps=np.array(steps, dtype=np.int64),
         lines=np.zeros(len(records), dtype=np.int64),
+        epoch=_ids([record.epoch for record in records]),
+        minibatch=_ids([record.minibatch for record in records]),
         files=files if len(files) > 1 else (),
         file=np.array([files.index(record.path) for record in records]) if len(files) > 1 else None,
     )
+
+
+def _ids(found: Sequence[int | None]) -> IntArray | None:
+    known = [value for value in found if value is not None]
+    return np.array(known, dtype=np.int64) if len(known) == len(found) else None

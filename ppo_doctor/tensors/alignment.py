@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: Elements at the head of a dump that are looked at.
 HEAD = 1 << 18
-#: Fewer pairs do not tell a correlation: its standard error would be above 0.045.
-LEAST_PAIRS = 500
+#: Fewer pairs do not tell a correlation: its standard error would be above 0.071.
+LEAST_PAIRS = 200
 #: Offsets: neighbouring tokens, and usual numbers of environments whose rows alternate.
 OFFSETS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 

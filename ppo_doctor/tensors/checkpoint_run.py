@@ -64,8 +64,14 @@ def measure(archives: Sequence[Archive], learning_rate: float | None = None) -> 
     records: list[Measured] = []
     for at, policy in enumerate(policies):
         before = [policies[at - 1]] if at else []
-        records.append(_record(policy, [*others, *before], learning_rate))
+        records.append(_record(policy, [*_beside(policy, others), *before], learning_rate))
     return records
+
+
+def _beside(policy: WeightSet, others: Sequence[WeightSet]) -> list[WeightSet]:
+    """Return the old policy and the reference of a policy: those in its own file, else those that were given."""
+    own = {other.kind for other in others if other.archive is policy.archive}
+    return [other for other in others if other.archive is policy.archive or other.kind not in own]
 
 
 def _in_order(sets: list[WeightSet]) -> list[WeightSet]:

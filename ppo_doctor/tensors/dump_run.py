@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.alignment import shift_gain
 from ppo_doctor.tensors.batches import Batch, batch_of
+from ppo_doctor.tensors.cells import Cells, cells_of, chosen, drift, per_epoch
 from ppo_doctor.tensors.measured import Measured, number_in
-from ppo_doctor.tensors.moments import describe
+from ppo_doctor.tensors.moments import Summary, describe, pooled
 from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
+from ppo_doctor.tensors.recompute import recomputed_advantages
 from ppo_doctor.tensors.statistics import RatioStatistics, ratio_statistics
 
 if TYPE_CHECKING:
@@ -26,32 +30,37 @@ def is_dump(archive: Archive, overrides: Mapping[str, str] | None = None) -> boo
     return any(role(name, overrides) in TELLING for name in archive.tensors)
 
 
-def measure(
-    archive: Archive,
-    *,
-    overrides: Mapping[str, str] | None = None,
-    clip: tuple[float, float] | None = None,
-    dual_clip: float | None = None,
-) -> Measured:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the configuration tells: the clip range as (below, above), gamma and lambda, one step per batch."""
+
+    clip: tuple[float, float] | None = None
+    dual_clip: float | None = None
+    gamma: float | None = None
+    gae_lambda: float | None = None
+    single_update: bool = False
+
+
+def measure(archive: Archive, *, overrides: Mapping[str, str] | None = None, known: Known | None = None) -> Measured:
     """Return what a dump of samples says; its shares are over samples in the loss.
 
     Raises:
         DoctorError: its data cannot be read.
     """
+    known = known or Known()
     batch = batch_of(archive, overrides)
     mask = batch.get("mask", "sample_mask")
-    new, old = batch.get("log_prob"), batch.get("old_log_prob")
-    found: dict[str, float] = {}
-    notes = [*archive.notes, *batch.notes]
-    if new is not None and old is not None:
-        stats = ratio_statistics(
-            new, old, mask=mask, advantages=batch.get("advantages"), clip=clip, dual_clip=dual_clip
-        )
-        found |= _of_ratio(stats) | _shift(new, old, mask)
+    counted = _counted(archive, overrides)
+    cells = _cells(batch, counted)
+    found = _of_update(batch, cells, mask, known)
+    found |= of_passes(batch, cells, mask, single_update=known.single_update)
     found |= _of_sampler(batch, mask) | _of_reference(batch, mask) | _of_signal(batch, mask)
+    found |= of_versions(batch, counted) | of_kept_mass(batch, mask) | _of_advantages(batch, cells, known)
     kept = {name: value for name, value in found.items() if not math.isnan(value) or name == "policy_loss"}
+    notes = [*archive.notes, *batch.notes]
     if not kept:
         notes.append(Note(text="nothing in this dump can be computed", source=SourceRef(path=archive.path)))
+    single = cells is not None and len(cells.epochs) == len(cells.minibatches) == 1
     return Measured(
         path=archive.path,
         container=archive.container,
@@ -59,7 +68,108 @@ def measure(
         values=kept,
         raw={name: _origin(batch, name) for name in kept},
         notes=tuple(notes),
+        epoch=int(cells.epochs[0]) if cells and single else None,
+        minibatch=int(cells.minibatches[0]) if cells and single else None,
+        old=_old_by_epoch(batch, cells, mask),
     )
+
+
+def with_drift(records: Sequence[Measured]) -> list[Measured]:
+    """Return the records of dumps, each update's last one with the drift of its old log-probs between epochs.
+
+    The old log-probs of an update are those of its samples at sampling: an epoch holds the same ones as the first.
+    """
+    updates: dict[object, list[int]] = {}
+    for at, record in enumerate(records):
+        updates.setdefault(at if record.step is None else record.step, []).append(at)
+    found = list(records)
+    for places in updates.values():
+        epochs: dict[int, list[Summary]] = {}
+        for at in places:
+            for epoch, summary in records[at].old.items():
+                epochs.setdefault(epoch, []).append(summary)
+        value = drift([pooled(epochs[epoch]) for epoch in sorted(epochs)])
+        if not math.isnan(value):
+            last = found[places[-1]]
+            name = "old_log_prob_drift"
+            raw = {**last.raw, name: last.raw.get("log_probs_nonfinite", "old log-probs")}
+            found[places[-1]] = replace(last, values={**last.values, name: value}, raw=raw)
+    return found
+
+
+def _cells(batch: Batch, counted: dict[str, int]) -> Cells | None:
+    base = batch.get("log_prob", "old_log_prob")
+    rows = base.shape[0] if base is not None and base.shape else 1
+    return cells_of(batch, rows, counted)
+
+
+def _old_by_epoch(batch: Batch, cells: Cells | None, mask: Tensor | None) -> dict[int, Summary]:
+    old = batch.get("old_log_prob")
+    return {} if old is None or cells is None else dict(per_epoch(old, cells, mask))
+
+
+def _of_update(batch: Batch, cells: Cells | None, mask: Tensor | None, known: Known) -> dict[str, float]:
+    """Return the metrics of the ratio; not of minibatches alone that come before any step, where it is 1 anyway."""
+    new, old = batch.get("log_prob"), batch.get("old_log_prob")
+    if new is None or old is None:
+        return {}
+    advantages = batch.get("advantages")
+    stats = ratio_statistics(new, old, mask=mask, advantages=advantages, clip=known.clip, dual_clip=known.dual_clip)
+    found = _of_ratio(stats) | _shift(new, old, mask)
+    if cells is None:
+        return found
+    if cells.first.all():
+        return {name: value for name, value in found.items() if name in _AT_START}
+    starts = chosen(new, cells.later_starts, mask)
+    if starts is not None:
+        first = ratio_statistics(new, old, mask=starts)
+        found["epoch_start_ratio_dev"] = max(first.ratio.high - 1, 1 - first.ratio.low)
+    return found
+
+
+#: What samples before any step say: all but the ratio and what it is made of.
+_AT_START = frozenset({"log_probs_nonfinite", "tokens_in_loss", "policy_loss", "log_prob_shift_gain"})
+
+
+def _of_advantages(batch: Batch, cells: Cells | None, known: Known) -> dict[str, float]:
+    """Return how stored advantages agree with those recomputed from what they are made of.
+
+    Groups and whole passes over the samples are needed: a minibatch of its own holds only parts of groups.
+    """
+    whole = cells is None or len(cells.epochs) > 1
+    rows = cells.epochs == cells.epochs.min() if cells is not None and len(cells.epochs) > 1 else None
+    found = recomputed_advantages(batch, rows, (known.gamma, known.gae_lambda), grouped=whole)
+    if found is None:
+        return {}
+    return {
+        "advantages_recomputed_corr": found.correlation,
+        "advantages_reordered_gap": found.reordered,
+        "advantages_other_groups_corr": found.other_groups,
+        "advantages_group_mean": found.group_mean,
+    }
+
+
+def _counted(archive: Archive, overrides: Mapping[str, str] | None) -> dict[str, int]:
+    """Return single whole numbers of a dump by their role: epoch, minibatch, versions."""
+    return {
+        known: int(number)
+        for name, value in archive.scalars.items()
+        if (known := role(name, overrides)) is not None
+        and (number := _number(value)) is not None
+        and number == int(number)
+    }
+
+
+def _number(value: object) -> float | None:
+    """Return a setting as a finite number; safetensors keep theirs as words."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _of_ratio(stats: RatioStatistics) -> dict[str, float]:
@@ -84,6 +194,8 @@ def _of_ratio(stats: RatioStatistics) -> dict[str, float]:
         "clip_fraction_high": stats.clipped_high,
         "clip_fraction_dual": stats.dual,
         "logratio_advantage_corr": stats.advantage_corr,
+        "surrogate_gain": stats.gain,
+        "advantage_follow": stats.advantage_corr * math.sqrt(stats.samples),
     }
 
 
@@ -143,7 +255,15 @@ _SIGNALS = {
 }
 #: What a metric is computed of, by the beginning of its name.
 _ORIGINS = {
+    "advantages_recomputed": ("advantages", "rewards", "token_rewards", "values", "group"),
+    "advantages_reordered": ("advantages", "rewards", "token_rewards", "values", "group"),
+    "advantages_other_groups": ("advantages", "rewards", "group"),
+    "advantages_group": ("advantages", "group"),
     "advantages": ("advantages", "advantages_raw"),
+    "passes": ("log_prob", "old_log_prob", "rollout_log_prob"),
+    "sampler": ("old_log_prob", "rollout_log_prob"),
+    "kept_mass": ("kept_mass",),
+    "policy_lag": ("version", "trained_version"),
     "returns": ("returns",),
     "values": ("values",),
     "reward": ("rewards",),
@@ -161,6 +281,7 @@ def _origin(batch: Batch, metric: str) -> str:
 def _step(archive: Archive) -> int | None:
     """Return the step that a dump names: as a number in it, else in its file's name."""
     for name, value in archive.scalars.items():
-        if role(name) in ("step", "update") and isinstance(value, int | float) and not isinstance(value, bool):
-            return int(value) if math.isfinite(value) else None
+        if role(name) in ("step", "update"):
+            number = _number(value)
+            return None if number is None else int(number)
     return number_in(archive.path)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppo_doctor.model import Note
+from ppo_doctor.tensors.moments import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Canonical metrics of one record: a dump, or a pair of checkpoints; `step` is None where nothing tells it.
 
-    `raw` says per metric of which tensors it was computed. Metrics that cannot be told are left out.
+    `raw` says per metric of which tensors it was computed. Metrics that cannot be told are left out. `epoch` and
+    `minibatch` are those of a dump that holds only one; `old` sums up the old log-probs of each epoch in it.
     """
 
     path: str
@@ -23,6 +25,9 @@ class Measured:
     values: Mapping[str, float]
     raw: Mapping[str, str]
     notes: tuple[Note, ...] = ()
+    epoch: int | None = None
+    minibatch: int | None = None
+    old: Mapping[int, Summary] = field(default_factory=dict)
 
 
 #: A number that stands alone, or behind a word that counts: dump_12, step12, but not bf16 or fp32.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -36,6 +36,25 @@ class Summary:
     high: float
     zeros: int = 0
     nonfinite: int = 0
+
+
+def pooled(parts: Sequence[Summary]) -> Summary:
+    """Return the summary of several columns as one, from those of each."""
+    held = [part for part in parts if part.count]
+    count = sum(part.count for part in held)
+    if not count:
+        return parts[0]
+    mean = math.fsum(part.mean * (part.count / count) for part in held)
+    square = math.fsum((part.std**2 + (part.mean - mean) ** 2) * (part.count / count) for part in held)
+    return Summary(
+        count=count,
+        mean=mean,
+        std=math.sqrt(square),
+        low=min(part.low for part in held),
+        high=max(part.high for part in held),
+        zeros=sum(part.zeros for part in parts),
+        nonfinite=sum(part.nonfinite for part in parts),
+    )
 
 
 class Column:

@@ -37,6 +37,9 @@ _NAMES: Mapping[str, str] = {
     "mask": "response_mask loss_mask action_mask completion_mask token_loss_mask token_mask valid_mask masks mask"
     " attention_mask_response eos_mask generated_mask",
     "sample_mask": "sample_loss_mask",
+    # of prompt and completion together, and the prompts' lengths: both tell how far a row was padded
+    "attention_mask": "attn_mask full_attention_mask",
+    "prompt_lengths": "prompt_length prompt_len prompt_token_count",
     "group": "group_id uid uids prompt_id prompt_idx prompt_index group_idx group_index prompt question_id problem_id"
     " sample_group",
     "dones": "done terminated terminal episode_start b_done dones",
@@ -46,7 +49,10 @@ _NAMES: Mapping[str, str] = {
     "entropy": "token_entropy entropie",
     "kept_mass": "kept_probability_mass top_p_mass kept_prob_mass",
     "step": "global_step training_step",
-    "update": "update_id iteration rollout_id policy_version",
+    "update": "update_id iteration rollout_id",
+    # of the policy that sampled, and of the one that is trained
+    "version": "policy_version weight_version model_version behavior_version rollout_version weights_version",
+    "trained_version": "current_version trainer_version current_policy_version train_version",
     "epoch": "epoch_id ppo_epoch",
     "minibatch": "minibatch_id mini_batch mini_batch_id batch_id",
 }

@@ -1,0 +1,222 @@
+"""Advantages as rewards, values and groups give them, against those that were stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ppo_doctor.tensors.batches import Batch
+    from ppo_doctor.tensors.tensor import Tensor
+
+    Floats = npt.NDArray[np.float64]
+
+#: Tokens of a dump that are recomputed; whole rows from its head.
+MOST_TOKENS = 1 << 20
+#: Fewer samples do not tell an order.
+LEAST_ROWS, LEAST_GROUPS = 16, 3
+#: Discounts that are tried where the configuration does not tell them: usual ones.
+GAMMAS, LAMBDAS = (1.0, 0.999, 0.99, 0.98, 0.95, 0.9), (1.0, 0.98, 0.97, 0.95, 0.92, 0.9)
+EPS = 1e-4
+#: Advantages of one sample that differ by less, over their deviation, are one number.
+ALIKE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputed:
+    """How stored advantages agree with recomputed ones.
+
+    `correlation` is the best over the usual ways to compute them, since whitening and scale do not matter to it.
+    `reordered` is the largest gap between the two in the order of their size, in deviations: 0 for the same numbers
+    in another order. `other_groups` is the correlation where rows are grouped otherwise than the dump says, and
+    `group_mean` the largest mean of a group, in deviations. NaN stands for what cannot be told.
+    """
+
+    correlation: float
+    reordered: float
+    other_groups: float = math.nan
+    group_mean: float = math.nan
+
+
+def recomputed_advantages(
+    batch: Batch,
+    rows: npt.NDArray[np.bool_] | None,
+    discounts: tuple[float | None, float | None],
+    *,
+    grouped: bool = True,
+) -> Recomputed | None:
+    """Return how a dump's advantages agree with its rewards: by groups, else by generalised advantage estimation.
+
+    `rows` are those of one pass over the samples, or None for all. `discounts` are gamma and lambda, None where
+    they are not known; `grouped` tells that groups are whole. None where the dump does not hold what that takes.
+    """
+    stored = batch.get("advantages")
+    if stored is None or len(stored.shape) != 2:
+        return None
+    loaded = _Loaded(stored.shape, rows)
+    advantages = loaded(stored)
+    keep = np.ones(advantages.shape, bool) if batch.get("mask") is None else loaded(batch.get("mask")) != 0
+    advantages, keep, usable = _usable(advantages, keep)
+    if len(advantages) < LEAST_ROWS:
+        return None
+    if _one_each(advantages, keep):
+        return _by_groups(batch, loaded, _firsts(advantages, keep), usable) if grouped else None
+    return _by_estimation(batch, loaded, advantages, keep, usable, discounts)
+
+
+class _Loaded:
+    """Reads the rows of tensors that are looked at."""
+
+    def __init__(self, shape: tuple[int, ...], rows: npt.NDArray[np.bool_] | None) -> None:
+        self.shape = shape
+        self.head = min(shape[0], max(1, MOST_TOKENS // max(shape[1], 1)))
+        self.rows = None if rows is None or len(rows) != shape[0] else np.flatnonzero(rows[: self.head])
+
+    def __call__(self, tensor: Tensor | None) -> Floats:
+        """Return the rows of a tensor of shape [rows], [rows, 1] or [rows, time]; empty for another shape."""
+        if tensor is None or not tensor.size or tensor.shape[0] != self.shape[0]:
+            return np.empty(0)
+        inner = math.prod(tensor.shape[1:])
+        values = next(tensor.chunks(self.head * inner)).astype(np.float64).reshape(self.head, *tensor.shape[1:])
+        return values if self.rows is None else values[self.rows]
+
+
+def _usable(advantages: Floats, keep: npt.NDArray[np.bool_]) -> tuple[Floats, Any, Any]:
+    with np.errstate(invalid="ignore"):
+        usable = keep.any(axis=1) & np.isfinite(np.where(keep, advantages, 0)).all(axis=1)
+    return np.where(keep, advantages, 0.0)[usable], keep[usable], usable
+
+
+def _one_each(advantages: Floats, keep: npt.NDArray[np.bool_]) -> bool:
+    """Tell whether every sample has one advantage for all its tokens."""
+    low = np.where(keep, advantages, np.inf).min(axis=1)
+    high = np.where(keep, advantages, -np.inf).max(axis=1)
+    return bool((high - low).max() <= ALIKE * max(float(advantages[keep].std()), 1e-30))
+
+
+def _firsts(values: Floats, keep: npt.NDArray[np.bool_]) -> Floats:
+    """Return each row's value at its first token."""
+    first: Floats = values[np.arange(len(values)), keep.argmax(axis=1)]
+    return first
+
+
+def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArray[np.bool_]) -> Recomputed | None:
+    rewards, groups = loaded(batch.get("rewards")), loaded(batch.get("group"))
+    rewards = rewards[:, 0] if rewards.ndim == 2 else rewards
+    if not usable.all() or rewards.shape != stored.shape or groups.shape != stored.shape:
+        return None
+    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    size = int(counts[0])
+    if size < 2 or len(counts) < LEAST_GROUPS or (counts != size).any() or not np.isfinite(rewards).all():
+        return None
+    best = _best(stored, _group_variants(rewards, place))
+    others = [
+        _best(stored, _group_variants(rewards, other)).correlation
+        for other in _other_groups(len(stored), size)
+        if not _same_groups(other, place)
+    ]
+    known = [value for value in others if not math.isnan(value)]
+    means = np.bincount(place, weights=stored) / counts
+    spread = float(stored.std())
+    return Recomputed(
+        correlation=best.correlation,
+        reordered=best.reordered,
+        other_groups=max(known, default=math.nan),
+        group_mean=float(np.abs(means - stored.mean()).max()) / spread if spread > 0 else math.nan,
+    )
+
+
+def _other_groups(rows: int, size: int) -> Iterator[Any]:
+    """Yield how rows may have been grouped by mistake: in blocks, or every so many."""
+    at = np.arange(rows)
+    yield at // size
+    yield at % (rows // size)
+
+
+def _same_groups(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    pairs = len(np.unique(np.stack([one, other], axis=1), axis=0))
+    return bool(pairs == len(np.unique(one)) == len(np.unique(other)))
+
+
+def _group_variants(rewards: Floats, place: npt.NDArray[Any]) -> Iterator[Floats]:
+    """Yield rewards less the mean of their group, as they are and over the group's deviation (Shao et al. 2024)."""
+    counts = np.bincount(place)
+    centred = rewards - (np.bincount(place, weights=rewards) / counts)[place]
+    yield centred
+    spread = np.sqrt(np.bincount(place, weights=centred**2) / np.maximum(counts - 1, 1))
+    yield centred / (spread[place] + EPS)
+    yield rewards
+
+
+def _by_estimation(
+    batch: Batch,
+    loaded: _Loaded,
+    stored: Floats,
+    keep: npt.NDArray[np.bool_],
+    usable: npt.NDArray[np.bool_],
+    discounts: tuple[float | None, float | None],
+) -> Recomputed | None:
+    rewards, values = loaded(batch.get("token_rewards")), loaded(batch.get("values"))
+    if rewards.shape != (len(usable), stored.shape[1]) or values.shape != rewards.shape:
+        return None
+    rewards, values = (np.where(keep, array[usable], 0.0) for array in (rewards, values))
+    if not (np.isfinite(rewards).all() and np.isfinite(values).all()):
+        return None
+    gammas = GAMMAS if discounts[0] is None else (discounts[0],)
+    lambdas = LAMBDAS if discounts[1] is None else (discounts[1],)
+    first = _firsts(stored, keep)
+    correlation, gaps = math.nan, []
+    for gamma in gammas:
+        for decay in lambdas:
+            estimate = estimated(rewards, values, keep, gamma, decay)
+            found = _correlation(stored[keep], estimate[keep])
+            correlation = found if math.isnan(correlation) or abs(found) > abs(correlation) else correlation
+            gaps.append(_reordered(first, _firsts(estimate, keep)))
+    known = [gap for gap in gaps if not math.isnan(gap)]
+    return Recomputed(correlation=correlation, reordered=min(known, default=math.nan))
+
+
+def estimated(rewards: Floats, values: Floats, keep: npt.NDArray[np.bool_], gamma: float, decay: float) -> Floats:
+    """Return generalised advantage estimates (Schulman et al. 2015) of rows that end with their last kept token.
+
+    All arrays have shape [rows, time]; what is not kept is passed over.
+    """
+    found = np.zeros_like(rewards)
+    following, running = np.zeros(len(rewards)), np.zeros(len(rewards))
+    for at in range(rewards.shape[1] - 1, -1, -1):
+        here = keep[:, at]
+        delta = rewards[:, at] + gamma * following - values[:, at]
+        running = np.where(here, delta + gamma * decay * running, running)
+        following = np.where(here, values[:, at], following)
+        found[:, at] = np.where(here, running, 0.0)
+    return found
+
+
+def _best(stored: Floats, variants: Iterable[Floats]) -> Recomputed:
+    found = [(_correlation(stored, own), _reordered(stored, own)) for own in variants]
+    known = [pair for pair in found if not math.isnan(pair[0])]
+    if not known:
+        return Recomputed(correlation=math.nan, reordered=math.nan)
+    # The order of size may be kept by another way to compute them than the one that agrees best by chance.
+    gaps = [gap for _, gap in known if not math.isnan(gap)]
+    return Recomputed(correlation=max(known, key=lambda pair: abs(pair[0]))[0], reordered=min(gaps, default=math.nan))
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    one, other = one - one.mean(), other - other.mean()
+    size = math.sqrt(float(np.dot(one, one))) * math.sqrt(float(np.dot(other, other)))
+    return float(np.dot(one, other)) / size if size > 0 else math.nan
+
+
+def _reordered(one: Floats, other: Floats) -> float:
+    """Return the largest gap between two sets in the order of size, both taken to mean 0 and deviation 1."""
+    if not (one.std() > 0 and other.std() > 0):
+        return math.nan
+    ranked = [np.sort((values - values.mean()) / values.std()) for values in (one, other)]
+    return float(np.abs(ranked[0] - ranked[1]).max())

@@ -1,0 +1,42 @@
+"""Write the dumps of the lab, or judge them: `python -m tests.lab.dumps write DIR`, `… judge DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .files import write
+from .judge import judge_folder, line, summary
+from .kinds import KINDS
+
+#: Rules and weights were made with runs of these seeds in view; the others were kept for the figures.
+TRAINING, HELD_OUT = (0, 1, 2, 3), (100, 101, 102, 103)
+
+
+def main() -> None:
+    """Write or judge the runs of every kind, or of those named."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("what", choices=("write", "judge"))
+    options.add_argument("folder", type=Path)
+    options.add_argument("names", nargs="*", help="kinds; all of them if none is given")
+    options.add_argument("--held-out", action="store_true", help="the seeds that were kept for the figures")
+    options.add_argument("--seeds", type=int, default=4)
+    given = options.parse_args()
+    seeds = (HELD_OUT if given.held_out else TRAINING)[: given.seeds]
+    chosen = [KINDS[name] for name in given.names] or list(KINDS.values())
+    found = []
+    for kind in chosen:
+        for seed in seeds:
+            folder = given.folder / kind.name / str(seed)
+            if given.what == "write":
+                write(kind, seed, folder)
+            else:
+                found.append(judge_folder(kind, seed, folder))
+                sys.stdout.write(line(found[-1]) + "\n")
+    if found:
+        sys.stdout.write(summary(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""From captured updates to the files of a run, in the layouts of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .capture import LONGEST_PADDING, Plan, Update, train
+from .kinds import Kind
+from .writing import Alias, bfloat16, npz, pt, rows_jsonl, safetensors
+
+GENERATIONS = 8
+
+
+def write(kind: Kind, seed: int, folder: Path) -> Path:
+    """Train one run of a kind, write what it dumps, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = kind.plan(seed)
+    rng = np.random.default_rng([seed, 17])
+    for update in train(plan, seed):
+        if kind.shape == "checkpoints":
+            _checkpoint(kind, plan, update, folder)
+        else:
+            _dumped(kind, plan, update, rng, folder)
+    return folder
+
+
+def _dumped(kind: Kind, plan: Plan, update: Update, rng: np.random.Generator, folder: Path) -> None:
+    held = _tensors(plan, update)
+    if kind.change:
+        kind.change(held, update, rng)
+    for name in kind.without:
+        held.pop(name, None)
+    for suffix, part in _parts(kind, held):
+        _save(kind, folder / f"update_{update.number:03}{suffix}", part)
+
+
+def _tensors(plan: Plan, update: Update) -> dict[str, Any]:
+    """Return what the loss read, of shape [rows, tokens], and per row what tells its sample."""
+    rows, batch = np.concatenate(update.samples), update.batch
+    held: dict[str, Any] = {
+        "step": update.number,
+        "log_probs": np.concatenate(update.new),
+        "old_log_probs": np.concatenate(update.old),
+        "advantages": batch.advantages[rows],
+        "response_mask": np.concatenate(update.masks) > 0,
+        "responses": batch.actions[rows],
+        "rewards": update.scores[rows],
+        "attention_mask": _attention(update)[rows],
+        "epoch": np.concatenate(update.epochs),
+        "minibatch": np.concatenate(update.minibatches),
+    }
+    if plan.recomputed:
+        held["rollout_log_probs"] = batch.sampled_log_prob[rows]
+    if plan.algorithm == "ppo":
+        mask = batch.mask
+        last = mask - np.concatenate([mask[:, 1:], np.zeros((len(mask), 1), np.float32)], axis=1)
+        penalty = 0.0 if batch.ref_log_prob is None else batch.sampled_log_prob - batch.ref_log_prob
+        rewards = update.scores[:, None] * last - np.float32(plan.config.get("kl_coef", 0.01)) * penalty * mask
+        held |= {"values": batch.values[rows], "returns": batch.returns[rows], "token_level_rewards": rewards[rows]}
+    else:
+        held["group_ids"] = (np.arange(len(update.prompts)) // GENERATIONS)[rows]
+    held["prompt_ids"] = update.prompts[rows]
+    return held
+
+
+def _attention(update: Update) -> Any:
+    """Return the mask of prompt and response; prompts are padded on the left."""
+    prompt = np.arange(LONGEST_PADDING + 2) >= update.padding[:, None]
+    return np.concatenate([prompt, update.batch.mask > 0], axis=1)
+
+
+def _parts(kind: Kind, held: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what goes into one file each."""
+    if kind.shape == "updates":
+        yield "", held
+        return
+    epochs, minibatches = np.asarray(held["epoch"]), np.asarray(held["minibatch"])
+    for epoch in np.unique(epochs):
+        for minibatch in np.unique(minibatches):
+            keep = (epochs == epoch) & (minibatches == minibatch)
+            part = {
+                name: value[keep] if isinstance(value, np.ndarray) and len(value) == len(keep) else value
+                for name, value in held.items()
+            }
+            yield f"_{epoch}_{minibatch}", {**part, "epoch": int(epoch), "minibatch": int(minibatch)}
+            if kind.shape == "first":
+                return
+
+
+def _save(kind: Kind, stem: Path, held: dict[str, Any]) -> None:
+    if kind.form == "npz":
+        npz(stem.with_suffix(".npz"), held)
+    elif kind.form == "safetensors":
+        safetensors(stem.with_suffix(".safetensors"), held)
+    elif kind.form == "pt":
+        pt(stem.with_suffix(".pt"), {"batch": held})
+    else:
+        number = stem.name.rpartition("_")[2]
+        rows_jsonl(stem.with_name(f"train_data_step{int(number)}.jsonl"), _as_rows(held))
+
+
+def _as_rows(held: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a dict per sample, its tokens without padding."""
+    keep = held["response_mask"]
+    count = len(keep)
+    rows = []
+    for at in range(count):
+        row: dict[str, Any] = {}
+        for name, value in held.items():
+            if not isinstance(value, np.ndarray) or len(value) != count or name in ("response_mask", "attention_mask"):
+                continue
+            row[name] = value[at][keep[at]].tolist() if value.ndim == 2 else value[at].item()
+        rows.append(row)
+    return rows
+
+
+def _checkpoint(kind: Kind, plan: Plan, update: Update, folder: Path) -> None:
+    """Write the policy after an update, the old policy beside it and the optimizer's state."""
+    half = plan.fault == "bf16-swallowed-update"
+    names = [f"layers.{at // 2}.{('weight', 'bias')[at % 2]}" for at in range(len(update.after))]
+    policy = dict(zip(names, map(bfloat16, update.after) if half else update.after, strict=True))
+    if kind.form == "safetensors":
+        safetensors(folder / f"step_{update.number:03}.safetensors", policy)
+        return
+    old: dict[str, Any] = dict(zip(names, map(bfloat16, update.before) if half else update.before, strict=True))
+    if plan.fault == "old-policy-aliased":
+        old = {name: Alias(f"policy.{name}") for name in names}
+    elif plan.fault == "old-logp-resynced-per-minibatch":
+        old = {name: value.copy() for name, value in policy.items()}
+    tree = {"policy": policy, "old_policy": old, "optimizer": _optimizer(plan, update, half=half)}
+    pt(folder / f"step_{update.number:03}.pt", tree)
+
+
+def _optimizer(plan: Plan, update: Update, *, half: bool) -> dict[str, Any]:
+    """Return torch.optim's state_dict; parameters without a gradient have no state."""
+    kept = update.moments if plan.fault != "no-grad-path" else []
+    width = bfloat16 if half else np.asarray
+    state = {
+        at: {"step": np.array(float(update.number), np.float32), "exp_avg": width(m), "exp_avg_sq": width(v)}
+        for at, (m, v) in enumerate(kept)
+    }
+    rate = {"lr-zero": 0.0, "bf16-swallowed-update": 6e-5}.get(plan.fault, 6e-3)
+    return {"state": state, "param_groups": [{"lr": rate, "params": list(range(len(update.after)))}]}
