@@ -50,6 +50,8 @@ MOST_OTHERS = 10
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 20
 #: A file of another name counts as the configuration when this many of the framework's settings are in it.
 ENOUGH = 2
+#: A file that says by nothing but its content that it is one holds at least so many known names.
+ENOUGH_ALONE = 3
 #: Lines of a text that are no settings: a log that prints its settings first goes on.
 MOST_OTHER_LINES = 40
 
@@ -168,20 +170,17 @@ def holds_settings(path: Path) -> bool:
     if found.other_lines > MOST_OTHER_LINES:
         return False
     names = {key.rpartition(".")[2] for key in flatten(found.values)}
-    return len(names & _names_of_ppo()) >= ENOUGH and not names & _names_of_metrics()
+    known, of_ppo, metrics = _known_names()
+    return len(names & known) >= ENOUGH_ALONE and bool(names & of_ppo) and not names & metrics
 
 
-def _names_of_ppo() -> set[str]:
-    """Return the last parts of all names under which frameworks write the settings of PPO."""
-    settings = [keys for p in frameworks.profiles().values() for name, keys in p.config.items() if name in OF_PPO]
-    return {key.rpartition(".")[2] for keys in settings for key in keys}
-
-
-def _names_of_metrics() -> set[str]:
-    """Return the names of metrics that are the name of no setting."""
-    known = frameworks.profiles().values()
-    metrics = {key for profile in known for metric in profile.metrics.values() for key in metric.keys}
-    return metrics - {key.rpartition(".")[2] for profile in known for keys in profile.config.values() for key in keys}
+def _known_names() -> tuple[set[str], set[str], set[str]]:
+    """Return the last parts of names of settings, of those that speak of PPO, and names of metrics alone."""
+    profiles = frameworks.profiles().values()
+    settings = [(name, key.rpartition(".")[2]) for p in profiles for name, keys in p.config.items() for key in keys]
+    known = {key for _, key in settings}
+    metrics = {key for p in profiles for metric in p.metrics.values() for key in metric.keys}
+    return known, {key for name, key in settings if name in OF_PPO}, metrics - known
 
 
 def _of_section(found: Found, name: str) -> Found:

@@ -27,6 +27,8 @@ _OPTION = re.compile(
 )
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s;#]*)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?::-(?P<otherwise>[^{}]*))?\}|\$(?P<plain>\w+)")
+#: Printed objects and characters of a line that are looked at: what goes on is no configuration.
+MOST_CALLS, LONGEST_LINE = 20, 4096
 #: Fewer settings than this are prose that happens to hold an equals sign.
 FEWEST = 2
 
@@ -58,27 +60,36 @@ def read_document(text: str) -> Written:
 
 
 def read_any(text: str) -> Written:
-    """Read a document where it is one, else settings in plain text."""
+    """Read a document where it is one, else settings in plain text; of a printed dict among them, whichever is more."""
     try:
         written = read_document(text)
     except (ValueError, RecursionError):
         return read_text(text)
-    return written if isinstance(written.values, dict) and written.values else read_text(text)
+    try:
+        plain = read_text(text)
+    except ValueError:
+        return written
+    return written if isinstance(written.values, dict) and len(written.lines) >= len(plain.lines) else plain
 
 
 def _calls(text: str) -> Iterator[Setting]:
     """Yield the arguments of `Namespace(…)` and of dataclasses as they print themselves."""
-    for match in _CALL.finditer(text):
-        line = text.count("\n", 0, match.end()) + 1
-        for argument, at in _arguments(text, match.end(), line):
+    position = 0
+    for _ in range(MOST_CALLS):
+        match = _CALL.search(text, position)
+        if match is None:
+            return
+        position = match.end()
+        for argument, at, end in _arguments(text, position, text.count("\n", 0, position) + 1):
+            position = end
             found = _ARGUMENT.match(argument)
             if found is not None:
                 skipped = argument[: found.start("key")].count("\n")
                 yield found["key"], _literal(found["value"]), at + skipped
 
 
-def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int]]:
-    """Yield the text between the commas of a call, each with its line, up to the parenthesis that closes it."""
+def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int]]:
+    """Yield the text between the commas of a call, its line and its end, up to the parenthesis that closes the call."""
     depth, start, at = 0, begin, line
     for match in _PART.finditer(text, begin):
         part = match[0]
@@ -88,7 +99,7 @@ def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int]]:
         elif part in ")]}" and depth:
             depth -= 1
         elif part == ")" or (part == "," and not depth):
-            yield text[start : match.start()], at
+            yield text[start : match.start()], at, match.end()
             start, at = match.end(), line
             if part == ")":
                 return
@@ -131,7 +142,7 @@ def _expanded(text: str, variables: dict[str, str]) -> str:
         name = match["braced"] or match["plain"]
         return variables.get(name, match["otherwise"] if match["otherwise"] is not None else match[0])[:1000]
 
-    return _VARIABLE.sub(known, text)
+    return _VARIABLE.sub(known, text[:LONGEST_LINE])
 
 
 _FORMS: tuple[Callable[[str], Iterator[Setting]], ...] = (_calls, _options, _lines)

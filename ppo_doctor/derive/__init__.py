@@ -58,8 +58,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
         "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
         # what a configuration says by itself
-        "overruled_clip_range": _row("dead:overruled_clip_range", "clip_range_unused"),
-        "unread_clip_range": _row("dead:unread_clip_range", "clip_range_unused"),
+        "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
+        "unread_clip_change": _row("dead:unread_clip_change", "clip_range_unused"),
         "lost_ppo_epochs": _row("dead:lost_ppo_epochs", "ppo_epochs"),
         "prompt_passes": _row("dead:prompt_passes", "train_epochs"),
         "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),

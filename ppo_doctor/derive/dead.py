@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Fact
@@ -24,8 +24,8 @@ FULL = ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.actor.optim.total
 OVER_PROMPTS = ("trl-grpo", "trl-rloo", "unsloth", "ms-swift")
 
 
-def overruled_clip_range(observations: Observations) -> Fact | None:
-    """Return 1 where a clip range is given that the file itself overrules under another name, else 0."""
+def clip_range_gap(observations: Observations) -> Fact | None:
+    """Return how far a clip range that is given is from the one that the loss reads, under another name of the file."""
     if observations.run.framework == VERL:
         return _overruled_in_verl(observations)
     if observations.run.framework == ROLL:
@@ -40,11 +40,13 @@ def _overruled_in_verl(observations: Observations) -> Fact | None:
         return None
     high = observations.run.config.get("clip_range_high")
     live = [setting for setting in (low, high) if setting is not None]
-    dead = None not in [s.value for s in live] and unread.value not in [VERL_CLIP, *(s.value for s in live)]
-    if not dead:
-        return _fact("overruled_clip_range", 0.0, unread, f"{_shown(unread)} agrees with what the loss reads")
+    gap = _gap(unread, live)
+    if gap is None:
+        return None
+    if unread.value == VERL_CLIP or not gap:
+        return _fact("clip_range_gap", 0.0, unread, f"{_shown(unread)} agrees with what the loss reads")
     read = " and ".join(_shown(setting) for setting in live)
-    return _fact("overruled_clip_range", 1.0, unread, f"{_shown(unread)} is not read, for {read}")
+    return _fact("clip_range_gap", gap, unread, f"{_shown(unread)} is not read, for {read}")
 
 
 def _switched_off_in_roll(observations: Observations) -> Fact | None:
@@ -53,15 +55,24 @@ def _switched_off_in_roll(observations: Observations) -> Fact | None:
     sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := _found(observations, name)) is not None]
     if not sides or one is None or switch is None:
         return None
-    dead = [s for s in sides if s.value != one.value]
+    dead = [(gap, side) for side in sides if (gap := _gap(side, [one]))]
     if switch.value or not dead:
-        return _fact("overruled_clip_range", 0.0, sides[0], "the range that is given is the one that is read")
-    says = f"{' and '.join(map(_shown, dead))} not read, for use_pg_clip_range is off: {_shown(one)} is"
-    return _fact("overruled_clip_range", 1.0, dead[0], says)
+        return _fact("clip_range_gap", 0.0, sides[0], "the range that is given is the one that is read")
+    says = f"{' and '.join(_shown(side) for _, side in dead)} not read, for use_pg_clip_range is off: {_shown(one)} is"
+    return _fact("clip_range_gap", max(gap for gap, _ in dead), dead[0][1], says)
 
 
-def unread_clip_range(observations: Observations) -> Fact | None:
-    """Return 1 where verl is given clip_ratio alone, and another one than its default, else 0.
+def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
+    """Return the least distance between a number that is not read and those that are; None where one is no number."""
+    numbers = [setting.value for setting in (unread, *live)]
+    if any(isinstance(value, bool | str | None) for value in numbers):
+        return None
+    first, *others = (float(str(value)) for value in numbers)
+    return min(abs(first - other) for other in others)
+
+
+def unread_clip_change(observations: Observations) -> Fact | None:
+    """Return how far clip_ratio is from verl's default where it alone is given; 0 where the other names are too.
 
     Since 0.4 its defaults set clip_ratio_low and clip_ratio_high to 0.2, and those are what the loss reads.
     """
@@ -72,13 +83,13 @@ def unread_clip_range(observations: Observations) -> Fact | None:
     if unread is None or low is None or not isinstance(unread.value, int | float):
         return None
     if low.key != unread.key or high is not None:
-        return _fact("unread_clip_range", 0.0, unread, "the two-sided names are given too")
-    alone = float(unread.value != VERL_CLIP)
-    return _fact("unread_clip_range", alone, unread, f"{_shown(unread)}, without clip_ratio_low and clip_ratio_high")
+        return _fact("unread_clip_change", 0.0, unread, "the two-sided names are given too")
+    change = abs(unread.value - VERL_CLIP)
+    return _fact("unread_clip_change", change, unread, f"{_shown(unread)}, without clip_ratio_low and clip_ratio_high")
 
 
 def lost_ppo_epochs(observations: Observations) -> Fact | None:
-    """Return 1 where verl is asked for several epochs by a configuration of the weeks in which it lost them, else 0.
+    """Return the epochs beyond the first that verl is asked for by a configuration of the weeks in which it lost them.
 
     None where one epoch is asked for, and for a list of overrides, which shows no version.
     """
@@ -89,7 +100,9 @@ def lost_ppo_epochs(observations: Observations) -> Fact | None:
         return None
     lost = SINCE_LOST in raw and SINCE_FOUND not in raw
     which = f"with {SINCE_LOST.rpartition('.')[2]} and without lr_warmup_steps" if lost else "of another version"
-    return _fact("lost_ppo_epochs", float(lost), epochs, f"{_shown(epochs)} in a configuration {which}")
+    return _fact(
+        "lost_ppo_epochs", epochs.value - 1.0 if lost else 0.0, epochs, f"{_shown(epochs)} in a configuration {which}"
+    )
 
 
 def prompt_passes(observations: Observations) -> Fact | None:
