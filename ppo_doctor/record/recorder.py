@@ -117,6 +117,11 @@ class Recorder:
             self._weights = ArrayWeights(model, optimizer)
 
     @guarded
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Add settings of the run, before its first update."""
+        self._config.update(config)
+
+    @guarded
     def start_update(self, *, advantages: Tensor = None) -> None:
         """Begin an update, before its first minibatch; `advantages` are those of the batch before whitening."""
         self._open()

@@ -13,7 +13,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ppo_doctor.record.guard import guarded, tell_fault
+from ppo_doctor.record.guard import guarded, tell, tell_fault
 from ppo_doctor.record.kinds import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
@@ -29,37 +29,47 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         target: path, logger or list of these, as for `Recorder`.
         every: record one update in so many.
         probe: evaluate up to `PROBED` samples again after each recorded update.
+        stop_on: end training, with a line on stderr, once a cause at least as severe is confirmed.
+        dump_when, dump_folder: as for `Recorder`.
+
+    Raises:
+        ValueError: as `Recorder`.
     """
 
-    def __init__(self, target: Any, *, every: int = 1, probe: bool = True) -> None:  # noqa: ANN401 - path or logger
+    def __init__(
+        self,
+        target: Any,  # noqa: ANN401 - path or logger
+        *,
+        every: int = 1,
+        probe: bool = True,
+        stop_on: str | None = None,
+        dump_when: str | None = None,
+        dump_folder: str | None = None,
+    ) -> None:
         super().__init__()
         self.quiet = False
-        self.recorder: Recorder | None = None
-        self._target, self._every, self._probe = target, every, probe
+        self.recorder = Recorder(target, every=every, stop_on=stop_on, dump_when=dump_when, dump_folder=dump_folder)
+        self._probe = probe
         self._taken: list[tuple[Any, str]] = []
         self._epoch = -1
         self._batch: Any = None
         self._first: tuple[tuple[Tensor, ...], Tensor] | None = None
-        self._training = False
+        self._training = self._told_stop = False
 
     def fail(self, fault: Exception) -> None:
         """Tell a fault and leave the model as it was."""
         self.quiet = True
         self._release()
         tell_fault("the recorder stops, training goes on", fault)
-        if self.recorder is not None:
-            self.recorder.close()
+        self.recorder.close()
 
     @guarded
     def _on_training_start(self) -> None:
-        if self.recorder is None:
-            self.recorder = Recorder(self._target, every=self._every, config=settings(self.model))
-            self.recorder.watch(self.model.policy, self.model.policy.optimizer)
+        self.recorder.configure(settings(self.model))
+        self.recorder.watch(self.model.policy, self.model.policy.optimizer)
 
     @guarded
     def _on_rollout_end(self) -> None:
-        if self.recorder is None:
-            return
         buffer = self.model.rollout_buffer
         self.recorder.start_update(advantages=buffer.advantages)
         self._epoch, self._batch, self._first, self._training = -1, None, None, True
@@ -75,7 +85,12 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         self._finish()
 
     def _on_step(self) -> bool:
-        return True
+        if not self.recorder.should_stop:
+            return True
+        if not self._told_stop:
+            self._told_stop = True
+            tell(f"training is stopped: {self.recorder.stop_reason}")
+        return False
 
     def _wrap(self, owner: Foreign, name: str, around: Callable[..., Any]) -> None:
         inner = getattr(owner, name)
@@ -102,7 +117,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
     @guarded
     def _note(self, arguments: tuple[Tensor, ...], log_prob: Tensor, entropy: Tensor) -> None:
         batch, self._batch = self._batch, None  # one evaluation per minibatch is the loss's
-        if self.recorder is None or batch is None:
+        if batch is None:
             return
         self._first = self._first or (arguments, batch.old_log_prob)
         advantages = batch.advantages
@@ -120,7 +135,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
 
     def _finish(self) -> None:
         self._release()
-        if not self._training or self.recorder is None:
+        if not self._training:
             return
         self._training = False
         logged = self.logger.name_to_value

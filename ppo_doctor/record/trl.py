@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ppo_doctor.record.guard import guarded, tell_fault
+from ppo_doctor.record.guard import guarded, tell, tell_fault
 from ppo_doctor.record.kinds import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
@@ -49,9 +49,20 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         trainer: the GRPOTrainer to look into.
         target: path, logger or list of these, as for `Recorder`.
         every: record one generation batch in so many.
+        stop_on: end training, with a line on stderr, once a cause at least as severe is confirmed.
+        dump_when, dump_folder: as for `Recorder`.
     """
 
-    def __init__(self, trainer: Foreign, target: Any, *, every: int = 1) -> None:  # noqa: ANN401 - path or logger
+    def __init__(
+        self,
+        trainer: Foreign,
+        target: Any,  # noqa: ANN401 - path or logger
+        *,
+        every: int = 1,
+        stop_on: str | None = None,
+        dump_when: str | None = None,
+        dump_folder: str | None = None,
+    ) -> None:
         self.quiet = False
         self._trainer = trainer
         self.recorder = Recorder(
@@ -61,18 +72,21 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
             clip_range=(trainer.epsilon_low, trainer.epsilon_high),
             reference=getattr(trainer, "ref_model", None),
             sequence_ratio=trainer.importance_sampling_level != "token",
+            stop_on=stop_on,
+            dump_when=dump_when,
+            dump_folder=dump_folder,
         )
         self._taken: list[str] = []
         self._inputs: Mapping[str, Any] | None = None
         self._micro_steps = 0
-        self._running = False
+        self._running = self._told_stop = False
         self._logged: dict[str, list[float]] = defaultdict(list)
 
     @classmethod
-    def attach(cls, trainer: Foreign, target: Any, *, every: int = 1) -> GrpoRecorder | None:  # noqa: ANN401
+    def attach(cls, trainer: Foreign, target: Any, **options: Any) -> GrpoRecorder | None:  # noqa: ANN401
         """Return a recorder that the trainer calls from now on; None, and a line on stderr, where that fails."""
         try:
-            made = cls(trainer, target, every=every)
+            made = cls(trainer, target, **options)
             trainer.add_callback(made)
         except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
             tell_fault("the recorder cannot look into this trainer, training goes on", fault)
@@ -103,6 +117,17 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
                 self._logged[_LOGGED[name]].append(float(value))
 
     @guarded
+    def on_step_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
+        """Stop where a confirmed cause asks for it; among several processes that would leave the others waiting."""
+        if not self.recorder.should_stop or self._told_stop:
+            return
+        self._told_stop = True
+        alone = args.world_size == 1
+        control.should_training_stop = control.should_training_stop or alone
+        told = "training is stopped" if alone else "one process of several does not stop training"
+        tell(f"{told}: {self.recorder.stop_reason}")
+
+    @guarded
     def on_train_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
         """Write the last record and leave the trainer as it was."""
         self._finish()
@@ -119,9 +144,20 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         self._taken.clear()
 
     def _generated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> object:
-        if self._trainer.model.training:
+        training = self._trainer.model.training
+        if training:
             self._next()
-        return inner(*args, **kwargs)
+        found = inner(*args, **kwargs)
+        if training:
+            self._sampled(found)
+        return found
+
+    @guarded
+    def _sampled(self, batch: Mapping[str, Any]) -> None:
+        """Hold the sampler's log-probs against the trainer's, where the trainer computes both (vLLM)."""
+        sampler, stored = batch.get("sampling_per_token_logps"), batch.get("old_per_token_logps")
+        if sampler is not None and stored is not None:
+            self.recorder.rollout(sampler_log_prob=sampler, old_log_prob=stored, mask=_mask(batch))
 
     @guarded
     def _next(self) -> None:
@@ -143,13 +179,12 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         inputs, self._inputs = self._inputs, None  # the first evaluation inside the loss is the loss's
         if inputs is None or not self._running:
             return
-        mask = inputs["completion_mask"]
         stored = inputs.get("old_per_token_logps")
         self.recorder.minibatch(
             new_log_prob=log_prob,
             old_log_prob=log_prob.detach() if stored is None else stored,
             advantages=inputs["advantages"],
-            mask=mask * inputs["tool_mask"] if "tool_mask" in inputs else mask,
+            mask=_mask(inputs),
             epoch=self._micro_steps // max(self._trainer.args.steps_per_generation, 1),
         )
         self._micro_steps += 1
@@ -164,6 +199,11 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
             name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"
         }
         self.recorder.end_update(step=self._trainer.state.global_step, **kept)
+
+
+def _mask(batch: Mapping[str, Any]) -> Tensor:
+    mask = batch["completion_mask"]
+    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def settings(trainer: Foreign) -> dict[str, object]:
