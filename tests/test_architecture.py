@@ -103,7 +103,8 @@ ALLOWED: dict[str, set[str]] = {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
     "splitting": {"arrays", "model", "table"},
-    "docs": {"errors", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
+    "examples": {"compiled", "evidence", "model", "pipeline", "report", "rulepack", "testing"},
+    "docs": {"errors", "examples", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "model", "readers"),
