@@ -164,6 +164,9 @@ _OF_TENSORS = (
     ("kept_mass_mean", "fraction", "probability that the sampler left to choose from, mean over tokens"),
     ("old_log_prob_drift", "", "change of the mean old log-prob between epochs of an update, in deviations"),
     ("advantages_recomputed_corr", "", "correlation of stored advantages with those recomputed from rewards"),
+    ("within_epoch_ratio_dev", "", "largest |ratio - 1| behind the first minibatch of each epoch"),
+    ("epoch_change_corr", "", "correlation of a token's changes of log-prob from one epoch to the next two"),
+    ("advantages_recomputed_std", "", "standard deviation of advantages recomputed from rewards"),
     ("advantages_reordered_gap", "", "largest gap of stored and recomputed advantages in order of size, in deviations"),
     ("advantages_other_groups_corr", "", "correlation of stored advantages with those of other groups of rows"),
     ("advantages_group_mean", "", "largest mean of the advantages of a group, in deviations"),
@@ -175,6 +178,7 @@ _OF_TENSORS = (
     ("weights_nonfinite", "weights", "weights of the policy that are NaN or infinite"),
     ("adapters_zero", "fraction", "share of LoRA B matrices that are exactly 0"),
     ("optimizer_state_share", "fraction", "share of the optimizer's parameters for which it has a state"),
+    ("optimizer_moving", "fraction", "share of the optimizer's states with moments other than 0"),
     ("optimizer_state_fitting", "fraction", "share of optimizer states that have the shape of a weight"),
     ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
 )

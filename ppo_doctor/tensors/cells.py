@@ -39,6 +39,11 @@ class Cells:
         return np.asarray((self.epochs == 0) & (self.minibatches == 0))
 
     @property
+    def within(self) -> npt.NDArray[np.bool_]:
+        """Return which rows come after the first minibatch of their epoch."""
+        return np.asarray(self.minibatches > 0)
+
+    @property
     def later_starts(self) -> npt.NDArray[np.bool_]:
         """Return which rows are the first minibatch of a later epoch."""
         return np.asarray((self.epochs > 0) & (self.minibatches == 0))

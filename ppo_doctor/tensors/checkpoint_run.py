@@ -121,7 +121,7 @@ def _record(policy: WeightSet, others: Sequence[WeightSet], learning_rate: float
         if found is None:
             notes.append(_note(policy, f"has no weight in common with {other.title}"))
             continue
-        told = dict(_against(other.kind, found))
+        told = dict(_against(other.kind, found, known=_shows_sharing(policy, other)))
         values |= told
         raw |= dict.fromkeys(told, f"{policy.title} against {other.title}")
         notes += [_note(policy, text) for text in _words(found, other)]
@@ -139,15 +139,22 @@ def _note(policy: WeightSet, text: str) -> Note:
     return Note(text=text, source=SourceRef(path=policy.title))
 
 
-def _against(kind: Kind, found: Comparison) -> Iterator[tuple[str, float]]:
+def _shows_sharing(policy: WeightSet, other: WeightSet) -> bool:
+    """Tell whether the two would share memory in the file if they did: other formats, and two files, hold copies."""
+    return other.archive is policy.archive and policy.archive.container == "pt"
+
+
+def _against(kind: Kind, found: Comparison, *, known: bool) -> Iterator[tuple[str, float]]:
     if kind == "policy":
         yield "snapshot_changed", found.changed
     elif kind == "old":
-        yield "old_policy_shared", found.shared
+        if known:
+            yield "old_policy_shared", found.shared
         if found.shared < 1:
             yield "old_policy_changed", found.changed
     else:
-        yield "reference_shared", found.shared
+        if known:
+            yield "reference_shared", found.shared
         yield "reference_changed", found.changed
 
 
@@ -189,6 +196,8 @@ def _optimizer(state: OptimizerState, policy: WeightSet, learning_rate: float | 
     """
     if state.listed:
         yield "optimizer_state_share", state.held / state.listed
+    if state.held:
+        yield "optimizer_moving", state.moving / state.held
     if state.held and not state.flattened:
         yield "optimizer_state_fitting", state.fitting / state.held
     if state.learning_rate is not None:

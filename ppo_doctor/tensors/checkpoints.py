@@ -179,13 +179,14 @@ def zero_adapters(weights: Weights) -> tuple[int, int]:
 class OptimizerState:
     """What a saved optimizer holds: parameters listed in its groups, those with a state, and how many fit a weight.
 
-    `fitting` counts states whose shape some weight of the model has; `flattened` tells that all states are vectors and
-    weights are not, as sharded optimizers keep them; `half`, that Adam's moments are kept in 16 bits; `masters`, that
-    float32 copies of the weights are in the file.
+    `moving` counts states with a first moment other than 0, `fitting` those whose shape some weight of the model has;
+    `flattened` tells that all states are vectors and weights are not, as sharded optimizers keep them; `half`, that
+    Adam's moments are kept in 16 bits; `masters`, that float32 copies of the weights are in the file.
     """
 
     listed: int
     held: int
+    moving: int
     fitting: int
     flattened: bool
     half: bool
@@ -205,6 +206,7 @@ def optimizer_state(tensors: Weights, scalars: Mapping[str, ConfigValue], weight
     return OptimizerState(
         listed=listed,
         held=len(owners),
+        moving=sum(any(piece.any() for piece in tensor.chunks(PIECE)) for tensor in owners.values()),
         fitting=_fitting([tensor.shape for tensor in owners.values()], shapes),
         flattened=all(len(tensor.shape) < 2 for tensor in owners.values()) and any(len(s) > 1 for s in shapes),
         half=bool(adam) and all(tensor.dtype in ("bfloat16", "float16") for tensor in adam),

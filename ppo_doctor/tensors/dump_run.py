@@ -11,6 +11,7 @@ from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.alignment import shift_gain
 from ppo_doctor.tensors.batches import Batch, batch_of
 from ppo_doctor.tensors.cells import Cells, cells_of, chosen, drift, per_epoch
+from ppo_doctor.tensors.jitter import change_correlation
 from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
 from ppo_doctor.tensors.naming import role
@@ -118,16 +119,25 @@ def _of_update(batch: Batch, cells: Cells | None, mask: Tensor | None, known: Kn
     found = _of_ratio(stats) | _shift(new, old, mask)
     if cells is None:
         return found
-    if cells.first.all():
-        return {name: value for name, value in found.items() if name in _AT_START}
-    starts = chosen(new, cells.later_starts, mask)
-    if starts is not None:
-        first = ratio_statistics(new, old, mask=starts)
-        found["epoch_start_ratio_dev"] = max(first.ratio.high - 1, 1 - first.ratio.low)
+    if (cells.first | cells.later_starts).all():
+        found = {name: value for name, value in found.items() if name in _AT_START}
+    change = change_correlation(new, old, cells, mask)
+    found |= {} if change is None else {"epoch_change_corr": change}
+    return found | _departures(new, old, cells, mask)
+
+
+def _departures(new: Tensor, old: Tensor, cells: Cells, mask: Tensor | None) -> dict[str, float]:
+    """Return the largest |ratio - 1| where later epochs begin, and behind the first minibatch of any epoch."""
+    found = {}
+    for name, rows in (("epoch_start_ratio_dev", cells.later_starts), ("within_epoch_ratio_dev", cells.within)):
+        keep = chosen(new, rows, mask)
+        stats = None if keep is None else ratio_statistics(new, old, mask=keep)
+        if stats is not None and stats.samples:
+            found[name] = max(stats.ratio.high - 1, 1 - stats.ratio.low)
     return found
 
 
-#: What samples before any step say: all but the ratio and what it is made of.
+#: What samples at the start of an epoch say where a dump holds no others: not the ratio, which is 1 before any step.
 _AT_START = frozenset({"log_probs_nonfinite", "tokens_in_loss", "policy_loss", "log_prob_shift_gain"})
 
 
@@ -143,6 +153,7 @@ def _of_advantages(batch: Batch, cells: Cells | None, known: Known) -> dict[str,
         return {}
     return {
         "advantages_recomputed_corr": found.correlation,
+        "advantages_recomputed_std": found.std,
         "advantages_reordered_gap": found.reordered,
         "advantages_other_groups_corr": found.other_groups,
         "advantages_group_mean": found.group_mean,

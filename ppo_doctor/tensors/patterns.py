@@ -33,7 +33,7 @@ def of_passes(batch: Batch, cells: Cells | None, mask: Tensor | None, *, single_
     """
     found: dict[str, float] = {}
     pairs: list[tuple[float, Passes, Pair]] = []
-    for name, pair in (("start", _start(batch, cells, mask, single_update)), ("sampler", _sampler(batch, mask))):
+    for name, pair in (("start", _start(batch, cells, mask, single_update)), ("sampler", _sampler(batch, cells, mask))):
         if pair is None:
             continue
         passes = _compared(batch, pair)
@@ -57,9 +57,13 @@ def _start(batch: Batch, cells: Cells | None, mask: Tensor | None, single_update
     return None if keep is None else (new, old, keep)
 
 
-def _sampler(batch: Batch, mask: Tensor | None) -> Pair | None:
+def _sampler(batch: Batch, cells: Cells | None, mask: Tensor | None) -> Pair | None:
+    """Return the pair in one epoch: later ones hold the same samples again, and would make noise look like a rule."""
     trainer, sampler = batch.get("old_log_prob"), batch.get("rollout_log_prob")
-    return None if trainer is None or sampler is None else (trainer, sampler, mask)
+    if trainer is None or sampler is None:
+        return None
+    keep = mask if cells is None else chosen(trainer, cells.epochs == cells.epochs.min(), mask)
+    return trainer, sampler, keep
 
 
 def _compared(batch: Batch, pair: Pair) -> Passes:

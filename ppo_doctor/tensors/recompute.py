@@ -35,11 +35,13 @@ class Recomputed:
     `correlation` is the best over the usual ways to compute them, since whitening and scale do not matter to it.
     `reordered` is the largest gap between the two in the order of their size, in deviations: 0 for the same numbers
     in another order. `other_groups` is the correlation where rows are grouped otherwise than the dump says, and
-    `group_mean` the largest mean of a group, in deviations. NaN stands for what cannot be told.
+    `group_mean` the largest mean of a group, in deviations. `std` is the deviation of the recomputed ones. NaN
+    stands for what cannot be told.
     """
 
     correlation: float
     reordered: float
+    std: float
     other_groups: float = math.nan
     group_mean: float = math.nan
 
@@ -66,7 +68,9 @@ def recomputed_advantages(
     if len(advantages) < LEAST_ROWS:
         return None
     if _one_each(advantages, keep):
-        return _by_groups(batch, loaded, _firsts(advantages, keep), usable) if grouped else None
+        found = _by_groups(batch, loaded, _firsts(advantages, keep), usable) if grouped else None
+        if found is not None:
+            return found
     return _by_estimation(batch, loaded, advantages, keep, usable, discounts)
 
 
@@ -127,6 +131,7 @@ def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArra
     return Recomputed(
         correlation=best.correlation,
         reordered=best.reordered,
+        std=best.std,
         other_groups=max(known, default=math.nan),
         group_mean=float(np.abs(means - stored.mean()).max()) / spread if spread > 0 else math.nan,
     )
@@ -171,15 +176,16 @@ def _by_estimation(
     gammas = GAMMAS if discounts[0] is None else (discounts[0],)
     lambdas = LAMBDAS if discounts[1] is None else (discounts[1],)
     first = _firsts(stored, keep)
-    correlation, gaps = math.nan, []
+    correlation, gaps, spreads = math.nan, [], []
     for gamma in gammas:
         for decay in lambdas:
             estimate = estimated(rewards, values, keep, gamma, decay)
             found = _correlation(stored[keep], estimate[keep])
             correlation = found if math.isnan(correlation) or abs(found) > abs(correlation) else correlation
             gaps.append(_reordered(first, _firsts(estimate, keep)))
+            spreads.append(float(estimate[keep].std()))
     known = [gap for gap in gaps if not math.isnan(gap)]
-    return Recomputed(correlation=correlation, reordered=min(known, default=math.nan))
+    return Recomputed(correlation=correlation, reordered=min(known, default=math.nan), std=min(spreads))
 
 
 def estimated(rewards: Floats, values: Floats, keep: npt.NDArray[np.bool_], gamma: float, decay: float) -> Floats:
@@ -199,13 +205,16 @@ def estimated(rewards: Floats, values: Floats, keep: npt.NDArray[np.bool_], gamm
 
 
 def _best(stored: Floats, variants: Iterable[Floats]) -> Recomputed:
-    found = [(_correlation(stored, own), _reordered(stored, own)) for own in variants]
+    own = list(variants)
+    found = [(_correlation(stored, one), _reordered(stored, one)) for one in own]
+    std = float(own[0].std())
     known = [pair for pair in found if not math.isnan(pair[0])]
     if not known:
-        return Recomputed(correlation=math.nan, reordered=math.nan)
+        return Recomputed(correlation=math.nan, reordered=math.nan, std=std)
     # The order of size may be kept by another way to compute them than the one that agrees best by chance.
     gaps = [gap for _, gap in known if not math.isnan(gap)]
-    return Recomputed(correlation=max(known, key=lambda pair: abs(pair[0]))[0], reordered=min(gaps, default=math.nan))
+    best = max(known, key=lambda pair: abs(pair[0]))[0]
+    return Recomputed(correlation=best, reordered=min(gaps, default=math.nan), std=std)
 
 
 def _correlation(one: Floats, other: Floats) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Elements at the head of a dump that are looked at.
 HEAD = 1 << 18
 #: Fewer repeated tokens than this do not tell a variance.
-LEAST_REPEATED = 30
+LEAST_REPEATED = 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -64,7 +64,7 @@ def _mixed(state: npt.NDArray[Any]) -> npt.NDArray[Any]:
         state = state + _FACTOR
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
+    return np.asarray(state ^ (state >> np.uint64(31)))
 
 
 def _within(d: Floats, prefixes: npt.NDArray[Any]) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .capture import LONGEST_PADDING, Plan, Update, train
-from .kinds import Kind
+from .kinds import HALF_RATE, Kind
 from .writing import Alias, bfloat16, npz, pt, rows_jsonl, safetensors
 
 GENERATIONS = 8
@@ -143,5 +143,5 @@ def _optimizer(plan: Plan, update: Update, *, half: bool) -> dict[str, Any]:
         at: {"step": np.array(float(update.number), np.float32), "exp_avg": width(m), "exp_avg_sq": width(v)}
         for at, (m, v) in enumerate(kept)
     }
-    rate = {"lr-zero": 0.0, "bf16-swallowed-update": 6e-5}.get(plan.fault, 6e-3)
+    rate = {"lr-zero": 0.0, "bf16-swallowed-update": HALF_RATE}.get(plan.fault, 6e-3)
     return {"state": state, "param_groups": [{"lr": rate, "params": list(range(len(update.after)))}]}

@@ -228,7 +228,7 @@ _kind(
     "stale-unversioned",
     "staleness-async",
     _stale,
-    level_with=("weights-not-synced", "obs-transform-mismatch"),
+    level_with=("weights-not-synced", "obs-transform-mismatch", "rollout-trainer-mismatch"),
     form="safetensors",
 )
 _kind("dtype-noise", "dtype-noise-floor", _rounded)
@@ -236,8 +236,16 @@ _kind("dtype-noise-first", "dtype-noise-floor", _rounded, shape="first", form="p
 
 # The policy gets no update
 
-_FROZEN = ("lr-zero", "no-grad-path", "optimizer-orphaned-params")
-_kind("frozen", "no-grad-path", Plan(fault="no-grad-path", severity=3), shape="checkpoints", form="pt")
+#: What is usual for language models in 16 bits, relative to their weights.
+HALF_RATE = 6e-6
+_kind(
+    "frozen",
+    "no-grad-path",
+    Plan(fault="no-grad-path", severity=3),
+    shape="checkpoints",
+    form="pt",
+    level_with=("optimizer-orphaned-params",),
+)
 _kind(
     "orphaned",
     "optimizer-orphaned-params",
@@ -249,7 +257,7 @@ _kind("lr-zero", "lr-zero", Plan(fault="lr-zero", severity=3), shape="checkpoint
 _kind(
     "bf16-swallowed",
     "bf16-swallowed-update",
-    Plan(fault="bf16-swallowed-update", severity=3),
+    Plan(fault="bf16-swallowed-update", severity=3, config={"learning_rate": HALF_RATE}),
     shape="checkpoints",
     form="pt",
 )
