@@ -15,11 +15,16 @@ from ppo_doctor.watch.events import Event
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, RankedCause, Run, Verdict
 
-#: Updates over which a proven cause must lead before it is told, and be gone before it counts as gone.
+#: Updates over which a proven cause must go on leading before it is told: an identity does not come and go, so this
+#: is for a log or a configuration that is half written when we look.
+STEADY_PROOF = 1
+#: The same for a cause without proof: in a young run statistics pass through what would be a fault later. No sound run
+#: of the lab passes through it (docs/watch.md), so this is a reserve for runs that the lab does not know.
+STEADY_WITHOUT_PROOF = 4
+#: Updates for which a bad verdict must hold that rests on suspicions only.
+STEADY_SUSPICION = 8
+#: Updates for which a cause must be gone before it counts as gone, and a good verdict must hold.
 STEADY = 3
-#: The same for a cause without proof: in a young run statistics pass through what would be a fault later. The longest
-#: such passage in a sound run of the lab took 10 updates, in which a critic had not learnt anything yet.
-STEADY_WITHOUT_PROOF = 12
 #: Updates that are judged by themselves, too, once the run has twice as many: what began late in a long run weighs
 #: little in the whole of it. There only proofs count, for statistics of a stretch say nothing about a run.
 RECENT = 40
@@ -41,7 +46,7 @@ class _Held:
     @property
     def needs(self) -> int:
         """Return the updates over which this cause must lead."""
-        return STEADY if self.cause.confidence == "established" else STEADY_WITHOUT_PROOF
+        return STEADY_PROOF if self.cause.confidence == "established" else STEADY_WITHOUT_PROOF
 
 
 class Monitor:
@@ -109,7 +114,7 @@ class Monitor:
 
     def _look_back(self, run: Run, judge: Callable[[Run], Diagnosis], before: int, ago: int) -> None:
         """Count causes that led some updates ago already, where so many updates came at once that nobody looked."""
-        was = as_it_was(run, ago) if before <= self.updates - ago else None
+        was = as_it_was(run, ago) if before < self.updates - ago else None
         if was is None:
             return
         recent = lately(was)
@@ -146,7 +151,7 @@ class Monitor:
         """Return the updates for which a verdict must hold: bad news without a confirmed cause may pass."""
         bad = diagnosis.verdict in ("unhealthy", "warning")
         confirmed = any(held.told and held.last == self.updates for held in self._held.values())
-        return STEADY_WITHOUT_PROOF if bad and not confirmed else STEADY
+        return STEADY_SUSPICION if bad and not confirmed else STEADY
 
     def _event(self, kind: str, text: str, severity: str | None = None) -> Event:
         step = self.run.steps[1] if self.run and self.run.steps else None

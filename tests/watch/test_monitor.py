@@ -10,7 +10,17 @@ from ppo_doctor import load_run
 from ppo_doctor.model import OpenComplaint, Severity
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
-from ppo_doctor.watch.monitor import RECENT, STEADY, STEADY_WITHOUT_PROOF, Monitor, as_it_was, lately, updates
+from ppo_doctor.watch.monitor import (
+    RECENT,
+    STEADY,
+    STEADY_PROOF,
+    STEADY_SUSPICION,
+    STEADY_WITHOUT_PROOF,
+    Monitor,
+    as_it_was,
+    lately,
+    updates,
+)
 
 from .conftest import SICK
 
@@ -53,9 +63,9 @@ def judged(sick):
     return Judged(*sick)
 
 
-def test_a_proof_is_told_after_three_updates(judged):
+def test_a_proof_is_told_at_the_next_update(judged):
     told = judged.play(Monitor(), ["established"] * 10)
-    assert [event for event in told if event[1] == "cause"] == [(1 + STEADY, "cause")]
+    assert [event for event in told if event[1] == "cause"] == [(1 + STEADY_PROOF, "cause")]
 
 
 def test_statistics_need_longer(judged):
@@ -67,14 +77,24 @@ def test_a_suspicion_is_never_told(judged):
     assert [kind for _, kind in judged.play(Monitor(), ["suspected"] * 40) if kind == "cause"] == []
 
 
-@pytest.mark.parametrize(("confidence", "needs"), [("established", STEADY), ("likely", STEADY_WITHOUT_PROOF)])
+def test_a_suspicion_turns_the_verdict_once_it_has_held_for_long(judged):
+    told = judged.play(Monitor(), ["suspected"] * 30)
+    assert told == [(1 + STEADY_SUSPICION, "verdict")]
+
+
+def test_a_cause_that_is_proven_while_it_waits_waits_no_longer(judged):
+    told = judged.play(Monitor(), ["likely", "likely", "established"])
+    assert [event for event in told if event[1] == "cause"] == [(3, "cause")]
+
+
+@pytest.mark.parametrize(("confidence", "needs"), [("established", STEADY_PROOF), ("likely", STEADY_WITHOUT_PROOF)])
 def test_an_interruption_starts_the_count_again(judged, confidence, needs):
     told = judged.play(Monitor(), [*[confidence] * needs, None, *[confidence] * (needs + 1)])
     assert [update for update, kind in told if kind == "cause"] == [2 * needs + 2]
 
 
 def test_a_short_alarm_changes_no_verdict(judged):
-    told = judged.play(Monitor(), [*[None] * 10, *["likely"] * 10, *[None] * 20])
+    told = judged.play(Monitor(), [*[None] * 10, *["likely"] * STEADY_WITHOUT_PROOF, *[None] * 20])
     assert [kind for _, kind in told] == ["verdict"]
 
 
@@ -128,7 +148,7 @@ def test_many_updates_at_once_are_judged_as_they_were_before(judged):
         return judged.says("established")
 
     events = monitor.take(judged.at(60), judged.says("established"), judge)
-    assert asked == [60 - STEADY]
+    assert asked == [60 - STEADY_PROOF]
     assert [event.kind for event in events if event.kind == "cause"] == ["cause"]
 
 
