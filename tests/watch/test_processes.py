@@ -15,6 +15,9 @@ from contextlib import contextmanager
 import pytest
 
 from ppo_doctor import analyze
+from tests.lab import FAULTS, run, write
+from tests.lab.presets import dialect_task
+from tests.watch_replay import onset
 
 from .conftest import SICK, SOUND
 
@@ -234,3 +237,79 @@ def test_the_live_view_escapes_what_a_log_holds(tmp_path):
     got, _ = screen(path, "a run")
     assert "\x1b[31m[bold]" not in got
     assert "[bold].jsonl" in got
+
+
+@contextmanager
+def beside(*command):
+    """A process that runs beside the watcher."""
+    with subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def judged_as_analyze_does(watched, log):
+    """Tell whether the last words are the verdict on the whole log, its last step included."""
+    diagnosis = analyze(log)
+    last = watched.lines[-1]
+    return f"step {diagnosis.run.steps[1]} " in last and f"{diagnosis.verdict}: {diagnosis.verdict_because}" in last
+
+
+#: Updates after a fault begins that a watcher may see before it tells it.
+SOON = 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "dialect", "log"),
+    [
+        ("lr-zero", "canonical", "run.jsonl"),
+        ("nan-inf", "sb3", "progress.csv"),
+        ("grad-clip-starves", "canonical", "run.jsonl"),
+        ("clip-range-too-small", "trl-grpo", "trainer_state.json"),
+    ],
+)
+def test_a_fault_is_told_while_the_run_trains(tmp_path, fault, dialect, log):
+    """The trainer stops 20 updates after the fault began, so whatever is told is told of no more than those."""
+    record = run(fault, task=dialect_task(dialect), seed=3, severity=2, updates=40, dialect=dialect)
+    stop = onset(record, dialect) + SOON
+    options = ("--seed", "3", "--updates", "40", "--stop", str(stop))
+    with watcher(tmp_path) as watched:
+        watched.until("waiting")
+        with beside("-m", "tests.watch.trainer", fault, dialect, str(tmp_path), *options) as trainer:
+            told = watched.until("cause ")
+            assert any(f"{name}: " in told for name in {fault, *FAULTS[fault].twins(dialect)})
+            assert trainer.wait(LONGEST) == 0
+        assert watched.end() == 0
+    assert judged_as_analyze_does(watched, tmp_path / log)
+
+
+FAST = """
+import random, sys, time
+path, text = sys.argv[1], sys.stdin.read().encode()
+chance, began, at = random.Random(5), time.monotonic(), 0
+per_second = 1000 * len(text) // (text.count(b"\\n") or 1)
+with open(path, "ab", buffering=0) as file:
+    while at < len(text):
+        size = chance.randrange(1, per_second // 50)  # ends anywhere in a line
+        file.write(text[at : at + size])
+        at += size
+        time.sleep(max(0.0, began + at / per_second - time.monotonic()))
+"""
+
+
+@pytest.mark.parametrize(("fault", "tells"), [("nan-inf", True), ("healthy", False)])
+def test_a_thousand_records_per_second_are_followed(tmp_path, fault, tells):
+    sizes = {"num_envs": 4, "num_steps": 16, "epochs": 2, "num_minibatches": 2} if tells else {}
+    record = run(fault, seed=3, severity=2, updates=400 if tells else 60, dialect="canonical", **sizes)
+    text = write(record, "canonical", tmp_path / "whole").read_text()
+    path = tmp_path / "run.jsonl"
+    with watcher(path) as watched:
+        watched.until("waiting")
+        with beside("-c", FAST, str(path)) as fast:
+            fast.communicate(text, timeout=LONGEST)
+        watched.until("cause critical" if tells else "a run: ")
+        assert watched.end() == 0
+    assert path.read_text() == text
+    assert any(" cause " in line for line in watched.lines) == tells
+    assert judged_as_analyze_does(watched, path)
