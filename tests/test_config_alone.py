@@ -346,3 +346,48 @@ def test_hostile_text_is_read_or_refused_in_bounded_time(piece):
             parse(suffix, piece * 3000)
         except ValueError:
             continue
+
+
+# The same faults in a log
+
+
+def log_of(folder: Path, records: list[dict[str, float]], **config: object) -> Path:
+    lines = [
+        json.dumps({"ppo_doctor": 1, "config": config}),
+        *(json.dumps({"step": n} | r) for n, r in enumerate(records)),
+    ]
+    return put(folder, "run.jsonl", "\n".join(lines) + "\n")
+
+
+def test_a_schedule_that_is_over_early_is_named_with_what_follows_from_it(cli, tmp_path):
+    def record(step: int) -> dict[str, float]:
+        rate = max(0.0, 3e-4 * (1 - step / 50))
+        size = (rate / 3e-4) ** 2
+        return {
+            "learning_rate": rate,
+            "approx_kl": 0.01 * size * (1 + 0.1 * (step % 3)),
+            "clip_fraction": 0.1 * size,
+            "entropy": 1.0 - 0.01 * min(step, 50),
+            "episode_return": 10.0 + min(step, 50) + step % 4,
+            "policy_loss": -0.01 * size - 0.001 * (step % 5),
+            "grad_norm": 0.5 + 0.01 * (step % 7),
+            "advantages_std": 1.0,
+        }
+
+    path = log_of(tmp_path, [record(step) for step in range(100)], ppo_epochs=4, num_minibatches=4)
+    report = cli("analyze", path, "--format", "json").json
+    assert report["causes"][0]["id"] == "lr-schedule-horizon-wrong"
+    assert "lr-zero" not in [cause["id"] for cause in report["causes"]]
+
+
+@pytest.mark.parametrize(("sign", "named"), [(-1, True), (1, False)])
+def test_a_kl_term_with_the_wrong_sign_is_named(cli, tmp_path, sign, named):
+    records = [
+        {"ref_kl": 0.001 * 1.1**n, "loss": sign * 0.04 * 0.001 * 1.1**n, "reward_mean": 0.5 + 0.01 * (n % 3)}
+        for n in range(60)
+    ]
+    path = log_of(tmp_path, records, ppo_epochs=1, num_minibatches=1, kl_coef=0.04)
+    report = cli("analyze", path, "--format", "json").json
+    assert ("kl-loss-sign-flipped" in [cause["id"] for cause in report["causes"]]) is named
+    if named:
+        assert report["causes"][0]["confidence"] == "established"

@@ -56,7 +56,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
+        "kl_in_loss": _row("coefficients:kl_in_loss", "loss+ref_kl"),
         "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
+        "rate_spent_share": _row("coefficients:rate_spent_share", "learning_rate"),
         # what a configuration says by itself
         "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
         "unread_clip_change": _row("dead:unread_clip_change", "clip_range_unused"),

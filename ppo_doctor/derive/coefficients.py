@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 LEAST = 5
 #: Largest spread of such quotients, relative to their median; a fixed coefficient gives the same one in each record.
 SPREAD = 0.05
+#: A learning rate below this share of its peak is spent: a cosine gets there with the last fiftieth of its length.
+SPENT = 1e-3
+#: Records that tell how a rate fell, and the share of them that may not rise.
+TELLING, FALLING = 20, 0.9
 
 
 def kl_coef_implied(observations: Observations) -> Fact | None:
@@ -54,4 +58,48 @@ def schedule_end_step(observations: Observations) -> Fact | None:
     says = f"{rate.raw} falls in a straight line and reaches 0 there"
     return Fact(
         name="schedule_end_step", value=round(end), how="computed", unit="step", source=rate.source(half), says=says
+    )
+
+
+def kl_in_loss(observations: Observations) -> Fact | None:
+    """Return loss / reference KL where it is the same in all records: the coefficient of the KL term, with its sign.
+
+    At a ratio of 1 a centred surrogate is 0, and the KL term is all of the loss. None where the quotient varies.
+    """
+    loss, kl = observations.run.series.get("loss"), observations.run.series.get("ref_kl")
+    if loss is None or kl is None or loss.axis is not kl.axis:
+        return None
+    known = np.isfinite(loss.values) & np.isfinite(kl.values) & (np.abs(kl.values) > 1e-6)
+    known &= np.abs(loss.values) > loss.resolution.absolute / SPREAD
+    quotients = loss.values[known] / kl.values[known]
+    if len(quotients) < TELLING // 2 or np.ptp(kl.values[known]) < abs(median(kl.values[known])) * SPREAD:
+        return None  # a KL that never changes has a quotient with anything that never changes
+    middle = median(quotients)
+    if np.quantile(np.abs(quotients - middle), FALLING) > SPREAD * abs(middle):
+        return None
+    says = f"{loss.raw} / {kl.raw}, the same in {len(quotients)} records"
+    return Fact(name="kl_in_loss", value=middle, how="computed", source=loss.source(), says=says)
+
+
+def rate_spent_share(observations: Observations) -> Fact | None:
+    """Return the share of the run that is left when a learning rate that fell step by step is spent.
+
+    None where it jumped, never fell that far, or is printed too coarsely to tell.
+    """
+    rate = observations.run.series.get("learning_rate")
+    if rate is None or len(rate) < TELLING or not np.isfinite(rate.values).all():
+        return None
+    peak = float(rate.values.max())
+    floor = SPENT * peak
+    if peak <= 0 or rate.values[-1] > floor or rate.resolution.absolute > floor:
+        return None
+    first = int(np.flatnonzero(rate.values > floor)[-1]) + 1
+    fall = rate.values[int(rate.values.argmax()) : first]
+    if len(np.unique(fall)) < LEAST or (np.diff(fall) <= 0).mean() < FALLING:
+        return None
+    steps = rate.axis.steps.astype(np.float64)
+    share = float((steps[-1] - steps[first]) / max(steps[-1] - steps[0], 1.0))
+    says = f"{rate.raw} fell from {peak:.3g} to {rate.values[first]:.3g} by step {int(steps[first])}"
+    return Fact(
+        name="rate_spent_share", value=share, how="observed", unit="of the run", source=rate.source(first), says=says
     )
