@@ -44,7 +44,9 @@ class Run:
             )
             self.weights = [self.weights[0] + np.float32(self.pace)]
             self.recorder.optimizer_step(grad_norm=0.5)
-        self.recorder.end_update(learning_rate=self.pace / 20, reward_mean=0.5 + self.made.normal(0, 0.1), reward_std=1.0)
+        self.recorder.end_update(
+            learning_rate=self.pace / 20, reward_mean=0.5 + self.made.normal(0, 0.1), reward_std=1.0
+        )
 
 
 def recorder(path: Path, **options: object) -> Recorder:

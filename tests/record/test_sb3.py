@@ -76,3 +76,23 @@ def test_continuous_actions_are_probed_too(tmp_path):
     train(recipe, RecorderCallback(tmp_path / "run.jsonl"), updates=3)
     last = json.loads((tmp_path / "run.jsonl").read_text().splitlines()[-1])
     assert 0 < last["probe_kl"] < 1
+
+
+def test_a_dead_run_is_stopped_and_leaves_its_last_minibatch(tmp_path, capfd):
+    callback = RecorderCallback(tmp_path / "run.jsonl", stop_on="critical", dump_when="unhealthy")
+    model = train(CASES["lr-zero"], callback, updates=40)
+    assert model.num_timesteps < 40 * sb3.ENVS * 64
+    assert capfd.readouterr().err.count("training is stopped: critical: lr-zero") == 1
+    (dump,) = tmp_path.glob("*.safetensors")
+    assert set(ppo_doctor.load_run(dump).series["ratio_max"].values) == {1.0}
+    assert "evaluate_actions" not in vars(model.policy)
+
+
+def test_a_sound_run_is_not_stopped_and_trains_the_same(tmp_path):
+    callback = RecorderCallback(tmp_path / "run.jsonl", stop_on="low", dump_when="unhealthy")
+    judged = train(CASES["healthy"], callback, updates=12)
+    assert judged.num_timesteps == 12 * sb3.ENVS * 64
+    assert callback.recorder._online.pace.judgements >= 2
+    without = train(CASES["healthy"], None, updates=12).policy.state_dict()
+    assert all(torch.equal(weights, without[name]) for name, weights in judged.policy.state_dict().items())
+    assert not list(tmp_path.glob("*.safetensors"))

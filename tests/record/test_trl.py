@@ -29,7 +29,7 @@ CASES = {
 }
 
 
-def train(recipe, folder, monkeypatch, *, generations, record=True):
+def train(recipe, folder, monkeypatch, *, generations, record=True, **options):
     monkeypatch.setattr(grpo, "GENERATIONS", generations)
     made = []
 
@@ -37,7 +37,7 @@ def train(recipe, folder, monkeypatch, *, generations, record=True):
         recipe.before(trainer)
         made.append(trainer)
         if record:
-            GrpoRecorder.attach(trainer, folder / "run.jsonl")
+            GrpoRecorder.attach(trainer, folder / "run.jsonl", **options)
 
     dataclasses.replace(recipe, before=before).train(folder, 3)
     return made[0]
@@ -65,3 +65,12 @@ def test_training_is_bitwise_the_same_with_and_without(tmp_path, monkeypatch):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     lines = (tmp_path / "True" / "run.jsonl").read_text().splitlines()
     assert [json.loads(line)["optimizer_steps"] for line in lines[1:]] == [4, 4, 4]
+
+
+def test_a_dead_run_is_stopped_and_leaves_its_last_minibatch(tmp_path, monkeypatch, capfd):
+    told = {"stop_on": "critical", "dump_when": "unhealthy"}
+    trainer = train(CASES["lr-zero"], tmp_path, monkeypatch, generations=30, **told)
+    assert trainer.state.global_step < trainer.state.max_steps
+    assert capfd.readouterr().err.count("training is stopped: critical: lr-zero") == 1
+    (dump,) = tmp_path.glob("*.safetensors")
+    assert set(ppo_doctor.load_run(dump).series["ratio_max"].values) == {1.0}
