@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .dialects import WRITERS, write
 from .faults import FAULTS
 from .presets import dialect_task
 from .records import RunRecord
-from .sound_runs import sound_runs
+from .sound_runs import SoundRun, recorded_runs, sound_runs
 from .train import run
 
 
@@ -55,9 +55,9 @@ def judge(record: RunRecord, dialect: str, pack: Pack) -> Diagnosis:
         return diagnose(read_run(str(write(record, dialect, Path(folder))), Request(debug=True)), pack)
 
 
-def judge_sound(pack: Pack) -> Iterator[Judged]:
-    """Judge every sound run."""
-    for sound in sound_runs():
+def judge_sound(pack: Pack, runs: Iterable[SoundRun] | None = None) -> Iterator[Judged]:
+    """Judge every sound run, or those that are given."""
+    for sound in sound_runs() if runs is None else runs:
         diagnosis = judge(sound.record(), sound.dialect, pack)
         yield Judged(name=sound.name, dialect=sound.dialect, cause="healthy", twins=(), diagnosis=diagnosis)
 
@@ -90,14 +90,14 @@ def line(judged: Judged) -> str:
 def main() -> None:
     """Print a line per run, marked where the doctor is wrong, and the count of those."""
     options = argparse.ArgumentParser()
-    options.add_argument("what", choices=("sound", "faults"))
+    options.add_argument("what", choices=("sound", "recorded", "faults"))
     options.add_argument("names", nargs="*")
     options.add_argument("--seeds", type=int, default=1)
     given = options.parse_args()
     pack = load_pack()
     wrong = total = 0
-    if given.what == "sound":
-        for judged in judge_sound(pack):
+    if given.what != "faults":
+        for judged in judge_sound(pack, recorded_runs() if given.what == "recorded" else None):
             bad = bool(judged.alarms) or judged.diagnosis.verdict != "healthy"
             wrong, total = wrong + bad, total + 1
             sys.stdout.write(f"{'BAD ' if bad else 'ok  '}{line(judged)}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .presets import dialect_task
@@ -82,6 +82,13 @@ def sound_runs() -> list[SoundRun]:
         for i, d in enumerate(("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo"))
     ]
     return plain + lean + control + language + single
+
+
+def recorded_runs() -> list[SoundRun]:
+    """Return the sound runs once more as our recorder writes them: paces, every variation, and benign look-alikes."""
+    dialects = {"control": "recorder", "language": "recorder-grpo"}
+    chosen = [sound for sound in sound_runs() if sound.dialect not in ("canonical-lean", "trl-ppo", "trl-ppo-legacy")]
+    return [replace(sound, dialect=dialects[dialect_task(sound.dialect)], seed=sound.seed + 500) for sound in chosen]
 
 
 def _language(name: str, overrides: dict[str, Any], seed: int) -> SoundRun:
