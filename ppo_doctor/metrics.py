@@ -172,6 +172,7 @@ _OF_TENSORS = (
     ("advantages_group_mean", "", "largest mean of the advantages of a group, in deviations"),
     ("surrogate_gain", "", "mean of ratio times advantage, less the mean advantage"),
     ("advantage_follow", "standard errors", "correlation of log-ratio and advantage, in standard errors"),
+    ("log_dump_gap", "fraction", "by which share the log differs from the dumps of its updates, in the worst metric"),
     ("old_policy_changed", "fraction", "share of the policy's weights that differ from the old policy's"),
     ("reference_changed", "fraction", "share of the policy's weights that differ from the reference's"),
     ("snapshot_changed", "fraction", "share of the policy's weights that differ from the snapshot before"),

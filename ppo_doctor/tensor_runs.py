@@ -15,6 +15,7 @@ from ppo_doctor.metrics import loggable, unit
 from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceSummary
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
+from ppo_doctor.tensors.agreement import compared, with_agreement
 from ppo_doctor.tensors.measured import Measured
 from ppo_doctor.tensors.naming import parse_overrides
 
@@ -46,22 +47,18 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         DoctorError: a file cannot be read, or there is nothing in them that can be judged (exit code 3); `names` of the
             request are none (exit code 2).
     """
-    archives = [read_archive(path) for path in _files(paths)]
     profile = frameworks.profile(request.framework or frameworks.CANONICAL)
     given = given_settings(request)
     settings = configuration.canonical_settings(profile, given)
     configured = configuration.configured_updates(profile, settings)
-    records = _measured(archives, settings, parse_overrides(request.names), configured)
-    series = _series(records)
-    if not series:
-        raise _nothing(archives)
+    archives, records = _read(paths, request, settings, configured)
     notes = [Note(text=SCOPE), *(note for record in records for note in record.notes)]
     return Run(
         id=str(paths[0]),
         framework=profile.name,
         algorithm=profile.algorithm,
         sources=tuple(SourceSummary(path=a.path, container=a.container, records=1) for a in archives),
-        series=series,
+        series=_series(records),
         facts={FROM_TENSORS.name: FROM_TENSORS} | ({configured.name: configured} if configured else {}),
         config=settings,
         config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
@@ -72,18 +69,51 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
 def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
     """Return a run with what only tensors show, from dumps and checkpoints that were named with its log.
 
-    What a log may hold as well stays the log's: a dump is one minibatch, a record mostly the mean of many. Files that
-    cannot be read, or show nothing, are told.
+    What a log holds as well is compared where a dump holds all that a record of the log is a mean of; where the two
+    differ, the dumps' values are taken. Files that cannot be read, or show nothing, are told.
     """
     try:
-        found = run_of_tensors(paths, request)
+        archives, records = _read(paths, request, run.config, run.facts.get("updates_configured"))
     except DoctorError as error:
         return replace(run, notes=(*run.notes, Note(text=f"left out: {error.message}")))
-    extra = {name: series for name, series in found.series.items() if not loggable(name) or name in MEMORY}
+    found = _series(records)
+    extra = {name: series for name, series in found.items() if not loggable(name) or name in MEMORY}
     added = {name: series for name, series in extra.items() if name not in run.series}
-    notes = tuple(note for note in found.notes if note.text != SCOPE)
-    again = tuple(replace(source, again=True) for source in found.sources)
-    return replace(run, series={**run.series, **added}, notes=(*run.notes, *notes), sources=(*run.sources, *again))
+    again = tuple(SourceSummary(path=a.path, container=a.container, records=1, again=True) for a in archives)
+    whole = replace(
+        run,
+        series={**run.series, **added},
+        notes=(*run.notes, *(note for record in records for note in record.notes)),
+        sources=(*run.sources, *again),
+    )
+    return with_agreement(whole, compared(run, replace(run, series=found), _whole(records, run)))
+
+
+def _read(
+    paths: Sequence[Path], request: Request, settings: Mapping[str, Setting], updates: Fact | None
+) -> tuple[list[Archive], list[Measured]]:
+    """Return the files of tensors and a record for each dump and each checkpoint.
+
+    Raises:
+        DoctorError: a file cannot be read, or nothing in them can be judged.
+    """
+    archives = [read_archive(path) for path in _files(paths)]
+    records = _measured(archives, settings, parse_overrides(request.names), updates)
+    if not any(record.values for record in records):
+        raise _nothing(archives)
+    return archives, records
+
+
+def _whole(records: Sequence[Measured], run: Run) -> list[int]:
+    """Return the steps of dumps that hold every minibatch of an update: as many as are configured, or several."""
+    fact = run.facts.get("updates_configured")
+    wanted = fact.value if fact is not None and fact.how != "default" else None
+    return [
+        record.step
+        for record in records
+        if record.step is not None
+        and (record.cells == wanted if isinstance(wanted, int | float) else (record.cells or 0) > 1)
+    ]
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

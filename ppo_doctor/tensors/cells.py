@@ -39,6 +39,12 @@ class Cells:
         return np.asarray((self.epochs == 0) & (self.minibatches == 0))
 
     @property
+    def count(self) -> int:
+        """Return how many minibatches of epochs there are."""
+        pairs = np.broadcast_arrays(self.epochs, self.minibatches)
+        return len(np.unique(pairs[0] * (int(self.minibatches.max(initial=0)) + 1) + pairs[1]))
+
+    @property
     def within(self) -> npt.NDArray[np.bool_]:
         """Return which rows come after the first minibatch of their epoch."""
         return np.asarray(self.minibatches > 0)

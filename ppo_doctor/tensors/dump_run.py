@@ -71,6 +71,7 @@ def measure(archive: Archive, *, overrides: Mapping[str, str] | None = None, kno
         notes=tuple(notes),
         epoch=int(cells.epochs[0]) if cells and single else None,
         minibatch=int(cells.minibatches[0]) if cells and single else None,
+        cells=None if cells is None else cells.count,
         old=_old_by_epoch(batch, cells, mask),
     )
 

@@ -16,7 +16,8 @@ class Measured:
     """Canonical metrics of one record: a dump, or a pair of checkpoints; `step` is None where nothing tells it.
 
     `raw` says per metric of which tensors it was computed. Metrics that cannot be told are left out. `epoch` and
-    `minibatch` are those of a dump that holds only one; `old` sums up the old log-probs of each epoch in it.
+    `minibatch` are those of a dump that holds only one, `cells` counts those that it tells apart;
+    `old` sums up the old log-probs of each epoch in it.
     """
 
     path: str
@@ -27,6 +28,7 @@ class Measured:
     notes: tuple[Note, ...] = ()
     epoch: int | None = None
     minibatch: int | None = None
+    cells: int | None = None
     old: Mapping[int, Summary] = field(default_factory=dict)
 
 

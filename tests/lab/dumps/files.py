@@ -13,6 +13,7 @@ from .kinds import HALF_RATE, Kind
 from .writing import Alias, bfloat16, npz, pt, rows_jsonl, safetensors
 
 GENERATIONS = 8
+CLIP_RANGE = 0.2
 
 
 def write(kind: Kind, seed: int, folder: Path) -> Path:
@@ -20,12 +21,35 @@ def write(kind: Kind, seed: int, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     plan = kind.plan(seed)
     rng = np.random.default_rng([seed, 17])
-    for update in train(plan, seed):
+    updates = train(plan, seed)
+    if kind.shape == "logged":
+        _logged(kind, updates, folder)
+    for update in updates:
         if kind.shape == "checkpoints":
             _checkpoint(kind, plan, update, folder)
         else:
             _dumped(kind, plan, update, rng, folder)
     return folder
+
+
+def _logged(kind: Kind, updates: list[Update], folder: Path) -> None:
+    """Write the log of the updates as Stable-Baselines3 names it: means over their minibatches."""
+    lines = []
+    for update in updates:
+        cells = zip(update.new, update.old, update.masks, strict=True)
+        ratios = [np.exp((new - old)[mask > 0].astype(np.float64)) for new, old, mask in cells]
+        clipped = float(np.mean([np.mean(np.abs(ratio - 1) > CLIP_RANGE) for ratio in ratios]))
+        lines.append(
+            {
+                "time/total_timesteps": update.number,
+                "train/approx_kl": float(np.mean([np.mean(ratio - 1 - np.log(ratio)) for ratio in ratios])),
+                "train/clip_fraction": kind.clip_logged(clipped),
+                "train/learning_rate": 6e-3,
+                "train/n_updates": 4 * (update.number + 1),
+                "rollout/ep_rew_mean": float(update.scores.mean()),
+            }
+        )
+    rows_jsonl(folder / "log" / "metrics.jsonl", lines)
 
 
 def _dumped(kind: Kind, plan: Plan, update: Update, rng: np.random.Generator, folder: Path) -> None:
@@ -75,7 +99,7 @@ def _attention(update: Update) -> Any:
 
 def _parts(kind: Kind, held: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what goes into one file each."""
-    if kind.shape == "updates":
+    if kind.shape in ("updates", "logged"):
         yield "", held
         return
     epochs, minibatches = np.asarray(held["epoch"]), np.asarray(held["minibatch"])

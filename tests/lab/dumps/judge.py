@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.pipeline import Request, diagnose, read_run
+from ppo_doctor.pipeline import Request, diagnose, read_run, runs_of
 from ppo_doctor.rulepack import load_pack
+from ppo_doctor.sources import gather
 
 from .kinds import Kind
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis
+    from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.rulepack import Pack
 
 #: What anybody knows of a run, and tells with --set.
 KNOWN = {"ppo_epochs": 4, "num_minibatches": 3, "clip_range": 0.2}
+#: The same in the words of the trainer whose names the log has.
+KNOWN_OF_LOG = {"n_epochs": 4, "n_steps": 96, "n_envs": 1, "batch_size": 32, "clip_range": 0.2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +58,18 @@ class Judged:
 
 def judge_folder(kind: Kind, seed: int, folder: Path, pack: Pack | None = None) -> Judged:
     """Judge the dumps in a folder."""
-    settings = {**KNOWN, **_told(kind, seed), **kind.settings}
+    known = KNOWN_OF_LOG if kind.shape == "logged" else {**KNOWN, **_told(kind, seed)}
+    settings = {**known, **kind.settings}
     request = Request(settings=settings, debug=True)  # type: ignore[arg-type]
-    return Judged(kind=kind, seed=seed, diagnosis=diagnose(read_run(str(folder), request), pack or load_pack()))
+    return Judged(kind=kind, seed=seed, diagnosis=diagnose(_run(kind, folder, request), pack or load_pack()))
+
+
+def _run(kind: Kind, folder: Path, request: Request) -> Run:
+    if kind.shape != "logged":
+        return read_run(str(folder), request)
+    log = folder / "log" / "metrics.jsonl"
+    (source,), _ = gather([str(log), *(str(path) for path in sorted(folder.iterdir()) if path.is_file())])
+    return runs_of(source, request)[0]
 
 
 def _told(kind: Kind, seed: int) -> dict[str, object]:

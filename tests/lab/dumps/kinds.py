@@ -14,7 +14,7 @@ from ..nets import F32, MLP, Int, log_softmax
 from ..settings import Progress, own_logits
 from .capture import LONGEST_PADDING, Plan, Update, frozen_copy, log_probs_of, own_forward
 
-Shape = Literal["updates", "minibatches", "first", "checkpoints"]
+Shape = Literal["updates", "minibatches", "first", "checkpoints", "logged"]
 Form = Literal["npz", "safetensors", "pt", "jsonl"]
 
 
@@ -23,7 +23,8 @@ class Kind:
     """One kind of dump: how the run is made from a seed, what is wrong with it, and how it is written.
 
     `cause` is "healthy" where nothing is. `level_with` are causes that the same tensors allow. `shape` says whether a
-    file holds an update, a minibatch, the first minibatch alone, or weights. `settings` are told with --set. `change`
+    file holds an update, a minibatch, the first minibatch alone, or weights;
+    "logged" has a log beside its updates. `settings` are told with --set. `change`
     works on the tensors that are written.
     """
 
@@ -35,6 +36,8 @@ class Kind:
     level_with: tuple[str, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
     change: Callable[[dict[str, object], Update, np.random.Generator], None] | None = None
+    #: what the log says of a share that the dump shows
+    clip_logged: Callable[[float], float] = float
     #: names of tensors that are left out
     without: tuple[str, ...] = ()
 
@@ -305,8 +308,21 @@ _kind(
     "zero-advantages", "adv-exactly-zero", Plan(stages={"advantages": lambda values, _progress: values * np.float32(0)})
 )
 
+# The log is wrong
+
+_kind("log-counts-unclipped", "metric-logging-bug", Plan(), shape="logged", clip_logged=lambda share: 1 - share)
+_kind(
+    "log-in-per-cent",
+    "metric-logging-bug",
+    Plan(algorithm="ppo"),
+    shape="logged",
+    clip_logged=lambda share: share * 100,
+)
+
 # Nothing is wrong
 
+_kind("sound-logged", "healthy", Plan(), shape="logged")
+_kind("sound-logged-gae", "healthy", Plan(algorithm="ppo"), shape="logged", form="pt")
 _kind("sound", "healthy", Plan())
 _kind("sound-gae", "healthy", Plan(algorithm="ppo"))
 _kind("sound-minibatches", "healthy", Plan(), shape="minibatches")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import zipfile
@@ -124,7 +123,6 @@ class _Pickled:
 
 def rows_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
     """Write one sample per line, as NeMo-RL does."""
-    with io.StringIO() as text:
-        text.writelines(json.dumps(row) + "\n" for row in rows)
-        path.write_text(text.getvalue(), encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
