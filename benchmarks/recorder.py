@@ -1,7 +1,8 @@
 """What the recorder costs: `python -m benchmarks.recorder [UPDATES]`, for a policy of ten million weights on this CPU.
 
-Processor time inside of the recorder's calls and hooks against that of the rest, on one thread, the probe off:
-other work on the machine adds to neither. What it costs elsewhere (caches, the graph's calls of hooks) is not in it.
+Processor time inside of the recorder's calls and hooks against that of the rest, on one thread, with the probe off
+and on: other work on the machine adds to neither. What it costs elsewhere (caches, calls of hooks) is not in it.
+`benchmarks.recorder_on_paper` counts what 7 billion weights would cost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ppo_doctor.record.weights import Weights
 
 WIDTH, FEATURES, ACTIONS = 2200, 64, 16
 BATCH, MINIBATCHES, EPOCHS = 4096, 4, 2
+#: Samples that the probe evaluates once more, and how rarely an update is recorded.
+PROBED, EVERY = 256, (1, 5, 10, 50)
 
 
 def policy() -> Any:
@@ -31,7 +34,7 @@ def policy() -> Any:
     return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, ACTIONS))
 
 
-def update(model: Any, optimizer: Any, recorder: Recorder | None) -> float:
+def update(model: Any, optimizer: Any, recorder: Recorder | None, *, probing: bool = False) -> float:
     """Return the processor seconds of one update, which other work on the machine does not add to."""
     obs, actions = torch.randn(BATCH, FEATURES), torch.randint(ACTIONS, (BATCH,))
     advantages, stored = torch.randn(BATCH), torch.full((BATCH,), -2.77)
@@ -52,7 +55,11 @@ def update(model: Any, optimizer: Any, recorder: Recorder | None) -> float:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
     if recorder is not None:
-        recorder.end_update()
+
+        def probe() -> tuple[Any, Any]:
+            return model(obs[:PROBED]).log_softmax(-1).gather(1, actions[:PROBED, None])[:, 0], stored[:PROBED]
+
+        recorder.end_update(probe=probe if probing else None)
     return time.process_time() - begun
 
 
@@ -96,18 +103,30 @@ def main() -> None:
     model = policy()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     weights = sum(p.numel() for p in model.parameters())
-    shares = []
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 6
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder) / "run.jsonl", clip_range=0.2, model=model, optimizer=optimizer)
         update(model, optimizer, recorder)
-        for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 6):
-            clock.seconds = 0.0
-            whole = update(model, optimizer, recorder)
-            shares.append(100 * clock.seconds / (whole - clock.seconds))
-            print(f"update without it {whole - clock.seconds:.3f} s, inside the recorder {1000 * clock.seconds:.1f} ms")
-    size = BATCH // MINIBATCHES
-    print(f"{weights / 1e6:.1f} million weights, {EPOCHS * MINIBATCHES} optimizer steps of {size} samples")
-    print(f"overhead: median {statistics.median(shares):.2f} %, from {min(shares):.2f} to {max(shares):.2f} %")
+        size = BATCH // MINIBATCHES
+        print(f"{weights / 1e6:.1f} million weights, {EPOCHS * MINIBATCHES} optimizer steps of {size} samples")
+        found = {
+            on: [_shares(clock, model, optimizer, recorder, probing=on) for _ in range(number)] for on in (False, True)
+        }
+    without, probed = (statistics.median(ours for ours, _ in found[on]) for on in (False, True))
+    rest = statistics.median(rest for both in found.values() for _, rest in both)
+    shares = [100 * ours / rest for ours, rest in found[False]]
+    print(f"update without it {rest:.2f} s; in the recorder {1000 * without:.0f} ms, probed {1000 * probed:.0f} ms")
+    print(f"probe off: median {statistics.median(shares):.2f} %, from {min(shares):.2f} to {max(shares):.2f} %")
+    for every in EVERY:
+        off, on = (100 * spent / rest / every for spent in (without, probed))
+        print(f"every={every:<3} probe off {off:.2f} %, with {PROBED} samples probed {on:.2f} %")
+
+
+def _shares(clock: Clock, model: Any, optimizer: Any, recorder: Recorder, *, probing: bool) -> tuple[float, float]:
+    """Return processor seconds inside of the recorder, and in the rest of an update."""
+    clock.seconds = 0.0
+    whole = update(model, optimizer, recorder, probing=probing)
+    return clock.seconds, whole - clock.seconds
 
 
 if __name__ == "__main__":
