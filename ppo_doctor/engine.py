@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: The facts that all records of a run were computed from tensors, and that there is a configuration and no record.
 FROM_TENSORS, FROM_SETTINGS = "from_tensors", "from_settings"
-NO_LOG = "takes a log, and only a configuration was given"
+NO_LOG = "needs a log, and only a configuration was given"
 
 
 def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
@@ -77,10 +77,10 @@ def _origin(fact: Fact) -> str:
 
 def _missing(observations: Observations, rule: Rule, missing: list[str]) -> Finding:
     names = [need.partition(".")[2] for need in missing]
-    if FROM_SETTINGS in observations.run.facts and any(map(takes_a_log, missing)):
-        return _finding(rule, "skipped", reason=NO_LOG)
     wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
     absent = tuple(name for name in wanted if not observations.holds(name))
+    if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
+        return _finding(rule, "skipped", reason=NO_LOG)
     needs = "; ".join(inputs(name) for name in names)
     return _finding(rule, "skipped", reason=f"needs {needs}", missing=absent)
 

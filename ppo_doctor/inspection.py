@@ -66,7 +66,7 @@ def inspect(run: Run, pack: Pack) -> Inspection:
     """Return what was read from a run, and what a pack can make of it."""
     observations = Observations(run)
     findings = {finding.rule: finding for finding in run_rules(observations, pack.rules)}
-    longest = max(run.series.values(), key=len)
+    longest = max(run.series.values(), key=len, default=None)
     judged = {cause.id: _needs(cause.weights, findings) for cause in pack.causes}
     return Inspection(
         run=run,
@@ -75,7 +75,7 @@ def inspect(run: Run, pack: Pack) -> Inspection:
         updates=_facts(observations, ("updates_configured", "updates_observed", "epochs_share")),
         read_off=_facts(observations, ("kl_coef_implied", "schedule_end_step")),
         phases=schedule_phases(observations),
-        holes=holes(longest),
+        holes=holes(longest) if longest is not None else (),
         judged=tuple(sorted(cause for cause, needs in judged.items() if not needs)),
         not_judged=tuple(sorted((cause, needs) for cause, needs in judged.items() if needs)),
         wanted=wanted(pack, findings),

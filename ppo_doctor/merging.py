@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: progress.csv keeps the header of the first result, so that columns may be missing or shifted after a restart.
 WORTH = {"console": 0.5, "tfevents": 0.98, "wandb": 0.99, "csv": 1.0, "json": 1.01, "jsonl": 1.01}
 FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
+#: A container that holds settings and never a record: one that is named by itself is a configuration. Any other without
+#: a record is a log of a run that did not get there.
+SAVED_MODEL = "sb3-zip"
 #: Shares of agreeing values that make two readings one run's: names that say so need less.
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 #: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
@@ -82,11 +85,11 @@ def read_source(source: RunSource, request: Request) -> Outcome:
     readings, refused = _readings(source, contents, request)
     failed |= refused
     if not readings:
-        lent = [found for content in contents for found in content.embedded]
-        if not lent or any(content.builder.records for content in contents):
+        if not source.logs or {content.container for content in contents} != {SAVED_MODEL}:
             raise _nothing(source, failed)
         from ppo_doctor.config_runs import run_of_settings
 
+        lent = [found for content in contents for found in content.embedded]
         return Outcome([run_of_settings(Path(source.log), request, lent)], [])
     piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
     order = [reading.run.id for reading in readings]

@@ -61,9 +61,33 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     explained: list[Explanation] = []
     for complaint, openers in open_complaints(pack, findings):
         step, by_rule = _witnesses(complaint, openers, pack, findings, since)
-        settled = _settle(complaint, openers, candidates(pack, complaint, by_rule), pack, by_rule)
+        accounts = _candidates(complaint, openers, pack, by_rule)
+        settled = _settle(complaint, openers, accounts, pack, by_rule)
         explained.append(replace(settled, since_step=step, findings=by_rule))
     return _folded(explained, pack)
+
+
+def _candidates(
+    complaint: str, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
+) -> list[Account]:
+    """Return the accounts that compete for a complaint; where it may be several faults, those behind its openers."""
+    accounts = candidates(pack, complaint, findings)
+    if complaint not in _one_by_one(pack):
+        return accounts
+    speaking = _spoken_for(openers, pack)
+    return [account for account in accounts if any(account.cause.id in causes for causes in speaking)]
+
+
+def _one_by_one(pack: Pack) -> set[str]:
+    return {complaint.id for complaint in pack.complaints if complaint.one_by_one}
+
+
+def _spoken_for(openers: Iterable[Finding], pack: Pack) -> list[set[str]]:
+    """Return, for each opener, the causes that it speaks for."""
+    return [
+        {cause.id for cause in pack.causes if any(w.finding == opener.rule and w.fired > 0 for w in cause.weights)}
+        for opener in openers
+    ]
 
 
 def _witnesses(
@@ -104,12 +128,24 @@ def open_complaints(pack: Pack, findings: Iterable[Finding]) -> list[tuple[str, 
         opens = rules[finding.rule].opens
         if finding.status == "fired" and opens:
             fired.setdefault(opens, []).append(finding)
+    apart = _one_by_one(pack)
     opened = [
-        (complaint, tuple(openers))
+        (complaint, group)
         for complaint, openers in fired.items()
-        if any(rules[f.rule].opens_alone for f in openers) or len({f.link for f in openers}) > 1
+        for group in (_groups(openers, pack) if complaint in apart else [tuple(openers)])
+        if any(rules[f.rule].opens_alone for f in group) or len({f.link for f in group}) > 1
     ]
     return sorted(opened, key=lambda entry: (_worst(entry[1]), _onset(entry[1]), entry[0]))
+
+
+def _groups(openers: Sequence[Finding], pack: Pack) -> list[tuple[Finding, ...]]:
+    """Return openers in groups that share a cause which they speak for."""
+    groups: list[tuple[set[str], list[Finding]]] = []
+    for opener, causes in zip(openers, _spoken_for(openers, pack), strict=True):
+        joined = [group for group in groups if group[0] & causes]
+        merged = (causes.union(*(g[0] for g in joined)), [*(f for g in joined for f in g[1]), opener])
+        groups = [group for group in groups if group not in joined] + [merged]
+    return [tuple(found) for _, found in groups]
 
 
 def _worst(findings: Iterable[Finding]) -> int:

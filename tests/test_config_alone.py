@@ -214,7 +214,7 @@ def test_checks_of_a_log_are_skipped_for_want_of_one(tmp_path):
     of_logs = [f for f in found.findings if any(need.startswith("series.") for need in pack[f.rule].needs)]
     assert len(of_logs) > 50
     assert {f.status for f in of_logs} == {"skipped"}
-    assert {f.reason for f in of_logs} == {"takes a log, and only a configuration was given"}
+    assert {f.reason for f in of_logs} == {"needs a log, and only a configuration was given"}
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "sarif", "junit", "github", "json"])
@@ -391,3 +391,14 @@ def test_a_kl_term_with_the_wrong_sign_is_named(cli, tmp_path, sign, named):
     assert ("kl-loss-sign-flipped" in [cause["id"] for cause in report["causes"]]) is named
     if named:
         assert report["causes"][0]["confidence"] == "established"
+
+
+def test_two_faults_of_one_configuration_are_no_rivals(cli, tmp_path):
+    text = NESTED_YAML.replace("    clip_ratio: 0.1\n", "    clip_ratio: 0.1\n    optim: {lr_warmup_steps: 90}\n")
+    path = put(tmp_path, "config.yaml", text + "trainer: {total_training_steps: 100}\n")
+    report = cli("analyze", path, "--format", "json").json
+    assert {cause["id"]: cause["confidence"] for cause in report["causes"]} == {
+        "dead-hyperparameter": "established",
+        "lr-schedule-horizon-wrong": "likely",
+    }
+    assert [complaint["id"] for complaint in report["complaints"]] == ["config-contradicts"] * 2

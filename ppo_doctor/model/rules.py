@@ -179,3 +179,5 @@ class Complaint:
     title: str
     #: whether it tells of something that stopped, so that only what was logged since then is a witness
     judged_since_onset: bool = False
+    #: whether openers that no one cause accounts for together tell of several faults, rather than of rivals for one
+    one_by_one: bool = False
