@@ -37,6 +37,8 @@ PATIENCE = 60.0
 UNTOLD = ("--interval", "0.5", "--quiet")
 #: Longer pauses of a recording are shortened to this.
 LONGEST_PAUSE = 2.0
+#: A picture shows each of its screens for so long at least.
+SHORTEST_SHOWN = 1.2
 _CODES = re.compile(r"\x1b(\[[0-9;?<>=$ ]*[A-Za-z]|\][^\x07\x1b]*(\x07|\x1b\\)|[PX^_].*?\x1b\\|[=>()][0-9A-B]?)")
 
 
@@ -187,17 +189,18 @@ def _shortened(output: Iterator[tuple[float, str]]) -> Iterator[tuple[float, str
 
 
 def moments(recording: Recording, most: int = 6) -> list[float]:
-    """Return times after which nothing was written for a while: what a viewer gets to see; the longest pauses first."""
+    """Return times after which nothing was written for a while: the longest of these pauses."""
     ends = [at for at, _ in recording.output[1:]] + [recording.output[-1][0] + LONGEST_PAUSE]
     pauses = [(after - at, at) for (at, _), after in zip(recording.output, ends, strict=True)]
-    return sorted(at for _, at in sorted(pauses)[-most:])
+    ending = {at for at, _ in recording.output[-2:]}  # what it comes to, however soon the program leaves then
+    return sorted(ending | {at for _, at in sorted(pauses)[-most:]})
 
 
 def screen(recording: Recording, at: float) -> Text:
     """Return what the terminal showed at a moment, drawn by tmux."""
     width, height = recording.size
-    server = ["tmux", "-L", f"demo{os.getpid()}", "-f", os.devnull]
     with tempfile.TemporaryDirectory() as folder:
+        server = ["tmux", "-L", Path(folder).name, "-f", os.devnull]  # of its own: the one before may not be gone yet
         raw = Path(folder) / "raw"
         raw.write_text(recording.until(at), encoding="utf-8", newline="")
         shown = f"stty raw -echo; cat {raw}; sleep 60"
@@ -215,7 +218,10 @@ def animated(recording: Recording, most: int = 6) -> str:
     shown = {at: held for at in moments(recording, most) if (held := screen(recording, at)).plain.strip()}
     times = list(shown)
     drawn = [_drawn(held, recording, f"s{number}") for number, held in enumerate(shown.values())]
-    lengths = [min(after - at, LONGEST_PAUSE) for at, after in zip(times, [*times[1:], times[-1] + 3.0], strict=True)]
+    lengths = [
+        min(max(after - at, SHORTEST_SHOWN), LONGEST_PAUSE)
+        for at, after in zip(times, [*times[1:], times[-1] + 3.0], strict=True)
+    ]
     total, begins = sum(lengths), [sum(lengths[:number]) for number in range(len(lengths))]
     rules = ["g.screen{visibility:hidden}"]
     for number, (begin, length) in enumerate(zip(begins, lengths, strict=True)):

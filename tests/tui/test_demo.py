@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import demo_casts
 from benchmarks.demo import MOST_BYTES, SCENES, cleaned, interactive
 from tests.tui.stage import shown
 
@@ -24,7 +29,28 @@ def test_pictures_that_would_load_something_are_refused():
         cleaned("x" * (MOST_BYTES + 1))
 
 
-@pytest.mark.parametrize("name", [*SCENES, "watch-plain"])
+@pytest.mark.parametrize("name", demo_casts.TAKES)
+def test_every_recording_can_be_played(root, name):
+    head, *events = map(json.loads, (root / "docs/images" / f"{name}-recorded.cast").read_text("utf-8").splitlines())
+    take = demo_casts.TAKES[name]
+    assert (head["version"], head["width"], head["height"]) == (2, *take.size)
+    times = [at for at, _, _ in events]
+    assert times == sorted(times)
+    assert all(after - at <= demo_casts.LONGEST_PAUSE + 0.01 for at, after in pairwise(times))
+    assert {kind for _, kind, _ in events} == {"o"}
+    written = "".join(text for _, _, text in events)
+    assert written.count("\x1b[?1049h") == written.count("\x1b[?1049l") == 1
+    assert not any(word in written for word in (str(root), tempfile.gettempdir(), str(Path.home())))
+
+
+def test_a_program_is_recorded_as_it_writes():
+    take = demo_casts.Take("sick/lr-zero.canonical", ("watch", "run.jsonl", "--plain", "--until-idle", "0.01"), ())
+    recording = demo_casts.recorded(take)
+    assert "lr-zero" in recording.until(1e9)
+    assert json.loads(recording.cast().splitlines()[0])["version"] == 2
+
+
+@pytest.mark.parametrize("name", [*SCENES, "watch-plain", *(f"{name}-recorded" for name in demo_casts.TAKES)])
 def test_every_picture_is_there_and_is_safe(root, name):
     svg = (root / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8")
     assert cleaned(svg) == svg
