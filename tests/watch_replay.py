@@ -193,11 +193,13 @@ def summary(lags: Sequence[Lag]) -> str:
     warned = [lag.warned - lag.begins for lag in lags if lag.warned is not None]
     named = [float("inf") if lag.diagnosed is None else lag.diagnosed - lag.begins for lag in lags]
     soon = sum(updates <= 20 for updates in every)
+    tells = [lag.updates for lag in lags if lag.right]
     return (
         f"{len(lags)} runs, {len(told)} confirmed ({soon} within 20 updates), {len(warned)} warned; median lag "
         f"{statistics.median(every):g} of all, {statistics.median(told or [0]):g} of the confirmed, "
         f"{statistics.median(warned or [0]):g} to the first warning; "
-        f"its cause told {sum(map(math.isfinite, named))} times, median lag {statistics.median(named):g} of all"
+        f"its cause told {sum(map(math.isfinite, named))} times, median lag {statistics.median(named):g} of all; "
+        f"the finished log names it {len(tells)} times, median lag to confirm {statistics.median(tells or [0]):g}"
     )
 
 
@@ -221,7 +223,8 @@ def main() -> None:
         named = "named" if lag.right else "-"
         print(f"{lag.dialect:<12} {lag.name:<30} begins {lag.begins:<3} lag {delay:<6} {named:<6} {lag.leaders}")
         sys.stdout.flush()
-    print(summary(lags))
+    for dialect in dict.fromkeys(lag.dialect for lag in lags):
+        print(f"{dialect}: {summary([lag for lag in lags if lag.dialect == dialect])}")
 
 
 def _print_sound(offset: int) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ppo_doctor.tui.session import Frame, Session
 
 #: Columns of a name, of a spark and of the last value in the list, at the least.
-NAME, SPARK, LAST = 12, 8, 9
+NAME, SPARK, LAST = 12, 8, 10
 MOST_ROWS = 24
 
 

@@ -42,6 +42,8 @@ IDLE_REDRAW = 5.0
 DRAWN = 1_000
 #: Lines that are no curves: title, facts, state, and the blank lines between parts.
 _FRAME = 7
+#: Rows of a terminal from which on causes may take two lines each.
+_ROOMY = 20
 
 
 class LiveScreen:
@@ -111,7 +113,8 @@ def draw(view: View, width: int, height: int, drawn: Curves | None = None) -> Re
     if monitor is None or monitor.diagnosis is None or monitor.run is None:
         return Group(*parts, Text(), *_events(view, height - 4))
     causes = [c for c in monitor.diagnosis.causes if c.leader][: max(1, (height - _FRAME) // 5)]
-    lines = _causes(monitor, causes)
+    said = _causes(monitor, causes)
+    lines = [line for text in said for line in _folded(text, width)] if height >= _ROOMY else said
     room = height - _FRAME - len(lines)
     curves = (drawn or Curves()).table(monitor.run, monitor.diagnosis, max(2, room * 3 // 5), width)
     parts += [_line(" · ".join(run_facts(monitor.diagnosis.run)), "dim"), Text(), *lines]
@@ -158,6 +161,15 @@ def _cause(cause: RankedCause, *, firm: bool, pending: bool) -> Text:
     text.append(f"{cause.id}: {cause.title}")
     text.append("" if cause.onset_step is None else f", since step {cause.onset_step}", "dim")
     return text
+
+
+def _folded(text: Text, width: int) -> list[Text]:
+    """Return a text in as many lines as it takes, at most two; the second stands back."""
+    folded = text.wrap(Console(width=width), width, no_wrap=False)
+    if len(folded) < 2:
+        return [text]
+    rest = Text(no_wrap=True, overflow="ellipsis").append("    ").append_text(text[len(folded[0]) :])
+    return [folded[0], rest]
 
 
 def _shown(run: Run, diagnosis: Diagnosis) -> list[Series]:
