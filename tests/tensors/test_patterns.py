@@ -1,0 +1,279 @@
+"""What dumps say of passes, epochs and advantages agrees with plain float64, and tells what it is made for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppo_doctor.tensors import Tensor, moments
+from ppo_doctor.tensors.batches import Batch
+from ppo_doctor.tensors.cells import Cells, chosen, drift, per_epoch
+from ppo_doctor.tensors.jitter import change_correlation
+from ppo_doctor.tensors.moments import describe, pooled
+from ppo_doctor.tensors.passes import MOVED, compare_passes
+from ppo_doctor.tensors.patterns import padding_of
+from ppo_doctor.tensors.recompute import estimated, recomputed_advantages
+from ppo_doctor.tensors.repeats import repeat_share
+
+
+def tensor(values, dtype=np.float64):
+    return Tensor.of("t", np.asarray(values, dtype=dtype))
+
+
+def batch(**named):
+    return Batch(tensors={k: tensor(v, np.asarray(v).dtype) for k, v in named.items()}, names={k: k for k in named})
+
+
+def correlation(one, other):
+    one, other = one - math.fsum(one) / len(one), other - math.fsum(other) / len(other)
+    size = math.sqrt(math.fsum(one**2)) * math.sqrt(math.fsum(other**2))
+    return math.fsum(one * other) / size if size else math.nan
+
+
+logs = st.floats(-1e4, 0, allow_nan=False, allow_infinity=False).map(lambda v: round(v, 6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(logs, logs, st.integers(0, 7)), min_size=1, max_size=60), st.booleans())
+def test_passes_agree_with_plain_expressions(rows, small_pieces):
+    x, y = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    pad = np.array([row[2] for row in rows], float)
+    piece, moments.PIECE = moments.PIECE, 7 if small_pieces else moments.PIECE
+    try:
+        got = compare_passes(tensor(x), tensor(y), padding=tensor(pad), position=tensor(np.arange(len(x))))
+    finally:
+        moments.PIECE = piece
+    d, n = x - y, len(x)
+    mean = math.fsum(d) / n
+    scale = max(1.0, float(np.abs(d).max()))
+    assert got.samples == n
+    assert got.mean == pytest.approx(mean, rel=1e-9, abs=1e-12 * scale)
+    assert got.std == pytest.approx(math.sqrt(math.fsum((d - mean) ** 2) / n), rel=1e-9, abs=1e-7 * scale**0.5)
+    assert got.above == (d > MOVED).mean()
+    assert got.below == (d < -MOVED).mean()
+    for ours, plain in (
+        (got.correlation, correlation(x, y)),
+        (got.padding, correlation(np.abs(d), pad)),
+        (got.position, correlation(np.abs(d), np.arange(n, dtype=float))),
+    ):
+        if not math.isnan(plain) and np.ptp(d) > 1e-3 and min(np.ptp(x), np.ptp(y)) > 1e-3:
+            assert ours == pytest.approx(plain, rel=1e-7, abs=1e-7)
+    if np.ptp(y) > 1e-3:
+        centred = y - math.fsum(y) / n
+        assert got.slope == pytest.approx(
+            math.fsum(centred * (x - math.fsum(x) / n)) / math.fsum(centred**2), rel=1e-7, abs=1e-7
+        )
+
+
+@pytest.mark.parametrize("values", [[], [math.nan], [-math.inf, math.nan]])
+def test_passes_without_a_finite_pair_tell_nothing(values):
+    got = compare_passes(tensor(values), tensor(values))
+    assert got.samples == 0
+    assert math.isnan(got.std)
+
+
+def test_a_temperature_is_a_slope_and_noise_is_not():
+    chance = np.random.default_rng(0)
+    logits = chance.normal(size=(4000, 10)) * 3
+    picked = chance.integers(0, 10, 4000)
+
+    def log_prob(z):
+        whole = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+        return whole[np.arange(4000), picked]
+
+    new = log_prob(logits)
+    cooled = compare_passes(tensor(new), tensor(log_prob(logits / 0.6)))
+    noisy = compare_passes(tensor(new), tensor(log_prob(logits + chance.normal(size=logits.shape))))
+    assert max(cooled.slope, cooled.slope_back) > 1.4
+    assert max(noisy.slope, noisy.slope_back) < 1.1
+
+
+def test_the_rounding_of_half_precision_is_told_from_a_difference():
+    chance = np.random.default_rng(1)
+    exact = -chance.exponential(size=2000)
+    half = compare_passes(tensor(exact.astype(np.float16), np.float16), tensor(exact))
+    assert 0.3 < half.std / half.rounding < 3
+    apart = compare_passes(
+        tensor(exact.astype(np.float16), np.float16), tensor(exact + 0.05 * chance.normal(size=2000))
+    )
+    assert apart.std / apart.rounding > 20
+
+
+def test_padding_comes_from_the_attention_mask_or_the_lengths_or_the_mask():
+    base = tensor(np.zeros((3, 4)))
+    attention = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]])
+    wanted = [[0.0] * 4, [1.0] * 4, [2.0] * 4]
+
+    def found(**named):
+        return padding_of(batch(**named), base)
+
+    assert found(attention_mask=attention).array().tolist() == wanted
+    assert found(prompt_lengths=np.array([5, 4, 3])).array().tolist() == wanted
+    assert found(mask=np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]])).array().tolist() == wanted
+    assert found(mask=np.ones((3, 4))) is None
+
+
+def repeated(noise, chance):
+    """Return d of shape [rows, time], its tokens and groups: a value per prefix, and noise of each token."""
+    tokens = chance.integers(0, 3, (60, 5))
+    group = np.arange(60) // 10
+    shift = np.zeros((60, 5))
+    for row in range(60):
+        for at in range(5):
+            shift[row, at] = np.random.default_rng([group[row], at, *tokens[row, : at + 1]]).normal()
+    return shift + noise * chance.normal(size=shift.shape), tokens, group
+
+
+@pytest.mark.parametrize(("noise", "low", "high"), [(0.0, 0.0, 1e-12), (30.0, 0.7, 1.3)])
+def test_equal_tokens_differ_by_noise_alone(noise, low, high):
+    d, tokens, group = repeated(noise, np.random.default_rng(2))
+    share = repeat_share(tensor(d), tensor(np.zeros_like(d)), tensor(tokens), tensor(group))
+    assert low <= share <= high
+
+
+def test_prefixes_of_other_prompts_are_no_repeats():
+    tokens = np.arange(40).reshape(40, 1)
+    group = np.arange(40)[::-1]
+    zeros = np.zeros((40, 1))
+    assert (
+        repeat_share(
+            tensor(np.random.default_rng(0).normal(size=(40, 1))), tensor(zeros), tensor(tokens), tensor(group)
+        )
+        is None
+    )
+
+
+def epochs_of(change, rows=40, time=12, epochs=4):
+    """Return cells, new and old log-probs of epochs over the same shuffled samples."""
+    chance = np.random.default_rng(3)
+    old = -chance.exponential(size=(rows, time))
+    order = [chance.permutation(rows) for _ in range(epochs)]
+    new = np.concatenate([(old + change(epoch, chance, old.shape))[order[epoch]] for epoch in range(epochs)])
+    cells = Cells(
+        epochs=np.repeat(np.arange(epochs), rows),
+        minibatches=np.tile(np.arange(rows) // (rows // 2), epochs),
+    )
+    return cells, new, np.concatenate([old[o] for o in order])
+
+
+def test_learning_moves_on_and_noise_moves_to_and_fro():
+    direction = np.random.default_rng(9).normal(size=(40, 12))
+    cells, new, old = epochs_of(lambda epoch, _c, _s: 0.1 * epoch * direction)
+    assert change_correlation(tensor(new), tensor(old), cells) == pytest.approx(1)
+    cells, new, old = epochs_of(lambda _e, chance, shape: chance.normal(size=shape))
+    assert change_correlation(tensor(new), tensor(old), cells) == pytest.approx(-0.5, abs=0.1)
+    assert (
+        change_correlation(
+            tensor(new[:80]), tensor(old[:80]), Cells(epochs=cells.epochs[:80], minibatches=cells.minibatches[:80])
+        )
+        is None
+    )
+
+
+def test_old_log_probs_drift_only_when_they_change():
+    cells, _, old = epochs_of(lambda *_: 0)
+    kept = drift([summary for _, summary in per_epoch(tensor(old), cells, None)])
+    moved = drift([summary for _, summary in per_epoch(tensor(old + 0.01 * cells.epochs[:, None]), cells, None)])
+    assert kept == 0
+    assert moved == pytest.approx(0.03 / old[:40].std(), rel=1e-6)
+    assert math.isnan(drift([describe(tensor(old))]))
+
+
+def test_rows_are_chosen_within_the_mask():
+    base = tensor(np.zeros((3, 2)))
+    mask = tensor([[1, 0], [1, 1], [0, 0]], np.bool_)
+    rows = np.array([True, True, False])
+    assert chosen(base, rows, mask).array().tolist() == [[True, False], [True, True], [False, False]]
+    assert chosen(base, np.array([False, False, True]), mask) is None
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=9), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_summaries_of_parts_make_that_of_the_whole(parts):
+    whole = describe(tensor([value for part in parts for value in part]))
+    joined = pooled([describe(tensor(part)) for part in parts])
+    assert joined.count == whole.count
+    if whole.count:
+        scale = max(abs(whole.low), abs(whole.high), 1.0)
+        assert joined.mean == pytest.approx(whole.mean, rel=1e-9, abs=1e-12 * scale)
+        assert joined.std == pytest.approx(whole.std, rel=1e-9, abs=1e-7 * scale)
+
+
+def plain_estimates(rewards, values, lengths, gamma, decay):
+    found = np.zeros_like(rewards)
+    for row, length in enumerate(lengths):
+        for start in range(length):
+            total = 0.0
+            for at in range(start, length):
+                following = values[row, at + 1] if at + 1 < length else 0.0
+                total += (gamma * decay) ** (at - start) * (rewards[row, at] + gamma * following - values[row, at])
+            found[row, start] = total
+    return found
+
+
+@pytest.mark.parametrize(("gamma", "decay"), [(1.0, 0.95), (0.9, 0.9), (0.99, 1.0)])
+def test_estimates_are_those_of_the_definition(gamma, decay):
+    chance = np.random.default_rng(4)
+    rewards, values = chance.normal(size=(20, 7)), chance.normal(size=(20, 7))
+    lengths = chance.integers(1, 8, 20)
+    keep = np.arange(7) < lengths[:, None]
+    ours = estimated(np.where(keep, rewards, 0), np.where(keep, values, 0), keep, gamma, decay)
+    np.testing.assert_allclose(ours, plain_estimates(rewards, values, lengths, gamma, decay), rtol=1e-9, atol=1e-12)
+
+
+def grouped(change=None, size=6, groups=8):
+    chance = np.random.default_rng(5)
+    rewards = chance.normal(size=(groups, size)) + chance.normal(size=(groups, 1))
+    used = (rewards - rewards.mean(axis=1, keepdims=True)) / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+    flat = used.ravel() if change is None else change(used, rewards, chance)
+    named = {
+        "advantages": np.repeat(flat.reshape(-1, 1), 3, axis=1),
+        "rewards": rewards.ravel(),
+        "group": np.repeat(np.arange(groups), size),
+    }
+    return recomputed_advantages(batch(**named), None, (None, None))
+
+
+def test_group_advantages_are_recomputed_up_to_scale():
+    for change in (
+        None,
+        lambda used, _r, _c: 3 * used.ravel() + 1,
+        lambda _u, r, _c: (r - r.mean(1, keepdims=True)).ravel(),
+    ):
+        found = grouped(change)
+        assert found.correlation == pytest.approx(1)
+        assert found.group_mean < 1e-9
+    assert grouped(lambda used, _r, _c: -used.ravel()).correlation == pytest.approx(-1)
+
+
+def test_advantages_in_another_order_are_the_same_set():
+    found = grouped(lambda used, _r, chance: chance.permutation(used.ravel()))
+    assert abs(found.correlation) < 0.6
+    assert found.reordered < 1e-6
+    assert found.group_mean > 0.1
+
+
+def test_advantages_of_other_groups_are_found_out():
+    def strided(_used, rewards, _chance):
+        mixed = rewards.ravel().reshape(6, 8).T
+        centred = (mixed - mixed.mean(axis=1, keepdims=True)) / (mixed.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+        return centred.T.ravel()
+
+    found = grouped(strided)
+    assert found.other_groups == pytest.approx(1)
+    assert found.correlation < 0.99
+
+
+def test_zero_advantages_beside_rewards_that_differ_are_told():
+    found = grouped(lambda used, _r, _c: 0 * used.ravel())
+    assert math.isnan(found.correlation)
+    assert found.std > 0
+
+
+def test_parts_of_groups_are_not_recomputed():
+    named = {"advantages": np.ones((20, 2)), "rewards": np.arange(20.0), "group": np.arange(20) // 3}
+    assert recomputed_advantages(batch(**named), None, (None, None)) is None
