@@ -36,7 +36,7 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
     values = {key: value for origin in reversed(found) for key, value in origin.values.items()}
     profile, unclear = profile_of(path, values, request.framework)
     settings = configuration.canonical_settings(profile, found)
-    check_known(path, settings)
+    check_known(path, settings, named=request.framework is not None)
     configured = configuration.configured_updates(profile, settings)
     facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
     files = dict.fromkeys(origin.source.path for origin in found if origin.source.path != "--set")
@@ -60,25 +60,26 @@ def profile_of(path: Path, values: Mapping[str, ConfigValue], named: str | None)
         DoctorError: it is one of another kind of method (exit code 3), or there is no framework of that name (2).
     """
     if named:
-        return frameworks.profile(named).resolved(()), []
+        return frameworks.profile(named), []
     if learns_from_replay(values):
         hint = "ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules"
         raise DoctorError(f"{path}: this configures a method that learns from a replay buffer, not PPO", hint=hint)
     like = likeliest(values, frameworks.profiles())
     if like.name:
-        return frameworks.profile(like.name).resolved(()), []
+        return frameworks.profile(like.name), []
     near = f"; nearest: {', '.join(like.nearest)}" if like.nearest else ""
     text = f"no framework that we know has these names for its settings{near}; read as our own, --framework NAME tells"
-    return frameworks.profile(frameworks.CANONICAL).resolved(()), [Note(text=text, source=SourceRef(path=str(path)))]
+    return frameworks.profile(frameworks.CANONICAL), [Note(text=text, source=SourceRef(path=str(path)))]
 
 
-def check_known(path: Path, settings: Mapping[str, Setting]) -> None:
-    """Refuse a file that says nothing about PPO.
+def check_known(path: Path, settings: Mapping[str, Setting], *, named: bool) -> None:
+    """Refuse a file that says nothing about PPO; where its framework was named, one without any setting of it.
 
     Raises:
         DoctorError: none of its settings is one of PPO's (exit code 3).
     """
-    if not any(name in settings and settings[name].how != "default" for name in OF_PPO):
+    known = {name for name, setting in settings.items() if setting.how != "default"}
+    if not known & (known if named else OF_PPO):
         hint = "name the configuration of a training run, or its log; --framework NAME tells how settings are named"
         raise DoctorError(f"{path}: no setting of PPO or its family that we know", hint=hint)
 

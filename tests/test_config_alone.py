@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.config_runs import run_of_settings
 from ppo_doctor.configs import parse
+from ppo_doctor.derive import Observations
+from ppo_doctor.engine import check
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks import profiles
 from ppo_doctor.frameworks.habits import likeliest
 from ppo_doctor.model import Severity
 from ppo_doctor.pipeline import Request, diagnose, runs_of
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.rulepack import load_pack, prose
 from ppo_doctor.sources import RunSource, gather
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -182,6 +185,25 @@ FOUND = [
 def test_what_a_configuration_shows_points_at_its_line(tmp_path, name, text, rule, line):
     path = put(tmp_path, name, text)
     assert fired(path)[rule] == f"{path}:{line}"
+
+
+ALONE = [
+    (rule, case)
+    for rule in load_pack(installed=False).rules
+    if rule.code.startswith("CFG2")
+    for case in prose(rule.path)["case"]
+    if case["kind"] == "positive" and "series" not in case
+]
+
+
+@pytest.mark.parametrize(("rule", "case"), ALONE, ids=[f"{rule.name}/{case['name']}" for rule, case in ALONE])
+def test_every_rule_on_configurations_points_at_the_line_of_its_key(tmp_path, rule, case):
+    path = put(tmp_path, "config.json", json.dumps(case["config"] | {"ppo_epochs_": 1}, indent=0))
+    run = run_of_settings(path, Request(configs=(path,), framework=case.get("framework", "canonical")))
+    finding = check(Observations(run), rule)
+    assert finding.status == "fired"
+    source = finding.evidence[0].source
+    assert source.key in path.read_text(encoding="utf-8").splitlines()[source.line - 1]
 
 
 def test_an_overruled_clip_range_is_an_established_cause(cli, tmp_path):

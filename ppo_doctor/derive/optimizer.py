@@ -28,6 +28,8 @@ NOT_WEIGHTS = frozenset(
         *("ref", "reference", "critic", "reward_model", "reward", "rm"),
     }
 )
+#: Formats that something else decides.
+UNTOLD = ("auto", "none", "")
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
 #: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py).
 BOUNDS = (1e-5, 1e-2)
@@ -123,7 +125,11 @@ def half_precision(observations: Observations) -> Fact | None:
     if not isinstance(named, str):
         return None
     word = named.lower().removeprefix("torch.")
-    return Fact(name="half_precision", value=float(word in HALF), how="configured", says=f"weights in {named}")
+    if word in UNTOLD:
+        return None
+    source = setting.source if setting is not None else None
+    says = f"weights in {named}"
+    return Fact(name="half_precision", value=float(word in HALF), how="configured", source=source, says=says)
 
 
 def _of_weights(key: str) -> bool:
