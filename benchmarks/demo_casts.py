@@ -22,7 +22,7 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,12 +253,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or TAKES:
         recording = recorded(TAKES[name])
-        made: dict[str, Callable[[], str]] = {"cast": recording.cast}
+        made = {"cast": recording.cast()}
         if shutil.which("tmux"):
-            made["svg"] = lambda held=recording: cleaned(animated(held))
+            made["svg"] = cleaned(animated(recording))
         for ending, text in made.items():
             target = options.out / f"{name}-recorded.{ending}"
-            target.write_text(text(), encoding="utf-8", newline="\n")
+            target.write_text(text, encoding="utf-8", newline="\n")
             print(f"{target}  {target.stat().st_size // 1000} kB")
 
 

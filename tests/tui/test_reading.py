@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from ppo_doctor.model import SourceRef, SourceSummary
+from ppo_doctor.tui.metrics import Metrics
 from ppo_doctor.tui.places import marked
 from ppo_doctor.tui.reading import excerpt, hidden
+from ppo_doctor.tui.session import Session
 from tests.report.cases import ATTACK
 from tests.tui.stage import Screen, a_case, a_run, drive, series
 
@@ -137,3 +139,11 @@ def test_hostile_names_are_inert_in_every_view():
 
     app = drive(script, [case, case], size=(160, 50))
     assert app.crash is None
+
+
+@pytest.mark.parametrize("width", [30, 36, 60])
+def test_a_long_value_stays_on_the_row_of_its_metric(width):
+    held = series("explained_variance", "ev", [-5.609e-05, -1.073e-06])
+    case = a_case(a_run(series={"explained_variance": held}))
+    (row,) = Metrics(Session(cases=(case,))).rows("", width)
+    assert sum(len(span.text) for span in row.lines[0]) <= width
