@@ -177,7 +177,7 @@ class Recorder:
         if measures.is_torch(new_log_prob):
             self._follow(new_log_prob, advantages, mask)
         elif log_prob_gradient is not None and advantages is not None and not self.sequence_ratio:
-            self.note_gradient(self._parcel, log_prob_gradient, advantages, mask)
+            self.note_gradient(self._parcel, self._parcel.count("minibatch") - 1, log_prob_gradient, advantages, mask)
         if self._online is not None:
             self._online.keep(new_log_prob, old_log_prob, advantages, mask)
 
@@ -186,12 +186,13 @@ class Recorder:
         if self._weights is not None:
             self._weights.own(new)
         if new.requires_grad and advantages is not None and not self.sequence_ratio:
-            adv = measures.plain(advantages)
-            new.register_hook(functools.partial(_note_gradient, self, self._parcel, adv, mask))
+            adv, place = measures.plain(advantages), self._parcel.count("minibatch") - 1
+            new.register_hook(functools.partial(_note_gradient, self, self._parcel, place, adv, mask))
 
     @guarded
-    def note_gradient(self, parcel: Parcel, gradient: Tensor, advantages: Tensor, mask: Tensor) -> None:
-        """Take the gradient by a minibatch's log-probs."""
+    def note_gradient(self, parcel: Parcel, place: int, gradient: Tensor, advantages: Tensor, mask: Tensor) -> None:
+        """Take the gradient by the log-probs of the minibatch at a place of the update."""
+        parcel.add("loss_ratio_place", place)
         parcel.add("loss_ratio", measures.loss_ratio_row(gradient, advantages, mask))
 
     @guarded
@@ -265,7 +266,8 @@ class Recorder:
             raw = tally.of_minibatches(rows["raw"], (), clipped=False, advantages=True)
             numbers["advantages_raw_std"] = raw["advantages_std"]
         if "loss_ratio" in rows:
-            numbers = tally.as_in_the_loss(numbers | tally.of_loss_ratio(rows["loss_ratio"]))
+            in_loss = rows["minibatch"][rows["loss_ratio_place"][:, 0].astype(int)]
+            numbers = tally.as_in_the_loss(numbers | tally.of_loss_ratio(rows["loss_ratio"]), tally.ratio_std(in_loss))
         if "probe" in rows:
             after = tally.of_minibatches(rows["probe"], (), clipped=False, advantages=False)
             numbers |= {"probe_kl": after["approx_kl"]} if "approx_kl" in after else {}
@@ -314,27 +316,25 @@ class Recorder:
                 self._file = LineFile(Path(target))
             else:
                 self._sinks.append(forward(target))
-        if self._file is not None:
-            kept = {name: value for name, value in self._config.items() if _plain(value)}
-            self._to_file({"ppo_doctor": 1, "config": kept})
-        if self._online is not None:
-            self._judge({"ppo_doctor": 1, "config": {k: v for k, v in self._config.items() if _plain(v)}})
+        head = {"ppo_doctor": 1, "config": {name: value for name, value in self._config.items() if _plain(value)}}
+        self._to_file(head)
+        self._judge(head)
 
     def _write(self, step: float, numbers: Mapping[str, float]) -> None:
         # The mark stands in every line, so that no other trainer's names are seen in a part of the file.
         record = {"ppo_doctor": 1, "step": step, "update": self.update, **numbers}
-        if self._file is not None:
-            self._to_file(record)
+        self._to_file(record)
         for sink in self._sinks:
             sink(step, numbers)
-        if self._online is not None:
-            self._judge(record)
+        self._judge(record)
 
     def _judge(self, record: Mapping[str, Any]) -> None:
         """Let the record be judged; what goes wrong there ends the judging, not the recording."""
+        if self._online is None:
+            return
         try:
-            causes = self._online.take(record) if self._online is not None else []
-            saved = self._online.dump(causes, _told(record)) if self._online is not None and causes else None
+            causes = self._online.take(record)
+            saved = self._online.dump(causes, _told(record)) if causes else None
             if saved is not None:
                 tell(f"{', '.join(cause.id for cause in causes)}: the last minibatch is in {saved}")
         except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so do the records
@@ -375,8 +375,10 @@ class Recorder:
             self._online.close()
 
 
-def _note_gradient(recorder: Recorder, parcel: Parcel, advantages: Tensor, mask: Tensor, gradient: Tensor) -> None:
-    recorder.note_gradient(parcel, gradient, advantages, mask)
+def _note_gradient(
+    recorder: Recorder, parcel: Parcel, place: int, advantages: Tensor, mask: Tensor, gradient: Tensor
+) -> None:
+    recorder.note_gradient(parcel, place, gradient, advantages, mask)
 
 
 def _plain(value: object) -> bool:

@@ -103,13 +103,19 @@ def of_loss_ratio(rows: Array) -> dict[str, float]:
     return {"loss_ratio_std": math.sqrt(float(np.sum(told[:, 0] * told[:, 1]) / np.sum(told[:, 0])))}
 
 
-def as_in_the_loss(numbers: Mapping[str, float]) -> dict[str, float]:
+def ratio_std(rows: Array) -> float | None:
+    """Return the spread of the ratio over some minibatches; None where they hold no token."""
+    return of_minibatches(rows, (), clipped=False, advantages=False).get("ratio_std")
+
+
+def as_in_the_loss(numbers: Mapping[str, float], stored: float | None) -> dict[str, float]:
     """Return the numbers with the ratio that the loss used, where its gradient proves that it used a constant.
 
     The metrics of the ratio speak of the loss. A ratio to log-probs that the loss never looks at is kept apart, as
-    `stored_ratio_std`; what is left of the others is what a ratio of 1 gives.
+    `stored_ratio_std`; what is left of the others is what a ratio of 1 gives. `stored` is that ratio's spread over the
+    minibatches whose gradient came: one that an early stop rejects has a ratio, and no part in the loss.
     """
-    stored, used = numbers.get("ratio_std"), numbers.get("loss_ratio_std")
+    used = numbers.get("loss_ratio_std")
     if stored is None or used is None:
         return dict(numbers)
     result = {**numbers, "stored_ratio_std": stored}

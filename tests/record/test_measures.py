@@ -103,16 +103,16 @@ def test_the_gradient_holds_the_ratio_that_the_loss_used(sequences):
 
 def test_a_loss_that_ignores_stored_log_probs_has_the_ratio_one():
     stored = {"ratio_std": 0.1, "ratio_mean": 1.01, "approx_kl": 0.005, "clip_fraction": 0.1, "policy_loss": 0.2}
-    kept = tally.as_in_the_loss({**stored, "loss_ratio_std": 0.08})
+    kept = tally.as_in_the_loss({**stored, "loss_ratio_std": 0.08}, stored["ratio_std"])
     assert kept == {**stored, "loss_ratio_std": 0.08, "stored_ratio_std": 0.1}
-    ignored = tally.as_in_the_loss({**stored, "loss_ratio_std": 1e-7})
+    ignored = tally.as_in_the_loss({**stored, "loss_ratio_std": 1e-7}, stored["ratio_std"])
     assert (ignored["ratio_std"], ignored["ratio_mean"], ignored["approx_kl"], ignored["clip_fraction"]) == (0, 1, 0, 0)
     assert (ignored["stored_ratio_std"], ignored["policy_loss"]) == (0.1, 0.2)
 
 
 def test_a_batch_that_has_not_moved_proves_nothing():
     still = {"ratio_std": 1e-8, "loss_ratio_std": 0.0, "ratio_mean": 1.0 + 1e-8}
-    assert tally.as_in_the_loss(still)["ratio_mean"] == 1.0 + 1e-8
+    assert tally.as_in_the_loss(still, still["ratio_std"])["ratio_mean"] == 1.0 + 1e-8
 
 
 def test_numbers_that_are_not_finite_are_told(tmp_path):
@@ -138,3 +138,16 @@ def test_no_library_is_imported_that_is_not_in_use(tmp_path):
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_minibatch_that_an_early_stop_rejects_proves_nothing_of_the_loss(tmp_path):
+    """The first minibatch is at 1 and in the loss; the second departs, and no gradient comes back from it."""
+    recorder, advantages = Recorder(tmp_path / "run.jsonl"), np.array([1.0, -1.0, 2.0])
+    recorder.start_update()
+    first = {"new_log_prob": np.zeros(3), "old_log_prob": np.zeros(3), "advantages": advantages}
+    recorder.minibatch(**first, log_prob_gradient=-advantages)
+    recorder.minibatch(**{**first, "new_log_prob": np.array([0.1, -0.1, 0.0])})
+    found = recorder.end_update()
+    assert (found["loss_ratio_std"], found["stored_ratio_std"]) == (0, 0)
+    assert found["ratio_max"] > 1
+    assert found["approx_kl"] > 0
