@@ -54,6 +54,8 @@ ENOUGH = 2
 ENOUGH_ALONE = 3
 #: Lines of a text that are no settings: a log that prints its settings first goes on.
 MOST_OTHER_LINES = 40
+#: Files of commands, which nobody logs to.
+COMMANDS = (".sh", ".bash")
 
 
 def read_config(path: Path) -> Found:
@@ -167,7 +169,7 @@ def holds_settings(path: Path) -> bool:
         found = parse(path.suffix, text)
     except (OSError, UnicodeDecodeError, ValueError):
         return False  # it is no configuration that we can read, so it is read as a log, which tells what is wrong
-    if found.other_lines > MOST_OTHER_LINES:
+    if found.other_lines > MOST_OTHER_LINES and path.suffix.lower() not in COMMANDS:
         return False
     names = {key.rpartition(".")[2] for key in flatten(found.values)}
     known, of_ppo, metrics = _known_names()

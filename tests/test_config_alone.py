@@ -424,3 +424,9 @@ def test_two_faults_of_one_configuration_are_no_rivals(cli, tmp_path):
         "lr-schedule-horizon-wrong": "likely",
     }
     assert [complaint["id"] for complaint in report["complaints"]] == ["config-contradicts"] * 2
+
+
+def test_a_long_command_is_no_log(tmp_path):
+    lines = [f"V{n}={n}" for n in range(80)]
+    (source,), _ = gather([str(put(tmp_path, "train.sh", "\n".join([*lines, SHELL])))])
+    assert source.config

@@ -20,6 +20,8 @@ VERL_CLIP = 0.2
 SINCE_LOST, SINCE_FOUND = "actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.optim.lr_warmup_steps"
 #: Keys without which a configuration of verl is a list of overrides, whose version nobody can tell.
 FULL = ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.actor.optim.total_training_steps")
+#: Coefficients that stand in verl's own configuration beside a switch that is off, and are copied from there.
+USUAL = {(VERL, "kl_loss_coef"): 0.001, (VERL, "kl_coef"): 0.001}
 #: Trainers whose num_train_epochs counts passes over prompts.
 OVER_PROMPTS = ("trl-grpo", "trl-rloo", "unsloth", "ms-swift")
 
@@ -134,6 +136,8 @@ def _switched(switch: str, coefficient: str) -> Callable[[Observations], Iterato
         turned, given = _found(observations, switch), _found(observations, coefficient)
         if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
             return
+        if given.value == USUAL.get((observations.run.framework, coefficient)):
+            return  # nobody chose it
         yield given, "" if turned.value else f"{turned.key} is off"
 
     return look

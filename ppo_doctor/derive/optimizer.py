@@ -24,7 +24,7 @@ DTYPE_KEYS = ("torch_dtype", "model_dtype", "param_dtype", "dtype")
 #: Parts of a key that say that a format is another's: of passes under autocast, of the rollout engine, of other models.
 NOT_WEIGHTS = frozenset(
     {
-        *("mixed_precision", "rollout", "actor_infer", "generation", "vllm", "sglang", "engine", "ds"),
+        *("mixed_precision", "megatron", "rollout", "actor_infer", "generation", "vllm", "sglang", "engine", "ds"),
         *("ref", "reference", "critic", "reward_model", "reward", "rm"),
     }
 )

@@ -24,8 +24,9 @@ LEFT_OVER = {
     "rl-games": "the trainer refuses to start",
 }
 UNGUARDED = ("cleanrl",)
-#: Losses and levels whose ratio is that of a sequence: their clip ranges are a hundred times smaller on purpose.
-OF_SEQUENCES = ("sequence", "sequence_token", "gspo", "gspo-token", "gspo_token")
+#: Losses and levels whose ratio is that of a sequence, which is clipped a hundred times closer, or whose clip range
+#: caps a weight (CISPO).
+ANOTHER_RANGE = ("sequence", "sequence_token", "gspo", "gspo-token", "gspo_token", "cispo")
 #: Schedules that end nowhere.
 ENDLESS = ("constant", "constant_with_warmup", "adaptive", "kl", "none", "fixed", "constant_schedule")
 #: A weight of usual size in a language model, and the least share of it that half a unit in the last place of bf16 is.
@@ -150,10 +151,10 @@ def _length(observations: Observations) -> tuple[Setting, float] | None:
 
 
 def token_clip_range(observations: Observations) -> Fact | None:
-    """Return the clip range of token or action ratios; None where the ratio is a sequence's."""
+    """Return the clip range of token or action ratios; None where it is that of sequences, or of weights."""
     clip = _number(observations, "clip_range")
     kinds = [observations.run.config.get(name) for name in ("importance_sampling_level", "loss_type")]
-    if clip is None or any(k is not None and str(k.value).lower() in OF_SEQUENCES for k in kinds):
+    if clip is None or any(k is not None and str(k.value).lower() in ANOTHER_RANGE for k in kinds):
         return None
     return _fact("token_clip_range", clip[1], clip[0], f"{clip[0].key} = {clip[1]:g}")
 
