@@ -27,6 +27,8 @@ _OPTION = re.compile(
 )
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s;#]*)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?::-(?P<otherwise>[^{}]*))?\}|\$(?P<plain>\w+)")
+#: A line of a command that goes on: what stands alone on other lines are the shell's own variables.
+_CONTINUED = re.compile(r"\\[ \t]*\n")
 #: Printed objects and characters of a line that are looked at: what goes on is no configuration.
 MOST_CALLS, LONGEST_LINE = 20, 4096
 #: Fewer settings than this are prose that happens to hold an equals sign.
@@ -35,7 +37,8 @@ FEWEST = 2
 
 def read_text(text: str) -> Written:
     """Read settings in plain text by the one of three forms that finds most; raise ValueError without any."""
-    best = max((list(form(text)) for form in _FORMS), key=len)
+    forms = [list(form(text)) for form in ((_options,) if _CONTINUED.search(text) else _FORMS)]
+    best = max(forms, key=len)
     if len(best) < FEWEST:
         raise ValueError("it holds no settings that we can make out")
     values: dict[str, Any] = {}
