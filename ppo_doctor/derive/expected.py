@@ -60,7 +60,9 @@ def warmup_left(observations: Observations) -> Fact | None:
     longest = max(observations.run.series.values(), key=len, default=None)
     if not warmup or longest is None or not len(longest) or not observations.configured("critic_warmup"):
         return None
-    covered = float(longest.axis.steps[-1])
+    # A log may count environment steps; where it counts updates too, those are what a warm-up is told in.
+    updates = longest.axis.update
+    covered = float(longest.axis.steps[-1] if updates is None else updates[-1])
     setting = observations.run.config["critic_warmup"]
     says = f"{setting.key} = {warmup:g}, and the log ends at update {covered:g}"
     value = warmup / max(covered, 1.0)

@@ -37,7 +37,7 @@ def old_policy_aliased(setup: Setup, severity: int) -> Setup:
     description="the stored old log-probs are overwritten with the current policy's before every minibatch",
     severities=_PACE,
     default_severity=1,
-    level_with={"*": ("old-policy-aliased",)},
+    level_with={"*": ("old-policy-aliased",), "recorder": ("old-policy-aliased",)},
 )
 def old_logp_resynced_per_minibatch(setup: Setup, severity: int) -> Setup:
     def resync(batch: Batch, agent: Agent) -> None:
