@@ -73,4 +73,4 @@ def test_a_dead_run_is_stopped_and_leaves_its_last_minibatch(tmp_path, monkeypat
     assert trainer.state.global_step < trainer.state.max_steps
     assert capfd.readouterr().err.count("training is stopped: critical: lr-zero") == 1
     (dump,) = tmp_path.glob("*.safetensors")
-    assert set(ppo_doctor.load_run(dump).series["ratio_max"].values) == {1.0}
+    assert ppo_doctor.load_run(dump).series["ratio_max"].values == pytest.approx([1.0], abs=1e-5)
