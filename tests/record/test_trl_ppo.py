@@ -31,7 +31,7 @@ CASES = {
 
 def train(recipe, folder, monkeypatch, *, batches=10, record=True):
     monkeypatch.setattr(trl_ppo, "BATCHES", batches)
-    np.random.seed(3)  # noqa: NPY002 - it orders the minibatches, and the trainer does not seed it
+    np.random.seed(3)  # it orders the minibatches, and the trainer does not seed it
     made = []
 
     def before(trainer):
