@@ -46,11 +46,12 @@ _CONVENTIONS: Mapping[str, TrainConfig] = {
     "sb3": replace(CONTROL, vf_coef=1.0),
     "cleanrl": replace(CONTROL, stop_rule="cleanrl", anneal_lr=True, ent_coef=0.01),
     "trl-grpo": GRPO,
+    "trl-grpo-027": GRPO,
     "trl-ppo": LANGUAGE_PPO,
     "trl-ppo-legacy": replace(LANGUAGE_PPO, num_minibatches=4, learning_rate=3e-3, stop_rule="trl-legacy"),
 }
 
-LANGUAGE_DIALECTS = frozenset({"trl-grpo", "trl-ppo", "trl-ppo-legacy"})
+LANGUAGE_DIALECTS = frozenset({"trl-grpo", "trl-grpo-027", "trl-ppo", "trl-ppo-legacy"})
 TASK_FREE_DIALECTS = frozenset({"canonical", "canonical-lean", "canonical-full"})
 
 

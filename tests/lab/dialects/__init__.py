@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..records import RunRecord
-from . import canonical, cleanrl, sb3, trl_grpo, trl_ppo, trl_ppo_legacy
+from . import canonical, cleanrl, sb3, trl_grpo, trl_grpo_027, trl_ppo, trl_ppo_legacy
 
 Writer = Callable[[RunRecord, Path], Path]
 
@@ -17,12 +17,15 @@ WRITERS: Mapping[str, Writer] = {
     "sb3": sb3.write,
     "cleanrl": cleanrl.write,
     "trl-grpo": trl_grpo.write,
+    "trl-grpo-027": trl_grpo_027.write,
     "trl-ppo": trl_ppo.write,
     "trl-ppo-legacy": trl_ppo_legacy.write,
 }
 
-_NEEDS = {"sb3": "control", "cleanrl": "control", "trl-grpo": "language", "trl-ppo": "language"}
-_NEEDS_ALGORITHM = {"trl-grpo": "grpo", "trl-ppo": "ppo", "trl-ppo-legacy": "ppo", "sb3": "ppo", "cleanrl": "ppo"}
+_LANGUAGE = {"trl-grpo": "language", "trl-grpo-027": "language", "trl-ppo": "language"}
+_NEEDS = {"sb3": "control", "cleanrl": "control", **_LANGUAGE}
+_GRPO = {"trl-grpo": "grpo", "trl-grpo-027": "grpo"}
+_NEEDS_ALGORITHM = {"trl-ppo": "ppo", "trl-ppo-legacy": "ppo", "sb3": "ppo", "cleanrl": "ppo", **_GRPO}
 
 
 def write(record: RunRecord, dialect: str, directory: Path) -> Path:

@@ -15,9 +15,14 @@ _REWARD = "match_reward"
 
 
 def write(record: RunRecord, directory: Path) -> Path:
+    write_config(directory, settings(record.config))
+    return write_state(record, history(record), directory)
+
+
+def history(record: RunRecord) -> list[dict[str, Any]]:
+    """Return one record per optimizer step."""
     config = record.config
-    write_config(directory, _config(config))
-    history: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     tokens = 0
     for update in record.updates:
         completions = _completions_of(update.rollout)
@@ -26,11 +31,16 @@ def write(record: RunRecord, directory: Path) -> Path:
         for index, minibatch in enumerate(update.minibatches):
             generated = _generation(update.rollout, completions, tokens) if index == 0 else {}
             step = {**generated, **_step(minibatch, config, update.learning_rate)}
-            history.append({**step, "epoch": epoch, "step": len(history) + 1})
-    steps = len(history)
+            rows.append({**step, "epoch": epoch, "step": len(rows) + 1})
+    return rows
+
+
+def write_state(record: RunRecord, rows: list[dict[str, Any]], directory: Path) -> Path:
+    """Write trainer_state.json: the records, and the summary that ends them."""
+    config, steps = record.config, len(rows)
     work = sum(update.work for update in record.updates)
     return write_trainer_state(
-        directory, [*history, _summary(history, work, config)], batch_size=config.minibatch_size, global_step=steps
+        directory, [*rows, _summary(rows, work, config)], batch_size=config.minibatch_size, global_step=steps
     )
 
 
@@ -88,7 +98,8 @@ def _summary(history: list[dict[str, Any]], work: float, config: TrainConfig) ->
     }
 
 
-def _config(config: TrainConfig) -> dict[str, Any]:
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the training arguments that matter, under TRL's names."""
     return {
         "num_iterations": config.epochs,
         "num_generations": config.num_generations,
