@@ -1,9 +1,10 @@
 """The corpus behind the scoreboard: which runs are trained, on which side of the split, and where their logs lie.
 
-    python -m tests.lab.corpus DIR [--jobs 2] [--quick]
+    python -m tests.lab.corpus DIR [--jobs 2]
 
-Tasks and seeds of the held-out side are never those of the training side. A run that exists already is not trained
-again, so that an interrupted corpus goes on.
+A seed is on one side only, and faults are injected into other tasks there. Sound runs of the training side's tasks
+are on the held-out side too, with other seeds, beside tasks that the training side has not. A run that exists already
+is not trained again, so that an interrupted corpus goes on; folders that are not of the plan are not looked at.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from .dialects import WRITERS, write
 from .faults import FAULTS
-from .presets import TASK_FREE_DIALECTS, dialect_task
-from .settings import Task
+from .faults.registry import onset
+from .presets import TASK_FREE_DIALECTS, base_config, dialect_task
+from .settings import Setup, Stages, Task
 from .train import run
 
 Split = Literal["training", "held-out"]
@@ -59,6 +61,28 @@ VARIANTS: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
         "wide clip": {"clip_range": 0.3},
     },
 }
+#: Sound tasks of the held-out side alone.
+UNSEEN: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
+    "control": {
+        "eight minibatches": {"num_minibatches": 8},
+        "two epochs": {"epochs": 2, "learning_rate": 2e-3},
+        "short horizon": {"gamma": 0.95, "gae_lambda": 0.9},
+        "three layers": {"hidden": (32, 32, 32)},
+        "tiny adam eps": {"adam_eps": 1e-8},
+        "loose gradient norm": {"max_grad_norm": 10.0},
+        "few environments": {"num_envs": 2, "num_steps": 256},
+        "fast": {"learning_rate": 2e-3},
+        "narrow clip": {"clip_range": 0.1},
+    },
+    "language": {
+        "two epochs": {"epochs": 2},
+        "two layers": {"hidden": (48, 48)},
+        "loose gradient norm": {"max_grad_norm": 10.0},
+        "KL to the reference": {"kl_coef": 0.02},
+        "fast": {"learning_rate": 8e-3},
+        "narrow clip": {"clip_range": 0.1},
+    },
+}
 #: The variants that faults are injected into, by side of the split. The k-th seed of a side takes the k-th variant.
 FAULTY_IN: Mapping[Split, Mapping[Task, tuple[str, ...]]] = {
     "training": {
@@ -67,7 +91,7 @@ FAULTY_IN: Mapping[Split, Mapping[Task, tuple[str, ...]]] = {
     },
     "held-out": {
         "control": ("wide net", "whitened per batch", "two minibatches"),
-        "language": ("narrow net", "plain", "wide clip"),
+        "language": ("narrow net", "annealed to zero", "wide clip"),
     },
 }
 SEEDS: Mapping[Split, tuple[int, ...]] = {"training": (0, 1, 2), "held-out": (101, 102, 103)}
@@ -75,8 +99,9 @@ SEVERITIES = (1, 2, 3)
 #: Benign look-alikes and sound runs get more seeds: false alarms need numbers.
 SOUND_SEEDS: Mapping[Split, tuple[int, ...]] = {
     "training": (10, 30, 50, 70),
-    "held-out": (110, 130, 150, 170),
+    "held-out": (110, 130, 150, 170, 310),
 }
+UNSEEN_SEEDS = (410, 430, 450)
 UPDATES = 60
 
 
@@ -124,17 +149,11 @@ def trainings(splits: Iterable[Split] = SPLITS) -> Iterator[Training]:
                 yield from (_sound if fault == "healthy" else _faulty)(split, fault, dialects)
 
 
-def quick() -> Iterator[Training]:
-    """Yield a small held-out part: each fault once, the dialects taking turns, and some sound runs of each dialect."""
-    held_out = list(trainings(("held-out",)))
-    for place, fault in enumerate(sorted(FAULTS)):
-        ours = [training for training in held_out if training.fault == fault]
-        yield from ours[:: len(ours) // 16] if fault == "healthy" else [ours[place % len(ours)]]
-
-
 def _shared() -> list[tuple[str, ...]]:
+    """Return the dialects that are written of one training: those whose conventions are the same."""
     free = tuple(dialect for dialect in WRITERS if dialect in TASK_FREE_DIALECTS)
-    return [free, *((dialect,) for dialect in WRITERS if dialect not in TASK_FREE_DIALECTS)]
+    grpo = tuple(dialect for dialect in WRITERS if dialect.startswith("trl-grpo"))
+    return [free, grpo, *((dialect,) for dialect in WRITERS if dialect not in (*free, *grpo))]
 
 
 def _faulty(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Training]:
@@ -149,12 +168,50 @@ def _faulty(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Tra
 
 
 def _sound(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Training]:
-    for seed in SOUND_SEEDS[split]:
-        for place, variant in enumerate(VARIANTS[dialect_task(dialects[0])]):
-            severity = SEVERITIES[(place + seed) % 3]
-            yield Training(
-                fault=fault, split=split, dialects=dialects, variant=variant, severity=severity, seed=seed + place
-            )
+    task = dialect_task(dialects[0])
+    unseen = [(UNSEEN_SEEDS, tuple(UNSEEN[task]))] if split == "held-out" else []
+    for seeds, variants in [(SOUND_SEEDS[split], tuple(VARIANTS[task])), *unseen]:
+        for seed in seeds:
+            for place, variant in enumerate(variants):
+                severity = SEVERITIES[(place + seed) % 3]
+                yield Training(
+                    fault=fault, split=split, dialects=dialects, variant=variant, severity=severity, seed=seed + place
+                )
+
+
+def possible(training: Training) -> bool:
+    """Tell whether a fault can be injected into this kind of training."""
+    setup = Setup(replace(base_config(training.task, training.dialects[0]), updates=UPDATES), Stages())
+    try:
+        FAULTS[training.fault].inject(setup, training.severity)
+    except ValueError:  # this fault is of the other task
+        return False
+    return True
+
+
+def sound(fault: str) -> bool:
+    """Tell whether nothing may be alarmed of under a fault: health, and what only looks like a failure."""
+    return FAULTS[fault].verdict == "healthy"
+
+
+def begins(fault: str, severity: int) -> float:
+    """Return the share of a run after which a fault begins; 0 from the start."""
+    if fault in _BEGINS:
+        return _BEGINS[fault][severity]
+    late = "onset" in FAULTS[fault].inject.__code__.co_names
+    return onset(severity) if late else 0.0
+
+
+#: Faults with a clock of their own; the others begin at once, or with their severity's `onset`.
+_BEGINS: Mapping[str, Mapping[int, float]] = {
+    "late-collapse": {1: 0.7, 2: 0.62, 3: 0.55},
+    "nan-inf": {1: 0.75, 2: 0.5, 3: 0.25},
+}
+
+
+def overrides(training: Training) -> Mapping[str, Any]:
+    """Return what the variant changes of the sound configuration."""
+    return (VARIANTS[training.task] | UNSEEN[training.task])[training.variant]
 
 
 def train(root: Path, training: Training) -> int:
@@ -162,19 +219,17 @@ def train(root: Path, training: Training) -> int:
     wanted = [dialect for dialect in training.dialects if not _done(training.folder(root, dialect))]
     if not wanted:
         return len(training.dialects)
-    overrides = VARIANTS[training.task][training.variant]
-    try:
-        record = run(
-            training.fault,
-            task=training.task,
-            seed=training.seed,
-            severity=training.severity,
-            updates=UPDATES,
-            dialect=training.dialects[0],
-            **overrides,
-        )
-    except ValueError:  # this fault is of the other task
+    if not possible(training):
         return 0
+    record = run(
+        training.fault,
+        task=training.task,
+        seed=training.seed,
+        severity=training.severity,
+        updates=UPDATES,
+        dialect=training.dialects[0],
+        **overrides(training),
+    )
     return sum(_written(root, training, dialect, record) for dialect in wanted)
 
 
@@ -193,9 +248,10 @@ def _done(folder: Path) -> bool:
     return (folder / "truth.json").is_file()
 
 
-def cases(root: Path) -> list[Case]:
-    """Return every log of a corpus with its truth, in a fixed order."""
-    return [_case(path) for path in sorted(root.glob("*/*/*/truth.json"))]
+def cases(root: Path, plan: Iterable[Training] | None = None) -> list[Case]:
+    """Return the logs of a plan that a corpus holds, each with its truth, in a fixed order."""
+    folders = {t.folder(root, dialect) for t in (trainings() if plan is None else plan) for dialect in t.dialects}
+    return [_case(path) for path in sorted(root.glob("*/*/*/truth.json")) if path.parent in folders]
 
 
 def _case(path: Path) -> Case:
@@ -217,12 +273,11 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
     options.add_argument("--jobs", type=int, default=2)
-    options.add_argument("--quick", action="store_true")
     given = options.parse_args()
-    plan = list(quick() if given.quick else trainings())
+    plan = [training for training in trainings() if possible(training)]
     logs = make(given.folder, plan, jobs=given.jobs)
-    sound = sum(training.fault == "healthy" or training.fault.startswith("benign") for training in plan)
-    sys.stdout.write(f"{len(plan)} runs planned, {sound} of them healthy or benign; {logs} logs in {given.folder}\n")
+    calm = sum(sound(training.fault) for training in plan)
+    sys.stdout.write(f"{len(plan)} runs, {calm} of them healthy or benign; {logs} logs in {given.folder}\n")
 
 
 if __name__ == "__main__":
