@@ -81,6 +81,8 @@ _ROWS = (
     ("values_mean", "", "mean value prediction"),
     ("values_min", "", "smallest value prediction"),
     ("values_max", "", "largest value prediction"),
+    ("ptx_loss", "", "loss on pretraining text that is mixed in (PPO-ptx)"),
+    ("dormant_fraction", "fraction", "share of the policy's hidden units that are dormant: next to no activation"),
     ("value_clip_fraction", "fraction", "share of value predictions outside the value clip range"),
     # optimizer
     ("learning_rate", "", "learning rate applied to the policy"),
