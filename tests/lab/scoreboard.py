@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .calibrate import fit
-from .corpus import cases
+from .corpus import cases, possible, trainings
 from .features import IDENTIFIABLE, Shares, recognised
 from .figures import (
     Score,
@@ -48,6 +48,8 @@ class Scored:
     training: Sequence[Score]
     shares: Shares
     temperature: float
+    #: logs that the plan has, on both sides
+    planned: int
 
     @property
     def sick(self) -> list[Score]:
@@ -58,6 +60,12 @@ class Scored:
     def known(self) -> list[Score]:
         """Those of them whose cause the reference classifier can tell."""
         return [s for s in self.sick if s.identifiable]
+
+    @property
+    def harmful(self) -> Shares:
+        """What is recognised of the causes that harm."""
+        causes = {s.cause for s in self.sick}
+        return {key: value for key, value in self.shares.items() if key[0] in causes}
 
     @property
     def sound(self) -> list[Score]:
@@ -78,6 +86,7 @@ def scored(root: Path, jobs: int) -> Scored:
         training=seen,
         shares=shares,
         temperature=fit(seen),
+        planned=sum(len(t.dialects) for t in trainings() if possible(t)),
     )
 
 
@@ -94,11 +103,12 @@ def figures(found: Scored) -> dict[str, Any]:
         "all": asdict(board(found.sick)),
         "all without configuration": asdict(board([s for s in found.bare if not s.benign])),
         "training side": asdict(board([s for s in found.training if not s.benign])),
+        "logs": {"held out": len(found.held_out), "training side": len(found.training), "planned": found.planned},
         "false alarms": {"hits": alarms, "below": round(upper_bound(*alarms), 4)},
         "false alarms without configuration": {"hits": share(bool(s.alarms) for s in found.bare if s.benign)},
         "false alarms on new tasks": {"hits": share(bool(s.alarms) for s in found.sound if s.new_task)},
         "false alarms on the training side": {"hits": share(bool(s.alarms) for s in found.training if s.benign)},
-        "pairs identifiable": {"hits": share(v >= IDENTIFIABLE for v in found.shares.values())},
+        "pairs identifiable": {"hits": share(v >= IDENTIFIABLE for v in found.harmful.values())},
         "logs identifiable": {"hits": share(s.identifiable for s in found.sick)},
         "calibration": {
             "temperature": found.temperature,
