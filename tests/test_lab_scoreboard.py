@@ -15,6 +15,7 @@ from ppo_doctor.rulepack import load_pack
 from tests.lab import verdicts
 from tests.lab.calibrate import Proposal, _decibans, _twins_alike, fit, measured, proposals
 from tests.lab.corpus import Case, cases, make, possible, trainings
+from tests.lab.expected import COLUMNS, EXPECTED, contradictions
 from tests.lab.features import matrix, recognised_in
 from tests.lab.figures import (
     Score,
@@ -174,6 +175,16 @@ def test_a_twin_alone_is_left_as_it_is():
     assert _twins_alike([one]) == []
     both = [one, *(replace(one, cause=other) for other in twin.twins)]
     assert len(_twins_alike(both)) >= 1
+
+
+def test_what_was_expected_is_held_against_what_was_measured():
+    rules = {rule.name for rule in PACK.rules}
+    assert set(COLUMNS) <= rules
+    assert set(EXPECTED) - {"healthy"} <= {cause.id for cause in PACK.causes}
+    measured = {("lr-zero", "learning-rate-zero"): (12, 12), ("no-grad-path", "gradient-exactly-zero"): (2, 12)}
+    (found,) = contradictions(measured)
+    assert (found.cause, found.finding, found.expected) == ("no-grad-path", "gradient-exactly-zero", 0.97)
+    assert contradictions({("no-grad-path", "gradient-exactly-zero"): (0, 2)}) == []
 
 
 # What can be told at all

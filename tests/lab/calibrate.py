@@ -21,6 +21,7 @@ from ppo_doctor.model import Cause, Weight
 from ppo_doctor.probabilities import HEALTHY
 
 from .corpus import cases, sound
+from .expected import FAR, Contradiction, contradictions
 from .figures import Score, led, loss
 from .verdicts import Judged, built_in, judged
 
@@ -127,7 +128,7 @@ def write_table(path: Path, table: Table) -> None:
         writer.writerows((*key, *counts) for key, counts in sorted(table.items()) if counts[0])
 
 
-def page(found: Sequence[Proposal], logs: int) -> str:
+def page(found: Sequence[Proposal], against: Sequence[Contradiction], logs: int) -> str:
     """Return the proposals as Markdown."""
     head = "| cause | finding | status | now | lab | fired | fired on sound runs |\n|---|---|---|---|---|---|---|\n"
     rows = "".join(
@@ -143,7 +144,20 @@ def page(found: Sequence[Proposal], logs: int) -> str:
         "health, could show the finding. Proofs are left out. A weight may still be right where the lab's faults are "
         "milder, or graver, than those that people meet; where a finding weighs for one link together with others, "
         "only "
-        "the largest counts.\n\n" + head + rows
+        "the largest counts.\n\n" + head + rows + _expected(against)
+    )
+
+
+def _expected(against: Sequence[Contradiction]) -> str:
+    rows = "".join(
+        f"| {c.cause} | {c.finding} | {c.expected:.2f} | {c.fired}/{c.evaluated} | {c.fired / c.evaluated:.2f} |\n"
+        for c in against
+    )
+    return (
+        "\n# Where the lab contradicts what was expected\n\nRates that theory and toy runs had led us to expect "
+        "of a ratio "
+        f"that stays at 1, and that are off by more than {FAR}. The rules follow the measurement.\n\n"
+        "| cause | finding | expected | fired | measured |\n|---|---|---|---|---|\n" + rows
     )
 
 
@@ -159,7 +173,7 @@ def main() -> None:
     table = measured(seen)
     found = proposals(table)
     write_table(given.out / "measured.csv", table)
-    (given.out / "calibration.md").write_text(page(found, len(seen)), encoding="utf-8")
+    (given.out / "calibration.md").write_text(page(found, contradictions(table), len(seen)), encoding="utf-8")
     sys.stdout.write(f"{len(seen)} logs, {sum(sound(e.case.fault) for e in seen)} sound; {len(found)} proposals\n")
 
 
