@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from .settings import TrainConfig
 
@@ -48,6 +49,8 @@ class Episode:
     end_step: int
     episode_return: float
     length: int
+    judged: float | None = None
+    """What the environment itself pays for the episode, where somebody looks at that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class Completions:
     """None without groups."""
     ref_kl_sum: float
     neg_log_prob_sum: float
+    parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Mean and standard deviation of each part of the reward, where it has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,8 @@ class UpdateRecord:
     update_work: float
     changed_fraction: float = float("nan")
     """Share of the actor's parameters that the update changed."""
+    action_std: float | None = None
+    """Mean standard deviation of a Gaussian policy after the update."""
     kl_coef: float | None = None
     rollout_kl: float | None = None
 

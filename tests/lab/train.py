@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .agent import Agent, Batch, gather
+from .agent import Agent, Batch
 from .control import ControlTask
 from .faults import FAULTS
 from .language import LanguageTask
-from .nets import MLP, log_softmax
+from .nets import MLP
 from .ppo import improve, probe_kl
 from .presets import base_config
 from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateRecord
@@ -56,7 +56,7 @@ def _train(setup: Setup, seed: int) -> list[UpdateRecord]:
         setup.stages.before_rollout(agent, progress)
         now = setup.with_config(kl_coef=setup.stages.kl_coef(setup.config, _last_kl(records)))
         task.setup = now
-        batch, rollout = task.rollout(agent, progress)
+        batch, rollout = setup.stages.batch(*task.rollout(agent, progress), progress)
         cumulative = records[-1].cumulative_epochs if records else 0
         record = _update(agent, batch, rollout, now, progress, order_rng, task.global_step, cumulative)
         drift = _rollout_kl(agent, batch, setup, progress) if setup.stages.stored_logits else None
@@ -95,6 +95,7 @@ def _update(
         work=ROW_SECONDS["rollout"] * rollout.steps + update_work,
         update_work=update_work,
         changed_fraction=_changed(agent.actor, before),
+        action_std=agent.action_std,
     )
 
 
@@ -107,8 +108,9 @@ def _last_kl(records: list[UpdateRecord]) -> float:
 def _rollout_kl(agent: Agent, batch: Batch, setup: Setup, progress: Progress) -> float:
     """k1 of the sampler against the stored log-probs."""
     inputs = batch.inputs.reshape(-1, batch.inputs.shape[-1])
-    logits = setup.stages.rollout_logits(agent, inputs, progress)
-    sampled = gather(log_softmax(logits), batch.actions.ravel()).reshape(batch.actions.shape)
+    outputs = setup.stages.rollout_logits(agent, inputs, progress)
+    actions = batch.actions.reshape(-1, *batch.actions.shape[2:])
+    sampled = agent.distribution.log_prob(outputs, actions).reshape(batch.mask.shape)
     gap = (sampled - batch.sampled_log_prob) * batch.mask
     return float(gap.sum() / batch.mask.sum())
 

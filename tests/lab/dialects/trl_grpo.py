@@ -60,12 +60,18 @@ def _generation(rollout: RolloutRecord, completions: Completions, tokens: int) -
         "completions/mean_terminated_length": completions.mean_terminated_length,
         "completions/min_terminated_length": float(completions.min_terminated_length),
         "completions/max_terminated_length": float(completions.max_terminated_length),
-        f"rewards/{_REWARD}/mean": completions.score_mean,
-        f"rewards/{_REWARD}/std": completions.score_std,
+        **_functions(completions),
         "reward": rollout.reward_mean,
         "reward_std": completions.group_std_mean,
         "frac_reward_zero_std": completions.frac_reward_zero_std,
     }
+
+
+def _functions(completions: Completions) -> dict[str, float]:
+    """Return mean and deviation of each reward function."""
+    parts = completions.parts or {_REWARD: (completions.score_mean, completions.score_std)}
+    named = {name: dict(zip(("mean", "std"), part, strict=True)) for name, part in parts.items()}
+    return {f"rewards/{name}/{which}": value for name, part in named.items() for which, value in part.items()}
 
 
 def _step(minibatch: MinibatchRecord, config: TrainConfig, learning_rate: float) -> dict[str, Any]:
