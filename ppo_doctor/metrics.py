@@ -56,6 +56,8 @@ _ROWS = (
     ("rollout_kl", "nats", "KL of the sampler's policy to the trainer's at the same weights"),
     # signal
     ("reward_mean", "", "mean reward of the rollout's samples"),
+    ("reward_component", "", "mean of one part of the reward over samples; the part's name follows behind a dot"),
+    ("reward_component_std", "", "standard deviation of one part of the reward over samples, named likewise"),
     ("reward_std", "", "standard deviation of rewards, as the framework defines it"),
     ("reward_min", "", "smallest reward of the rollout"),
     ("reward_max", "", "largest reward of the rollout"),

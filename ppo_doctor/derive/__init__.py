@@ -64,6 +64,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         # signal: rewards, critic, batches, completions
         "reward_level": _row("rewards:reward_level", "reward_mean", "episode_return"),
         "reward_ceiling_level": _row("rewards:reward_ceiling_level", "reward_mean", "episode_return"),
+        "reward_part_stopped": _row("components:reward_part_stopped", "reward_component"),
+        "paying_level": _row("components:paying_level", "reward_mean", "episode_return"),
         "reward_peak": _row("rewards:reward_peak", "reward_mean", "episode_return"),
         "reward_step": _row("rewards:reward_step", "reward_mean", "episode_return"),
         "reward_trend": _row("rewards:reward_trend", "reward_mean", "episode_return"),
@@ -124,6 +126,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
+        "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
         "loss_leap": _row("steps:loss_leap", "policy_loss"),
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
@@ -158,6 +161,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "group_bound_excess": _row("limits:group_bound_excess", "advantages_abs_max", "advantages_min+advantages_max"),
         "returns_over_possible": _row("limits:returns_over_possible", "returns_mean+reward_mean+episode_length+gamma"),
         "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
+        "loss_size": _row("limits:loss_size", "loss"),
         "reference_kl_worst": _row("limits:reference_kl_worst", "ref_kl"),
         "reference_kl_spread": _row("limits:reference_kl_spread", "ref_kl"),
         "reference_kl_over_target": _row("limits:reference_kl_over_target", "ref_kl+ref_kl_target"),
@@ -177,6 +181,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "evaluation_lost": _row("goal:evaluation_lost", "eval_return+reward_mean", "eval_return+episode_return"),
         "reward_follows_length": _row("goal:reward_follows_length", "reward_mean+response_length"),
         "kl_without_gain": _row("goal:kl_without_gain", "ref_kl+reward_mean"),
+        "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
