@@ -116,6 +116,14 @@ def ratio_at_clamp(observations: Observations) -> Series | None:
     return dataclasses.replace(largest, name="ratio_at_clamp", values=values, resolution=EXACT, unit="", how="computed")
 
 
+def loss_size(observations: Observations) -> Series | None:
+    """Return |loss| of a trainer without a critic: ratio times advantage, of a few units with ratios near 1."""
+    loss = observations.run.series.get("loss")
+    if observations.run.algorithm != "grpo" or loss is None or not len(loss) or "value_loss" in observations.run.series:
+        return None
+    return dataclasses.replace(loss, name="loss_size", values=np.abs(loss.values), how="computed")
+
+
 def reference_kl_worst(observations: Observations) -> Fact | None:
     """Return the largest k3 to the reference, in nats.
 

@@ -81,6 +81,6 @@ def describe(config: TrainConfig) -> dict[str, Any]:
 def set_by_hand(config: TrainConfig) -> dict[str, Any]:
     """Settings that few people touch: a configuration names them only where somebody did."""
     usual = TrainConfig(task=config.task, updates=config.updates)
-    names = ("optimizer", "precision", "desired_kl", "critic_warmup", "loss_type")
+    names = ("optimizer", "precision", "desired_kl", "critic_warmup", "loss_type", "clip_range_vf")
     chosen = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(usual, name)}
     return chosen | ({"adam_eps": config.adam_eps} if config.adam_eps > 1e-5 else {})

@@ -39,6 +39,26 @@ def length_hacking(setup: Setup, severity: int) -> Setup:
 
 
 @fault(
+    "reward-hacking",
+    description="the reward model pays for leaning once the policy balances, where it was never trained; people judge",
+    severities="up to 8, 12, 16 times what a straight pole earns",
+    verdict="warning",
+    level_with={"*": ("generalisation-gap",)},
+)
+def reward_hacking(setup: Setup, severity: int) -> Setup:
+    if setup.config.task != "control":
+        raise ValueError("needs a judgement beside the reward")
+    most = {1: 8.0, 2: 12.0, 3: 16.0}[severity]
+
+    def proxy(earned: F32, _ages: Any, progress: Progress) -> F32:
+        reach = min(1.0, max(0.0, progress.update / progress.updates - 0.4) / 0.4)
+        told: F32 = earned + np.float32(2 * most * reach) * (1 - earned)
+        return told
+
+    return setup.with_stages(step_reward=proxy, judged=True)
+
+
+@fault(
     "engine-drift-with-uptime",
     description="the longer the sampling engine runs, the further its logits are off; the trainer recomputes log-probs",
     severities="noise that grows to 3, 5, 8 nats by the end of the run",

@@ -57,9 +57,7 @@ def trajectory_interleaving(setup: Setup, severity: int) -> Setup:
     level_with={"*": ("critic-not-learning",)},
 )
 def value_clip_starves(setup: Setup, severity: int) -> Setup:
-    if setup.config.algorithm != "ppo":
-        raise ValueError("needs a critic")
-    return setup.with_config(clip_range_vf={1: 3e-3, 2: 1e-3, 3: 3e-4}[severity])
+    return _control(setup).with_config(clip_range_vf={1: 3e-3, 2: 1e-3, 3: 3e-4}[severity])
 
 
 @fault(
