@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fuzz schemas check lint types samples docs bench demos lab scoreboard calibrate clean install
+.PHONY: demo test fuzz schemas check lint types samples docs bench demos lab scoreboard calibrate rivals clean install
 
 install: $(STAMP)
 
@@ -46,7 +46,8 @@ docs: $(STAMP)
 demos: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
-# The corpus of lab runs (about half an hour on two cores) and the figures from its held-out side.
+# About 3,400 lab runs (some forty minutes on two free cores; what is there stays), and the figures of their held-out
+# side. Verdicts are kept beside the corpus until rules or code change.
 lab: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lab
 	$(BIN)/python -m tests.lab.corpus build/corpus
@@ -56,6 +57,10 @@ scoreboard: lab
 
 calibrate: lab
 	$(BIN)/python -m tests.lab.calibrate build/corpus --out docs
+
+# Other tools, each in an environment that is thrown away, on a sample of the same logs; the scoreboard shows the counts.
+rivals: lab
+	$(BIN)/python -m benchmarks.peers build/corpus --held-out 24 --summary docs/rivals.json
 
 # Every figure of docs/benchmarks.md, in about ten minutes on an idle machine. The peer for checkpoints is torch, which
 # gets an environment of its own.

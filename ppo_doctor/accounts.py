@@ -48,7 +48,7 @@ def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
         for weight in cause.weights
         if (finding := findings.get(weight.finding)) is not None
         and _db(weight, finding)
-        and not (_db(weight, finding) > 0 and any(_clearly_before(finding, first) for first in began))
+        and not (_db(weight, finding) > 0 and any(clearly_before(finding, first) for first in began))
     ]
     counted = _counted(entries)
     ledger = tuple(replace(entry, counted=index in counted) for index, entry in enumerate(entries))
@@ -56,7 +56,7 @@ def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
     return Account(cause=cause, score=score, ledger=ledger)
 
 
-def _clearly_before(finding: Finding, other: Finding) -> bool:
+def clearly_before(finding: Finding, other: Finding) -> bool:
     """Tell whether a finding had fired for a good part of its time before another one's onset."""
     if finding.status != "fired" or finding.onset_step is None or other.onset_step is None:
         return False

@@ -74,6 +74,9 @@ class RunBuilder:
                 if holders and name not in named:
                     named[name] = self._series(key, metric, holders, clock, axes)
         self._note_merged(axes)
+        if profile.components_left:
+            text = f"{profile.components_left} series of parts of the reward are beyond the limit, and left out"
+            self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
         return _with_common_resolution(named)
 
     def steps(self, profile: Profile) -> FloatArray:

@@ -12,6 +12,7 @@ import numpy as np
 from ppo_doctor import __version__
 from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
+from ppo_doctor.derive.rewards import PEAK_BEFORE
 from ppo_doctor.engine import FROM_SETTINGS, run_rules
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS, loggable
@@ -89,7 +90,10 @@ def _since(observations: Observations, pack: Pack, findings: Sequence[Finding], 
     if before < EARLIER_SHARE * len(axis) or len(axis) - before < LEAST_UPDATES:
         return None
     judged = {finding.rule for finding in findings}
-    return run_rules(Observations(since(observations.run, step)), [rule for rule in pack.rules if rule.name in judged])
+    later, peak = since(observations.run, step), observations.fact("reward_peak")
+    if peak is not None:
+        later = replace(later, facts={**later.facts, PEAK_BEFORE: replace(peak, name=PEAK_BEFORE)})
+    return run_rules(Observations(later), [rule for rule in pack.rules if rule.name in judged])
 
 
 def _later(explanations: Sequence[Explanation]) -> list[Finding]:

@@ -57,6 +57,8 @@ _ROWS = (
     ("rollout_kl", "nats", "KL of the sampler's policy to the trainer's at the same weights"),
     # signal
     ("reward_mean", "", "mean reward of the rollout's samples"),
+    ("reward_component", "", "mean of one part of the reward over samples; the part's name follows behind a dot"),
+    ("reward_component_std", "", "standard deviation of one part of the reward over samples, named likewise"),
     ("reward_std", "", "standard deviation of rewards, as the framework defines it"),
     ("reward_min", "", "smallest reward of the rollout"),
     ("reward_max", "", "largest reward of the rollout"),
@@ -82,6 +84,8 @@ _ROWS = (
     ("values_mean", "", "mean value prediction"),
     ("values_min", "", "smallest value prediction"),
     ("values_max", "", "largest value prediction"),
+    ("ptx_loss", "", "loss on pretraining text that is mixed in (PPO-ptx)"),
+    ("dormant_fraction", "fraction", "share of the policy's hidden units that are dormant: next to no activation"),
     ("value_clip_fraction", "fraction", "share of value predictions outside the value clip range"),
     # optimizer
     ("learning_rate", "", "learning rate applied to the policy"),

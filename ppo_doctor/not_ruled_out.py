@@ -23,13 +23,15 @@ def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str])
     """
     by_rule = {finding.rule: finding for finding in findings}
     rules = {rule.name: rule for rule in pack.rules}
-    harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in named]
+    never = [unjudged for unjudged in pack.unjudged if unjudged.id not in named]
+    spoken = {*named, *(unjudged.id for unjudged in never)}
+    harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in spoken]
     unseen = [
         Unjudged(id=cause.id, because=why, a_fuller_log_could=True)
         for cause in harmful
         if (why := _why_unseen(_openers(cause, rules), by_rule, rules)) is not None
     ]
-    return (*unseen, *pack.unjudged)
+    return (*unseen, *never)
 
 
 def _openers(cause: Cause, rules: Mapping[str, Rule]) -> list[Weight]:

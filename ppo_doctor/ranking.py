@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from ppo_doctor.accounts import candidates
+from ppo_doctor.accounts import candidates, clearly_before
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import CONFIDENCES, Measurement, RankedCause, Severity
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN, probabilities
@@ -361,14 +361,22 @@ def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
 
 
 def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:
-    """Tell whether each opener of one complaint weighs for the leader of another, or is what that cause leads to."""
+    """Tell whether each opener of one complaint weighs for the leader of another, or is what that cause leads to.
+
+    What began clearly before a cause's own complaint is nothing that it led to.
+    """
     cause = pack.cause(first.leader)
     if cause is None or cause.benign:
         return False
     if first.leader == other.leader:
         return True
-    explained = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB} | set(cause.leads_to)
-    return all(opener.rule in explained for opener in other.openers)
+    weighed = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB}
+    return all(o.rule in weighed or (o.rule in cause.leads_to and _follows(o, first)) for o in other.openers)
+
+
+def _follows(finding: Finding, first: Explanation) -> bool:
+    """Tell whether a finding may be what an explanation's cause led to: unless it was there clearly before."""
+    return not all(clearly_before(finding, opener) for opener in first.openers)
 
 
 def _after_the_break(explanation: Explanation, openers: Sequence[Finding]) -> bool:

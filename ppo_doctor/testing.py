@@ -97,7 +97,7 @@ def _series(case: Mapping[str, Any]) -> dict[str, Series]:
 
 
 def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: dict[tuple[int, ...], Axis]) -> Series:
-    if name not in metrics.METRICS:
+    if name not in metrics.METRICS and name.partition(".")[0] not in frameworks.profile("canonical").components:
         raise DoctorError(f"no canonical metric '{name}'", code=ExitCode.USAGE)
     steps = tuple(step for step, value in enumerate(points) if value is not None)
     if steps not in axes:
@@ -105,7 +105,8 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
         axes[steps] = Axis(path=case.get("name", "case"), steps=held, lines=held + 1)
     absolute = case.get("resolution", {}).get(name, 0.0)
     known = frameworks.profile(case.get("framework", "canonical")).metrics
-    spec = known.get(name) or frameworks.profile("canonical").metrics[name]
+    canonical = frameworks.profile("canonical").metrics
+    spec = known.get(name) or canonical.get(name) or frameworks.MetricProfile(name=name, keys=(name,))
     return Series(
         name=name,
         raw=name,

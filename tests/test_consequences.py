@@ -41,6 +41,24 @@ def test_of_two_that_account_for_each_other_the_earlier_stands():
     assert (critic.folded_into, still.folded_into) == (None, "no-critic")
 
 
+@pytest.mark.parametrize(("began", "folds"), [(1, False), (80, True), (90, True), (None, True)])
+def test_what_began_clearly_before_a_cause_is_nothing_that_it_led_to(began, folds):
+    cut = a_rule("cut", severity="critical", opens="cut", opens_alone=True, proof="identity", link="rollout")
+    off = a_rule("off", severity="high", opens="off", opens_alone=True, proof="identity", link="update")
+    causes = [
+        a_cause("limit", {"cut": 40}, complaints=["cut"], leads_to=("off",)),
+        a_cause("sampler", {"off": 40}, complaints=["off"]),
+    ]
+    _, later = explain(a_pack([cut, off], causes), [a_finding(cut, onset=85), lasting(off, began)])
+    assert later.folded_into == ("limit" if folds else None)
+
+
+def lasting(rule, onset):
+    """Return a finding that lasts to step 160."""
+    found = a_finding(rule, onset=onset)
+    return replace(found, evidence=tuple(replace(part, steps=(onset or 1, 160)) for part in found.evidence))
+
+
 @pytest.mark.parametrize(("weight", "listed"), [(4, True), (6, False)])
 def test_a_faint_symptom_has_not_looked_for_a_cause(weight, listed):
     faint = a_rule("faint", opens="still", link="policy", opens_alone=True)

@@ -1,5 +1,8 @@
 """Run rivals and ppo-doctor on the same logs: `python -m benchmarks.peers CORPUS [--venvs DIR] [--json FILE]`.
 
+With `--held-out N` they run on a fixed sample of the held-out side of the lab's corpus: one log of each fault, and N of
+sound runs, in each dialect. `--summary docs/rivals.json` puts the counts where the scoreboard takes them from.
+
 CORPUS is what `tests.lab.corpus` or `tests.lab.real` made: folders with a log and its truth.json. Each rival gets an
 environment of its own in a folder that is thrown away, unless `--venvs` names one.
 
@@ -18,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import load_pack
@@ -62,10 +66,46 @@ def cases(root: Path, dialects: Iterable[str]) -> list[Case]:
     ]
 
 
+def held_out(root: Path, dialects: Iterable[str], sound: int) -> list[Case]:
+    """Return one log of each fault, and some of sound runs, spread over their tasks, in each dialect."""
+    from tests.lab import corpus
+
+    logs = [case for case in corpus.cases(root) if case.split == "held-out"]
+    chosen: list[corpus.Case] = []
+    for dialect in dialects:
+        ours = [case for case in logs if case.dialect == dialect]
+        calm = [case for case in ours if corpus.sound(case.fault)]
+        sick = [case for case in ours if not corpus.sound(case.fault)]
+        for place, fault in enumerate(sorted({case.fault for case in sick})):
+            of = [case for case in sick if case.fault == fault]
+            chosen.append(of[place % len(of)])
+        chosen += [calm[index * len(calm) // sound] for index in range(min(sound, len(calm)))]
+    return [Case(log=c.log, dialect=c.dialect, fault=c.fault, cause=c.cause) for c in chosen]
+
+
+def summary(outcomes: Sequence[Outcome], sound: int) -> dict[str, Any]:
+    """Return the table with a sentence on what was run, for the scoreboard."""
+    rows = []
+    for tool, dialect in dict.fromkeys((o.tool, o.dialect) for o in outcomes):
+        counted = Counter(o.outcome for o in outcomes if (o.tool, o.dialect) == (tool, dialect))
+        rows.append([tool, dialect, counted.total(), *(counted[name] for name in COLUMNS)])
+    about = (
+        f"One held-out log of each fault and {sound} of sound runs in each dialect, the same for all, chosen by place "
+        "in the plan (`python -m benchmarks.peers`; [how a rival's findings are read](lab.md)). *Hit*: the "
+        "cause, or its "
+        "exact mechanism, is named; ours may be level with the first. *Symptom*: any other finding at warning or above."
+    )
+    return {"about": about, "columns": ["tool", "logs of", "n", *COLUMNS], "rows": rows}
+
+
+def _sound(case: Case) -> bool:
+    return case.cause in SOUND or FAULTS[case.fault].verdict == "healthy"
+
+
 def of_rival(rival: Rival, venvs: Path, case: Case) -> Outcome:
     """Run a rival on one log."""
     said = rival.findings(venvs, case.log)
-    sound, named = case.cause in SOUND, any(case.cause in rival.names.get(f, ()) for f in said or ())
+    sound, named = _sound(case), any(case.cause in rival.names.get(f, ()) for f in said or ())
     if said is None:
         outcome = "failed"
     elif sound:
@@ -84,7 +124,7 @@ def ours(case: Case, *, alone: bool) -> Outcome:
     firm = [c.id for c in leaders if c.confidence != "suspected"]
     first = next((c for c in diagnosis.causes if c.leader), None)
     twins = FAULTS[case.fault].twins(case.dialect)
-    if case.cause in SOUND:
+    if _sound(case):
         outcome = "false alarm" if firm else "quiet"
     elif first and (case.cause in (first.id, *first.level_with) or first.id in twins):
         outcome = "hit"
@@ -111,6 +151,8 @@ def compare(given: argparse.Namespace, venvs: Path) -> list[Outcome]:
     """Run everything; a rival that cannot be installed is left out, with a line."""
     found: list[Outcome] = []
     logs = cases(given.corpus, given.dialect)
+    if given.held_out:
+        logs = held_out(given.corpus, given.dialect, given.held_out)
     for rival in RIVALS:
         reason = rival.install(venvs)
         if reason:
@@ -127,10 +169,15 @@ def main() -> None:
     options.add_argument("--dialect", nargs="+", default=["sb3", "trl-grpo", "trl-ppo"])
     options.add_argument("--venvs", type=Path, help="where the rivals' environments stay")
     options.add_argument("--json", type=Path, help="every outcome")
+    options.add_argument("--held-out", type=int, metavar="N", help="a sample of the held-out side, with N sound logs")
+    options.add_argument("--summary", type=Path, help="the counts, for the scoreboard")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as thrown_away:
         found = compare(given, given.venvs or Path(thrown_away))
     sys.stdout.write(table(found))
+    if given.summary:
+        told = json.dumps(summary(found, given.held_out or 0), indent=1)
+        given.summary.write_text(told + "\n", encoding="utf-8")
     if given.json:
         given.json.write_text(json.dumps([asdict(o) for o in found], indent=1) + "\n", encoding="utf-8")
 

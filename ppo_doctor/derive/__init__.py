@@ -90,6 +90,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         # signal: rewards, critic, batches, completions
         "reward_level": _row("rewards:reward_level", "reward_mean", "episode_return"),
         "reward_ceiling_level": _row("rewards:reward_ceiling_level", "reward_mean", "episode_return"),
+        "reward_part_stopped": _row("components:reward_part_stopped", "reward_component"),
+        "paying_level": _row("components:paying_level", "reward_mean", "episode_return"),
         "reward_peak": _row("rewards:reward_peak", "reward_mean", "episode_return"),
         "reward_step": _row("rewards:reward_step", "reward_mean", "episode_return"),
         "reward_trend": _row("rewards:reward_trend", "reward_mean", "episode_return"),
@@ -150,11 +152,14 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
+        "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
         "loss_leap": _row("steps:loss_leap", "policy_loss"),
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
         "kl_per_squared_rate": _row("steps:kl_per_squared_rate", "approx_kl+learning_rate"),
+        "choice_entropy": _row("entropy:choice_entropy", "entropy"),
         "entropy_share": _row("entropy:entropy_share", "entropy"),
+        "entropy_over_start": _row("entropy:entropy_over_start", "entropy+episode_return"),
         "entropy_rise": _row("entropy:entropy_rise", "entropy"),
         "solved_level": _row("entropy:solved_level", "reward_mean+frac_reward_zero_std"),
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
@@ -175,6 +180,35 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
         "surrogate_while_moving": _row("identities:surrogate_while_moving", "policy_loss+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
+        # catalogue: repeated batches, what arithmetic allows, whether the reward is the goal
+        "batch_repeats": _row(
+            "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
+        ),
+        "group_bound_excess": _row("limits:group_bound_excess", "advantages_abs_max", "advantages_min+advantages_max"),
+        "returns_over_possible": _row("limits:returns_over_possible", "returns_mean+reward_mean+episode_length+gamma"),
+        "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
+        "loss_size": _row("limits:loss_size", "loss"),
+        "reference_kl_worst": _row("limits:reference_kl_worst", "ref_kl"),
+        "reference_kl_spread": _row("limits:reference_kl_spread", "ref_kl"),
+        "reference_kl_over_target": _row("limits:reference_kl_over_target", "ref_kl+ref_kl_target"),
+        "value_steps_needed": _row("limits:value_steps_needed", "value_loss+clip_range_vf"),
+        "critic_relearns": _row("baselines:critic_relearns", "explained_variance+value_loss"),
+        "cold_critic_dip": _row(
+            "baselines:cold_critic_dip", "explained_variance+reward_mean", "explained_variance+episode_return"
+        ),
+        "advantages_before_collapse": _row(
+            "baselines:advantages_before_collapse",
+            *("advantages_raw_std+reward_mean", "advantages_raw_std+episode_return", "value_loss+episode_return"),
+        ),
+        "loss_tokens_per_written": _row(
+            "baselines:loss_tokens_per_written", "tokens_in_loss+response_length+rollout_size+ppo_epochs"
+        ),
+        "sampler_gap_at_rest": _row("baselines:sampler_gap_at_rest", "rollout_logp_diff+learning_rate"),
+        "evaluation_lost": _row("goal:evaluation_lost", "eval_return+reward_mean", "eval_return+episode_return"),
+        "reward_follows_length": _row("goal:reward_follows_length", "reward_mean+response_length"),
+        "kl_without_gain": _row("goal:kl_without_gain", "ref_kl+reward_mean"),
+        "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
+        "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
 )

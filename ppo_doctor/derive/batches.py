@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Records that a median, or a comparison of two ends of a run, needs.
 LEAST = 6
+#: Records that tell how long completions were at first: a price on tokens halves them within six.
+EARLIEST = 3
 #: Environment steps between two records of updates that can hold one rollout only.
 NARROW = 64
 
@@ -168,7 +170,7 @@ def truncation_rise(observations: Observations) -> Fact | None:
 
 def length_left(observations: Observations) -> Fact | None:
     """Return the mean length of completions in the last fifth of the run over that in the first."""
-    ends = _ends(observations.run.series.get("response_length"))
+    ends = _ends(observations.run.series.get("response_length"), first=EARLIEST)
     if ends is None or ends[1] <= 0:
         return None
     series, first, last = ends
@@ -178,19 +180,19 @@ def length_left(observations: Observations) -> Fact | None:
 
 def length_at_end(observations: Observations) -> Fact | None:
     """Return the mean length of completions in the last fifth of the run, in tokens."""
-    ends = _ends(observations.run.series.get("response_length"))
+    ends = _ends(observations.run.series.get("response_length"), first=EARLIEST)
     if ends is None:
         return None
     return _fact("length_at_end", ends[2], "tokens", ends[0], "median of the last fifth")
 
 
-def _ends(series: Series | None) -> tuple[Series, float, float] | None:
+def _ends(series: Series | None, first: int = LEAST) -> tuple[Series, float, float] | None:
     """Return a series with the mean of its first records and the median of its last fifth."""
     finite = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
     if series is None or len(finite) < 2 * LEAST:
         return None
     fifth = max(3, len(finite) // 5)
-    start = max(3, min(fifth, LEAST))  # a collapse may be over within the first fifth
+    start = max(3, min(fifth, first))  # a collapse may be over within the first fifth
     return series, float(np.mean(finite[:start])), median(finite[-fifth:])
 
 

@@ -19,16 +19,26 @@ if TYPE_CHECKING:
 ALIVE = 0.15
 
 
-def entropy_share(observations: Observations) -> Series | None:
-    """Return entropy over its level at the start, per record; None where it starts near 0 or below.
+def choice_entropy(observations: Observations) -> Series | None:
+    """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
 
-    A differential entropy (a Gaussian policy) has no such scale once it is negative, so it is left out then.
+    None for a Gaussian policy, known by its logged deviation or by a negative entropy: a differential entropy is 0 at a
+    deviation of 0.24, and neither its zero nor its ratios mean anything.
     """
     entropy = observations.run.series.get("entropy")
+    if entropy is None or "action_std" in observations.run.series:
+        return None
+    finite = entropy.values[np.isfinite(entropy.values)]
+    return None if len(finite) and float(finite.min()) < -1e-6 else entropy
+
+
+def entropy_share(observations: Observations) -> Series | None:
+    """Return entropy over its level at the start, per record; None where it starts near 0, or is a differential one."""
+    entropy = observations.series("choice_entropy")
     if entropy is None or len(entropy) < 12:
         return None
     finite = entropy.values[np.isfinite(entropy.values)]
-    if len(finite) < 12 or float(finite.min()) < -1e-6:
+    if len(finite) < 12:
         return None
     start = median(finite[: max(1, len(finite) // 50)])
     if start < ALIVE:
@@ -54,9 +64,10 @@ def early_entropy_share(observations: Observations) -> Fact | None:
 def entropy_rise(observations: Observations) -> Fact | None:
     """Return the largest later entropy over an earlier one, medians of tenths; 0 where it rose by less than 0.5 nats.
 
-    Exploration returns by a few tenths in sound runs; a policy that runs off gains nats.
+    Exploration returns by a few tenths in sound runs; a policy that runs off gains nats. None for a
+    differential entropy.
     """
-    entropy = observations.run.series.get("entropy")
+    entropy = observations.series("choice_entropy")
     if entropy is None:
         return None
     values = entropy.values[np.isfinite(entropy.values)]
@@ -68,6 +79,20 @@ def entropy_rise(observations: Observations) -> Fact | None:
     says = f"{entropy.raw} went from {lowest[at]:.3g} to {parts[at]:.3g} (medians of tenths)"
     value = float(parts[at]) / max(float(lowest[at]), 0.05) if parts[at] - lowest[at] >= 0.5 else 0.0
     return Fact(name="entropy_rise", value=value, how="computed", unit="times", source=entropy.source(), says=says)
+
+
+def entropy_over_start(observations: Observations) -> Fact | None:
+    """Return the median entropy of the last tenth over that of the start, where samples are steps of episodes.
+
+    An untrained choice among actions has nearly the largest entropy there is; only a Gaussian's can multiply. None for
+    completions, whose policy begins trained, and where entropy begins near 0 or is known to be a differential one.
+    """
+    share, completions = observations.series("entropy_share"), observations.fact("completions")
+    if share is None or completions is None or completions.value != 0 or len(share) < 20:
+        return None
+    value = median(share.values[np.isfinite(share.values)][-(len(share) // 10) :])
+    says = f"{share.raw} ends at {value:.3g} times its start"
+    return Fact(name="entropy_over_start", value=value, how="computed", unit="times", source=share.source(), says=says)
 
 
 def solved_level(observations: Observations) -> Fact | None:

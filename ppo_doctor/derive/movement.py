@@ -23,6 +23,8 @@ FLOAT_FLOOR = 1e-7
 LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
 #: Gains this small are the rounding of a loss at ratio 1.
 NO_GAIN = 1e-3
+#: Share of records beyond the largest gain that there can be, which fat tails of the ratio explain.
+MOST_BEYOND = 0.03
 _EPISODES = ("episode_return", "episode_length", "eval_return", "action_std")
 _TEXT = ("response_length", "truncated_fraction", "ref_kl", "frac_reward_zero_std")
 
@@ -137,7 +139,9 @@ def gain_evidence(observations: Observations) -> Fact | None:
     """Return the mean surrogate gain in standard errors, where loss and KL cover the same window and are whitened.
 
     A step that follows its advantages makes the surrogate positive on its own samples; a spread of ratios that is
-    independent of the advantages leaves a mean of zero. Group losses averaged over tokens carry an offset: None.
+    independent of the advantages leaves a mean of zero. Group losses averaged over tokens carry an offset: None. So
+    do losses of which many gain more than the root of twice the KL, the most that the Cauchy-Schwarz inequality allows
+    for whitened advantages.
     """
     loss, kl = observations.run.series.get("policy_loss"), observations.series("kl_size")
     if loss is None or kl is None or loss.axis is not kl.axis or observations.run.algorithm != "ppo":
@@ -152,6 +156,8 @@ def gain_evidence(observations: Observations) -> Fact | None:
     gains = -loss.values[alive] / np.sqrt(2 * kl.values[alive])
     if median(np.abs(gains)) < NO_GAIN:
         return None  # the loss of the first pass, at ratio 1: whitened advantages have no mean
+    if float(np.mean(np.abs(gains) > 1)) > MOST_BEYOND:
+        return None
     z = float(np.mean(gains) / max(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 1e-12))
     says = f"mean surrogate gain {np.mean(gains):.3g} over {len(gains)} records"
     return Fact(name="gain_evidence", value=z, how="computed", unit="standard errors", source=loss.source(), says=says)

@@ -109,13 +109,21 @@ def ratio_trace(observations: Observations) -> Series | None:
     return observations.series("ratio_departure") or observations.run.series.get("clip_fraction")
 
 
+#: Loss beside which float32 (2^-23 of it) does not hold the thousandths that a step changes.
+FLOAT_SHOWS = 1e4
+
+
 def loss_change_within_batch(observations: Observations) -> Series | None:
     """Return |loss - loss one pass earlier| on the same generation batch (TRL GRPO, one record per optimizer step).
 
     With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise.
     """
-    kl_coef = observations.number("kl_coef")
-    return None if kl_coef else _change_within_batch(observations, "loss")
+    change = None if observations.number("kl_coef") else _change_within_batch(observations, "loss")
+    if change is None:
+        return None
+    loss = observations.run.series["loss"]
+    size = np.abs(loss.values[np.searchsorted(loss.axis.steps, change.axis.steps)])
+    return dataclasses.replace(change, values=np.where(size > FLOAT_SHOWS, np.nan, change.values))
 
 
 def gradient_change_within_batch(observations: Observations) -> Series | None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 LEAST = 6
 #: Parts that a run is cut into to see the shape of its reward.
 BLOCKS = 6
+#: Records that tell where a reward began.
+EARLIEST = 3
+#: The fact of a run's later part that holds the peak of the whole.
+PEAK_BEFORE = "reward_peak_of_the_whole"
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
 REWARDS = ("episode_return", "reward_mean", "eval_return")
 
@@ -76,7 +80,10 @@ def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
 
 
 def reward_peak(observations: Observations) -> Fact | None:
-    """Return the highest level that the reward held on average over a sixth of the run."""
+    """Return the highest level that the reward held on average over a sixth of the run; of a later part, ever."""
+    before = observations.run.facts.get(PEAK_BEFORE)
+    if before is not None:  # the part has less to show: what was earned once can be earned
+        return dataclasses.replace(before, name="reward_peak")
     level = observations.series("reward_level")
     blocks = reward_blocks(level) if level is not None else None
     if level is None or blocks is None:
@@ -138,18 +145,21 @@ def reward_fall(observations: Observations) -> Fact | None:
     """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
 
     The run is cut into six parts: the first has to be the best, no later one may regain half of the loss, and the loss
-    has to be twice the scatter of single records in the later half.
+    has to be twice the scatter of single records in the later half. A reward whose first records lie more than a
+    quarter of the loss below its first part rose before it fell. None for the later part of a run, which begins later.
     """
-    reward = logged_reward(observations)
+    reward = logged_reward(observations) if "continues" not in observations.run.facts else None
     blocks = reward_blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
     first, rest = blocks[0], blocks[1:]
     _, finite = thinned(reward)
-    regained = max(rest) > first - 0.5 * (first - min(rest))
+    loss = first - min(rest)
+    regained = max(rest) > first - 0.5 * loss
     noise = first - blocks[-1] < 2 * float(np.std(finite[len(finite) // 2 :]))
+    rose = float(np.mean(finite[: max(EARLIEST, len(finite) // 20)])) < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
-    fall = (first - blocks[-1]) / size if size > 0 and not regained and not noise else 0.0
+    fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
     says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
     return Fact(name="reward_fall", value=max(fall, 0.0), how="computed", source=reward.source(), says=says)
 

@@ -23,6 +23,8 @@ MEAN_TO_LAST = 3.0
 SPIKE = 10.0
 #: KL between two passes over the same weights: bf16 gives 1.5e-3 nats (huggingface/trl issue 6789), float32 1e-8.
 HALF_NOISE, FLOAT_NOISE = 5e-3, 1e-6
+#: An early stop binds where the median KL is at this share of its target and more.
+BINDING = 0.5
 #: Updates that tell how large the first steps are.
 FIRST, FEWEST = 5, 2
 #: Records on either side of a spike that tell what it did.
@@ -194,10 +196,11 @@ def kl_per_squared_rate(observations: Observations) -> Fact | None:
 
     KL is proportional to (lr·K)²: where a schedule takes the learning rate to a fifth or less, KL has to fall below a
     tenth. The median KL of those records over the median at more than half of the largest rate; None without them, and
-    where a controller moves the rate to hold the KL. 0 for a KL that half precision explains.
+    where a controller moves the rate, or an early stop ends the passes, to hold the KL. 0 for a KL that half precision
+    explains.
     """
     kl, rate = observations.series("update_kl"), observations.run.series.get("learning_rate")
-    if kl is None or rate is None or len(rate) < 20 or not _only_falls(rate):
+    if kl is None or rate is None or len(rate) < 20 or not _only_falls(rate) or _stopped_at_target(observations):
         return None
     at = np.interp(kl.axis.steps, rate.axis.steps, np.nan_to_num(rate.values))
     low, high = kl.values[(at <= 0.15 * at.max()) & (at > 0)], kl.values[at > 0.5 * at.max()]
@@ -207,6 +210,12 @@ def kl_per_squared_rate(observations: Observations) -> Fact | None:
     says = f"{kl.raw} is {rest:.2g} at under 15 % of the learning rate, {base:.2g} at more than half of it"
     value = rest / base if rest > _floor(observations) else 0.0
     return Fact(name="kl_per_squared_rate", value=value, how="computed", source=kl.source(), says=says)
+
+
+def _stopped_at_target(observations: Observations) -> bool:
+    """Tell whether an early stop binds: the median KL is at half of its target and more."""
+    reach = observations.fact("kl_over_target")
+    return reach is not None and float(str(reach.value)) >= BINDING
 
 
 def _only_falls(rate: Series) -> bool:

@@ -20,6 +20,12 @@ def is_pattern(key: str) -> bool:
     return "*" in key
 
 
+def captured(pattern: str, key: str) -> str:
+    """Return what the one `*` of a pattern stands for in a key that it fits."""
+    before, _, after = pattern.partition("*")
+    return key[len(before) : len(key) - len(after)]
+
+
 def as_tag(key: str) -> str:
     """Return the key as a tensorboardX writer would have written it."""
     return _NOT_IN_TAGS.sub("_", key)

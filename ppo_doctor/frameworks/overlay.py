@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts"})
+TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts", "components"})
 LISTS = frozenset({"traps", "ignore", "unset"})
 
 

@@ -18,6 +18,8 @@ REQUIRED = frozenset({"name", "title", "algorithm", "fingerprint"})
 #: What a version may change, and what a profile that extends another inherits.
 SWITCHES = frozenset({"extends", "ppo_family", "prefixes", "sources", "tags"})
 OPTIONAL = TABLES | LISTS | SWITCHES | {"algorithms", "partial_mean", "updates", "versions"}
+#: Metrics of which a log holds one per part of the reward.
+COMPONENTS = frozenset({"reward_component", "reward_component_std"})
 VERSION = TABLES | LISTS | {"name", "any", "none", "algorithm", "updates"}
 FINGERPRINT = frozenset({"any", "none", "priority"})
 AXIS = frozenset({"step", "update", "epoch", "minibatch"})
@@ -141,6 +143,10 @@ def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
     _known(path, "canonical setting", _settings_of(raw), SETTINGS)
     for name, metric in raw.get("metrics", {}).items():
         _check_metric(path, name, metric)
+    _known(path, "part", raw.get("components", {}), COMPONENTS)
+    for name, patterns in raw.get("components", {}).items():
+        if isinstance(patterns, str) or any(pattern.count("*") != 1 for pattern in patterns):
+            _fail(path, f"[components] {name} must be a list of patterns with one * each")
     for formula in raw.get("updates", ()):
         _check_formula(path, formula)
     if "partial_mean" in raw:
@@ -230,6 +236,7 @@ def _parts(raw: Mapping[str, Any], spelling: _Spelling) -> Compiled:
     out = dict(raw)
     out["axis"] = {name: spelling.keys(keys) for name, keys in raw.get("axis", {}).items()}
     out["ignore"] = spelling.keys(raw.get("ignore", ()))
+    out["components"] = {name: spelling.keys(patterns) for name, patterns in raw.get("components", {}).items()}
     out["metrics"] = {
         name: dict(metric) | ({"keys": spelling.keys(metric["keys"])} if "keys" in metric else {})
         for name, metric in raw.get("metrics", {}).items()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppo_doctor.frameworks.matching import Keys, is_pattern
+from ppo_doctor.frameworks.matching import Keys, captured, is_pattern
 from ppo_doctor.frameworks.overlay import overlaid
 
 #: Keys by which trackers number and time their rows.
 BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")
+
+#: Parts of a reward that are read, and characters of their names.
+MOST_PARTS, LONGEST_PART = 32, 60
+_UNPRINTED = re.compile(r"[^\w.-]", re.ASCII)
 
 Scalar = str | int | float | bool
 Groups = tuple[tuple[str, ...], ...]
@@ -114,6 +119,10 @@ class Profile:
     sources: tuple[str, ...] = ()
     versions: tuple[Version, ...] = ()
     algorithms: tuple[tuple[str, Fingerprint], ...] = ()
+    #: metric → patterns of the keys that hold it, one per part of the reward
+    components: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: how many parts of the reward the log holds beyond those that are read
+    components_left: int = 0
     #: the version that the log's keys give away; "" where they don't
     version: str = ""
     #: raw key → canonical metric, where only the likeness of names says so
@@ -149,12 +158,14 @@ class Profile:
         version = next((v for v in self.versions if v.fingerprint.fits(held)), None)
         profile = self if version is None else profile_of(overlaid(self.raw, version.changes))
         algorithm = next((name for name, fingerprint in self.algorithms if fingerprint.fits(held)), profile.algorithm)
+        parts, left = _components(profile.components, held)
         expanded = {name: _expanded(metric, held) for name, metric in profile.metrics.items()}
         return dataclasses.replace(
             profile,
             algorithm=algorithm,
             version=version.name if version else "",
-            metrics={name: metric for name, (metric, _) in expanded.items() if metric.keys},
+            metrics={name: metric for name, (metric, _) in expanded.items() if metric.keys} | parts,
+            components_left=left,
             further={name: more for name, (_, more) in expanded.items() if more},
         )
 
@@ -165,6 +176,23 @@ def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[s
         return metric, ()
     found = tuple(dict.fromkeys(key for name in metric.keys for key in keys.matching(name)))
     return dataclasses.replace(metric, keys=found), found[1:]
+
+
+def _components(patterns: Mapping[str, tuple[str, ...]], keys: Keys) -> tuple[dict[str, MetricProfile], int]:
+    """Return a metric per part of the reward, and how many parts are left out because there are too many.
+
+    A part's name keeps letters, digits, dots, dashes and underscores: it comes from the log and is printed.
+    """
+    found: dict[str, list[str]] = {}
+    for metric, names in patterns.items():
+        for pattern in names:
+            for key in keys.matching(pattern):
+                part = captured(pattern, key).strip()
+                if part and "/" not in part:
+                    found.setdefault(f"{metric}.{_UNPRINTED.sub('_', part)[:LONGEST_PART]}", []).append(key)
+    kept = sorted(found)[: MOST_PARTS * len(patterns)]
+    parts = {name: MetricProfile(name=name, keys=tuple(found[name]), aggregation="rollout") for name in kept}
+    return parts, len(found) - len(kept)
 
 
 def _fingerprint(raw: Mapping[str, Any]) -> Fingerprint:
@@ -205,6 +233,7 @@ def profile_of(raw: Mapping[str, Any]) -> Profile:
         ppo_family=raw.get("ppo_family", True),
         axis=_tuples(raw.get("axis", {})),
         metrics={name: _metric(name, metric) for name, metric in raw.get("metrics", {}).items()},
+        components=_tuples(raw.get("components", {})),
         config=_tuples(raw.get("config", {})),
         defaults=raw.get("defaults", {}),
         unset=tuple(raw.get("unset", ())),

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .advantages import explained_variance, gae
-from .agent import Agent, Batch, gather
-from .nets import F32, Int, log_softmax, sample
+from .agent import Agent, Batch
+from .nets import F32, Int
 from .records import Episode, RolloutRecord
 from .settings import Progress, Setup
 
@@ -42,6 +42,8 @@ class CartPole:
         self.state: F64 = rng.uniform(-0.05, 0.05, (num_envs, FEATURES))
         self.age: Int = np.zeros(num_envs, np.int64)
         self.total: F64 = np.zeros(num_envs)
+        self.earned: F64 = np.zeros(num_envs)
+        self.judged = False
         self.finished: list[Episode] = []
         self.pay: Callable[[F32, Int], F32] = lambda rewards, _ages: rewards
 
@@ -49,11 +51,13 @@ class CartPole:
     def observation(self) -> F32:
         return self.state.astype(np.float32)
 
-    def step(self, actions: Int) -> Transition:
-        self.state = _euler(self.state, actions)
+    def step(self, actions: Any) -> Transition:
+        self.state = _euler(self.state, _force(actions))
         self.age += 1
-        rewards = self.pay((1 - 0.5 * np.square(self.state[:, 2] / _ANGLE_LIMIT)).astype(np.float32), self.age)
+        earned = (1 - 0.5 * np.square(self.state[:, 2] / _ANGLE_LIMIT)).astype(np.float32)
+        rewards = self.pay(earned, self.age)
         self.total += rewards
+        self.earned += earned
         self.global_step += len(self.state)
         terminated = (np.abs(self.state[:, 0]) > _X_LIMIT) | (np.abs(self.state[:, 2]) > _ANGLE_LIMIT)
         truncated = ~terminated & (self.age >= self.limit)
@@ -63,19 +67,27 @@ class CartPole:
 
     def _reset(self, ended: npt.NDArray[np.intp]) -> None:
         for index in ended:
-            self.finished.append(Episode(self.global_step, float(self.total[index]), int(self.age[index])))
+            judged = float(self.earned[index]) if self.judged else None
+            self.finished.append(Episode(self.global_step, float(self.total[index]), int(self.age[index]), judged))
         self.state[ended] = self.rng.uniform(-0.05, 0.05, (len(ended), FEATURES))
         self.age[ended] = 0
-        self.total[ended] = 0.0
+        self.total[ended] = self.earned[ended] = 0.0
 
     def pop_finished(self) -> tuple[Episode, ...]:
         episodes, self.finished = tuple(self.finished), []
         return episodes
 
 
-def _euler(state: F64, actions: Int) -> F64:
+def _force(actions: Any) -> F64:
+    """Newtons: full force to the left or right, or (real numbers) a share of it, cut off at ±1."""
+    if actions.dtype.kind == "f":
+        share: F64 = np.clip(actions[:, 0], -1, 1).astype(np.float64)
+        return _FORCE * share
+    return np.where(actions == 1, _FORCE, -_FORCE)
+
+
+def _euler(state: F64, force: F64) -> F64:
     x, x_dot, theta, theta_dot = state.T
-    force = np.where(actions == 1, _FORCE, -_FORCE)
     sin, cos = np.sin(theta), np.cos(theta)
     pole = _MASS_POLE * _HALF_LENGTH
     push = (force + pole * theta_dot**2 * sin) / _MASS_TOTAL
@@ -90,25 +102,28 @@ class _Trace:
     """Time × environments."""
 
     inputs: F32
-    actions: Int
+    actions: Any
     rewards: F32
     terminated: F32
     truncated: F32
     landings: F32
 
     @classmethod
-    def empty(cls, steps: int, envs: int) -> _Trace:
+    def empty(cls, steps: int, envs: int, *, continuous: bool) -> _Trace:
+        actions: Any = np.zeros((steps, envs, 1), np.float32) if continuous else np.zeros((steps, envs), np.int64)
         zeros = np.zeros((4, steps, envs), np.float32)
         wide = np.zeros((2, steps, envs, FEATURES), np.float32)
-        return cls(wide[0], np.zeros((steps, envs), np.int64), zeros[0], zeros[1], zeros[2], wide[1])
+        return cls(wide[0], actions, zeros[0], zeros[1], zeros[2], wide[1])
 
 
 class ControlTask:
-    features, actions = FEATURES, ACTIONS
+    features = FEATURES
 
     def __init__(self, setup: Setup, rng: np.random.Generator) -> None:
         self.setup, self.rng = setup, rng
+        self.actions = 1 if setup.config.continuous else ACTIONS
         self.envs = CartPole(setup.config.num_envs, rng, setup.config.episode_limit)
+        self.envs.judged = setup.stages.judged
 
     @property
     def global_step(self) -> int:
@@ -123,7 +138,8 @@ class ControlTask:
         bootstrap = np.where(trace.truncated > 0, agent.value(trace.landings), np.float32(0))
         next_values = np.where(cut > 0, bootstrap, next_values)
         rewards = self.setup.stages.reward(trace.rewards * np.float32(config.reward_scale), progress)
-        raw = gae(rewards, values, next_values, cut, config.gamma, config.gae_lambda)
+        estimate = self.setup.stages.estimator or gae
+        raw = estimate(rewards, values, next_values, cut, config.gamma, config.gae_lambda)
         old_log_prob = self._stored_log_prob(agent, trace, progress)
         advantages = self.setup.stages.advantages(raw, progress)
         batch = self._batch(trace, old_log_prob, values, advantages, raw + values)
@@ -134,23 +150,23 @@ class ControlTask:
 
     def _collect(self, agent: Agent, progress: Progress) -> _Trace:
         config = self.setup.config
-        trace = _Trace.empty(config.num_steps, config.num_envs)
+        trace = _Trace.empty(config.num_steps, config.num_envs, continuous=config.continuous)
         self.envs.pay = lambda rewards, ages: self.setup.stages.step_reward(rewards, ages, progress)
         for t in range(config.num_steps):
             trace.inputs[t] = self._observe(progress)
             logits = self.setup.stages.rollout_logits(agent, trace.inputs[t], progress)
-            trace.actions[t] = sample(logits, self.rng)
+            trace.actions[t] = agent.distribution.sample(logits, self.rng)
             step = self.envs.step(trace.actions[t])
             trace.rewards[t], trace.landings[t] = step.rewards, step.last_observation
             trace.terminated[t], trace.truncated[t] = step.terminated, step.truncated
         return trace
 
     def _stored_log_prob(self, agent: Agent, trace: _Trace, progress: Progress) -> F32:
-        actions = trace.actions.reshape(-1, 1)
         stages = self.setup.stages
         logits = (stages.stored_logits or stages.rollout_logits)(agent, trace.inputs.reshape(-1, FEATURES), progress)
-        log_prob = gather(log_softmax(logits), actions.ravel()).reshape(actions.shape)
-        return self.setup.stages.stored_log_prob(log_prob, np.ones(actions.shape, np.float32))
+        actions = trace.actions.reshape(-1, *trace.actions.shape[2:])
+        log_prob = agent.distribution.log_prob(logits, actions)[:, None]
+        return self.setup.stages.stored_log_prob(log_prob, np.ones(log_prob.shape, np.float32))
 
     @staticmethod
     def _batch(trace: _Trace, old_log_prob: F32, values: F32, advantages: F32, returns: F32) -> Batch:
@@ -161,7 +177,7 @@ class ControlTask:
         return Batch(
             inputs=inputs,
             actions=actions,
-            mask=np.ones(actions.shape, np.float32),
+            mask=np.ones(old_log_prob.shape, np.float32),
             old_log_prob=old_log_prob,
             sampled_log_prob=old_log_prob.copy(),
             ref_log_prob=None,

@@ -1,27 +1,30 @@
 """The corpus behind the scoreboard: which runs are trained, on which side of the split, and where their logs lie.
 
-    python -m tests.lab.corpus DIR [--jobs 2] [--quick]
+    python -m tests.lab.corpus DIR [--jobs 2]
 
-Tasks and seeds of the held-out side are never those of the training side. A run that exists already is not trained
-again, so that an interrupted corpus goes on.
+A seed is on one side only, and faults are injected into other tasks there. Sound runs of the training side's tasks
+are on the held-out side too, with other seeds, beside tasks that the training side has not. A run that exists already
+is not trained again, so that an interrupted corpus goes on; folders that are not of the plan are not looked at.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from .dialects import WRITERS, write
 from .faults import FAULTS
-from .presets import TASK_FREE_DIALECTS, dialect_task
-from .settings import Task
+from .faults.registry import onset
+from .presets import TASK_FREE_DIALECTS, base_config, dialect_task
+from .settings import Setup, Stages, Task
 from .train import run
 
 Split = Literal["training", "held-out"]
@@ -59,6 +62,28 @@ VARIANTS: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
         "wide clip": {"clip_range": 0.3},
     },
 }
+#: Sound tasks of the held-out side alone.
+UNSEEN: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
+    "control": {
+        "eight minibatches": {"num_minibatches": 8},
+        "two epochs": {"epochs": 2, "learning_rate": 2e-3},
+        "short horizon": {"gamma": 0.95, "gae_lambda": 0.9},
+        "three layers": {"hidden": (32, 32, 32)},
+        "tiny adam eps": {"adam_eps": 1e-8},
+        "loose gradient norm": {"max_grad_norm": 10.0},
+        "few environments": {"num_envs": 2, "num_steps": 256},
+        "fast": {"learning_rate": 2e-3},
+        "narrow clip": {"clip_range": 0.1},
+    },
+    "language": {
+        "two epochs": {"epochs": 2},
+        "two layers": {"hidden": (48, 48)},
+        "loose gradient norm": {"max_grad_norm": 10.0},
+        "KL to the reference": {"kl_coef": 0.02},
+        "fast": {"learning_rate": 8e-3},
+        "narrow clip": {"clip_range": 0.1},
+    },
+}
 #: The variants that faults are injected into, by side of the split. The k-th seed of a side takes the k-th variant.
 FAULTY_IN: Mapping[Split, Mapping[Task, tuple[str, ...]]] = {
     "training": {
@@ -67,17 +92,60 @@ FAULTY_IN: Mapping[Split, Mapping[Task, tuple[str, ...]]] = {
     },
     "held-out": {
         "control": ("wide net", "whitened per batch", "two minibatches"),
-        "language": ("narrow net", "plain", "wide clip"),
+        "language": ("narrow net", "annealed to zero", "wide clip"),
     },
 }
 SEEDS: Mapping[Split, tuple[int, ...]] = {"training": (0, 1, 2), "held-out": (101, 102, 103)}
 SEVERITIES = (1, 2, 3)
-#: Benign look-alikes and sound runs get more seeds: false alarms need numbers.
+#: Sound runs in rounds over all tasks, a seed for each round; more rounds the more faults there are, so that a third of
+#: all runs stays healthy or benign.
 SOUND_SEEDS: Mapping[Split, tuple[int, ...]] = {
-    "training": (10, 30, 50, 70),
-    "held-out": (110, 130, 150, 170),
+    "training": (10, 30, 50, 70, 210, 230, 250),
+    "held-out": (110, 130, 150, 170, 310, 330, 350),
 }
+UNSEEN_SEEDS = (410, 430, 450, 470, 490, 510, 530)
+FAULTS_PER_ROUND = 16
 UPDATES = 60
+QUICK_UPDATES = 40
+#: First dialect of a group → faults of its few short runs.
+QUICK: Mapping[str, tuple[str, ...]] = {
+    "canonical": (
+        "old-policy-aliased",
+        "epochs-not-executed",
+        "grad-clip-starves",
+        "advantage-sign-flipped",
+        "critic-not-learning",
+    ),
+    "trl-grpo": (
+        "adv-exactly-zero",
+        "lr-zero",
+        "clip-range-too-small",
+        "token-misalignment",
+        "group-std-zero-partial",
+    ),
+    "sb3": ("lr-too-high", "target-kl-stops-early", "reward-pipeline-broken", "nan-inf", "lr-too-small"),
+    "cleanrl": (
+        "old-logp-resynced-per-minibatch",
+        "reward-too-sparse",
+        "optimizer-orphaned-params",
+        "entropy-explosion",
+        "critic-worse-than-mean",
+    ),
+    "trl-ppo": (
+        "kl-penalty-too-strong",
+        "ref-model-wrong",
+        "no-grad-path",
+        "whiten-amplifies-noise",
+        "truncation-dominates",
+    ),
+    "trl-ppo-legacy": (
+        "adam-eps-dominates",
+        "bf16-swallowed-update",
+        "weights-not-synced",
+        "length-collapse",
+        "late-collapse",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +158,7 @@ class Training:
     variant: str
     severity: int
     seed: int
+    updates: int = UPDATES
 
     @property
     def task(self) -> Task:
@@ -124,37 +193,90 @@ def trainings(splits: Iterable[Split] = SPLITS) -> Iterator[Training]:
                 yield from (_sound if fault == "healthy" else _faulty)(split, fault, dialects)
 
 
-def quick() -> Iterator[Training]:
-    """Yield a small held-out part: each fault once, the dialects taking turns, and some sound runs of each dialect."""
-    held_out = list(trainings(("held-out",)))
-    for place, fault in enumerate(sorted(FAULTS)):
-        ours = [training for training in held_out if training.fault == fault]
-        yield from ours[:: len(ours) // 16] if fault == "healthy" else [ours[place % len(ours)]]
+def quick() -> dict[str, list[Training]]:
+    """Return a few short runs for each group of dialects, under the name of its first; their seeds are nowhere else."""
+    told: dict[str, list[Training]] = {}
+    for place, dialects in enumerate(_shared()):
+        base = Training(
+            fault="healthy",
+            split="held-out",
+            dialects=dialects,
+            variant="plain",
+            severity=2,
+            seed=901 + place,
+            updates=QUICK_UPDATES,
+        )
+        calm = [*UNSEEN[base.task]][place % 3 : place % 3 + 2]
+        told[dialects[0]] = [
+            *(replace(base, fault=fault) for fault in QUICK[dialects[0]]),
+            *(replace(base, variant=variant, seed=base.seed + 10) for variant in calm),
+        ]
+    return told
 
 
 def _shared() -> list[tuple[str, ...]]:
+    """Return the dialects that are written of one training: those whose conventions are the same."""
     free = tuple(dialect for dialect in WRITERS if dialect in TASK_FREE_DIALECTS)
-    return [free, *((dialect,) for dialect in WRITERS if dialect not in TASK_FREE_DIALECTS)]
+    grpo = tuple(dialect for dialect in WRITERS if dialect.startswith("trl-grpo"))
+    return [free, grpo, *((dialect,) for dialect in WRITERS if dialect not in (*free, *grpo))]
 
 
 def _faulty(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Training]:
-    """Training: two severities with each seed, each severity twice; held out: one, each severity once."""
+    """Each severity once, with a seed and a task of its own; on the training side severity 2 twice."""
     variants = FAULTY_IN[split][dialect_task(dialects[0])]
     for index, seed in enumerate(SEEDS[split]):
         turned = SEVERITIES[index:] + SEVERITIES[:index]
-        for severity in turned[: 2 if split == "training" else 1]:
+        for severity in turned[: 2 if split == "training" and index == 0 else 1]:
             yield Training(
                 fault=fault, split=split, dialects=dialects, variant=variants[index], severity=severity, seed=seed
             )
 
 
 def _sound(split: Split, fault: str, dialects: tuple[str, ...]) -> Iterator[Training]:
-    for seed in SOUND_SEEDS[split]:
-        for place, variant in enumerate(VARIANTS[dialect_task(dialects[0])]):
-            severity = SEVERITIES[(place + seed) % 3]
-            yield Training(
-                fault=fault, split=split, dialects=dialects, variant=variant, severity=severity, seed=seed + place
-            )
+    task = dialect_task(dialects[0])
+    unseen = [(UNSEEN_SEEDS, tuple(UNSEEN[task]))] if split == "held-out" else []
+    for seeds, variants in [(SOUND_SEEDS[split], tuple(VARIANTS[task])), *unseen]:
+        for seed in seeds[: math.ceil(len(FAULTS) / FAULTS_PER_ROUND)]:
+            for place, variant in enumerate(variants):
+                severity = SEVERITIES[(place + seed) % 3]
+                yield Training(
+                    fault=fault, split=split, dialects=dialects, variant=variant, severity=severity, seed=seed + place
+                )
+
+
+def possible(training: Training) -> bool:
+    """Tell whether a fault can be injected into this kind of training."""
+    setup = Setup(replace(base_config(training.task, training.dialects[0]), updates=UPDATES), Stages())
+    try:
+        FAULTS[training.fault].inject(setup, training.severity)
+    except ValueError:  # this fault is of the other task
+        return False
+    return True
+
+
+def sound(fault: str) -> bool:
+    """Tell whether nothing may be alarmed of under a fault: health, and what only looks like a failure."""
+    return FAULTS[fault].verdict == "healthy"
+
+
+def begins(fault: str, severity: int) -> float:
+    """Return the share of a run after which a fault begins; 0 from the start."""
+    if fault in _BEGINS:
+        return _BEGINS[fault][severity]
+    late = "onset" in FAULTS[fault].inject.__code__.co_names
+    return onset(severity) if late else 0.0
+
+
+#: Faults with a clock of their own; the others begin at once, or with their severity's `onset`.
+_BEGINS: Mapping[str, Mapping[int, float]] = {
+    "late-collapse": {1: 0.7, 2: 0.62, 3: 0.55},
+    "nan-inf": {1: 0.75, 2: 0.5, 3: 0.25},
+}
+
+
+def overrides(training: Training) -> Mapping[str, Any]:
+    """Return what the variant changes of the sound configuration."""
+    return {**VARIANTS[training.task], **UNSEEN[training.task]}[training.variant]
 
 
 def train(root: Path, training: Training) -> int:
@@ -162,19 +284,17 @@ def train(root: Path, training: Training) -> int:
     wanted = [dialect for dialect in training.dialects if not _done(training.folder(root, dialect))]
     if not wanted:
         return len(training.dialects)
-    overrides = VARIANTS[training.task][training.variant]
-    try:
-        record = run(
-            training.fault,
-            task=training.task,
-            seed=training.seed,
-            severity=training.severity,
-            updates=UPDATES,
-            dialect=training.dialects[0],
-            **overrides,
-        )
-    except ValueError:  # this fault is of the other task
+    if not possible(training):
         return 0
+    record = run(
+        training.fault,
+        task=training.task,
+        seed=training.seed,
+        severity=training.severity,
+        updates=training.updates,
+        dialect=training.dialects[0],
+        **overrides(training),
+    )
     return sum(_written(root, training, dialect, record) for dialect in wanted)
 
 
@@ -193,9 +313,10 @@ def _done(folder: Path) -> bool:
     return (folder / "truth.json").is_file()
 
 
-def cases(root: Path) -> list[Case]:
-    """Return every log of a corpus with its truth, in a fixed order."""
-    return [_case(path) for path in sorted(root.glob("*/*/*/truth.json"))]
+def cases(root: Path, plan: Iterable[Training] | None = None) -> list[Case]:
+    """Return the logs of a plan that a corpus holds, each with its truth, in a fixed order."""
+    folders = {t.folder(root, dialect) for t in (trainings() if plan is None else plan) for dialect in t.dialects}
+    return [_case(path) for path in sorted(root.glob("*/*/*/truth.json")) if path.parent in folders]
 
 
 def _case(path: Path) -> Case:
@@ -217,12 +338,11 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("folder", type=Path)
     options.add_argument("--jobs", type=int, default=2)
-    options.add_argument("--quick", action="store_true")
     given = options.parse_args()
-    plan = list(quick() if given.quick else trainings())
+    plan = [training for training in trainings() if possible(training)]
     logs = make(given.folder, plan, jobs=given.jobs)
-    sound = sum(training.fault == "healthy" or training.fault.startswith("benign") for training in plan)
-    sys.stdout.write(f"{len(plan)} runs planned, {sound} of them healthy or benign; {logs} logs in {given.folder}\n")
+    calm = sum(sound(training.fault) for training in plan)
+    sys.stdout.write(f"{len(plan)} runs, {calm} of them healthy or benign; {logs} logs in {given.folder}\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .advantages import explained_variance, gae, group_advantages, normalized
-from .agent import Agent, Batch, gather
+from .agent import Agent, Batch
+from .distributions import gather
 from .nets import F32, Int, log_softmax, sample
 from .records import Completions, RolloutRecord
 from .settings import Progress, Setup, TrainConfig
@@ -29,6 +30,7 @@ class Generation:
     mask: F32
     ended: F32
     scores: F32
+    parts: dict[str, F32]
 
     @property
     def lengths(self) -> F32:
@@ -94,8 +96,9 @@ class LanguageTask:
             mask[:, config.token_budget :] = 0
         ended = ((actions == EOS) & (mask > 0)).any(axis=1).astype(np.float32)
         verified = self.setup.stages.answer_score(self._verify(prompts, actions, mask), mask, prompts, progress)
-        scores = self.setup.stages.reward(verified, progress)
-        return Generation(prompts, inputs, actions, mask, ended, scores)
+        parts = self.setup.stages.answer_parts(verified, mask, progress)
+        scores = self.setup.stages.reward(sum(parts.values(), np.zeros_like(verified)) if parts else verified, progress)
+        return Generation(prompts, inputs, actions, mask, ended, scores, parts)
 
     def _encode(self, prompts: Int, previous: Int, position: int) -> F32:
         rows = np.zeros((len(prompts), self.features), np.float32)
@@ -206,5 +209,6 @@ def _completions(generation: Generation, signal: _Signal, config: TrainConfig) -
         group_std_mean=float(group_std.mean()),
         frac_reward_zero_std=None if config.num_generations < 2 else float(np.isclose(group_std, 0).mean()),
         ref_kl_sum=float((kl * generation.mask).sum(axis=1).mean()),
+        parts={name: (float(part.mean()), float(part.std(ddof=1))) for name, part in generation.parts.items()},
         neg_log_prob_sum=float(-(signal.sampled * generation.mask).sum(axis=1).mean()),
     )

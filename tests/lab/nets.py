@@ -42,13 +42,19 @@ class MLP:
             weight = rng.normal(0.0, gain / np.sqrt(fan_in), (fan_in, fan_out))
             self.params += [weight.astype(np.float32), np.zeros(fan_out, np.float32)]
 
+    @property
+    def layers(self) -> list[F32]:
+        """Weights and biases of the net; `params` may hold more."""
+        return self.params
+
     def forward(self, inputs: F32) -> tuple[F32, list[F32]]:
         """Output for rows of inputs, and the activations that backward needs."""
         activations = [inputs]
-        for index in range(0, len(self.params) - 2, 2):
-            hidden = _rowwise_matmul(activations[-1], self.params[index]) + self.params[index + 1]
+        layers = self.layers
+        for index in range(0, len(layers) - 2, 2):
+            hidden = _rowwise_matmul(activations[-1], layers[index]) + layers[index + 1]
             activations.append(np.tanh(hidden))
-        return _rowwise_matmul(activations[-1], self.params[-2]) + self.params[-1], activations
+        return _rowwise_matmul(activations[-1], layers[-2]) + layers[-1], activations
 
     def backward(self, activations: Sequence[F32], d_output: F32) -> list[F32]:
         grads: list[F32] = []
@@ -56,7 +62,7 @@ class MLP:
         for layer in range(len(activations) - 1, -1, -1):
             grads[:0] = [activations[layer].T @ delta, delta.sum(axis=0)]
             if layer:
-                delta = (delta @ self.params[2 * layer].T) * (1 - np.square(activations[layer]))
+                delta = (delta @ self.layers[2 * layer].T) * (1 - np.square(activations[layer]))
         return grads
 
     def snapshot(self) -> list[F32]:
@@ -64,6 +70,30 @@ class MLP:
 
     def distance(self, snapshot: Sequence[F32]) -> float:
         return global_norm([now - then for now, then in zip(self.params, snapshot, strict=True)])
+
+
+class GaussianMLP(MLP):
+    """An MLP for the means of a diagonal Gaussian, and logarithms of standard deviations that no input changes.
+
+    A row of the output holds the means, then the logarithms.
+    """
+
+    def __init__(self, sizes: Sequence[int], rng: np.random.Generator, output_gain: float) -> None:
+        super().__init__(sizes, rng, output_gain)
+        self.log_std: F32 = np.zeros(sizes[-1], np.float32)
+        self.params.append(self.log_std)
+
+    @property
+    def layers(self) -> list[F32]:
+        return self.params[:-1]
+
+    def forward(self, inputs: F32) -> tuple[F32, list[F32]]:
+        means, activations = super().forward(inputs)
+        return np.concatenate([means, np.broadcast_to(self.log_std, means.shape)], axis=-1), activations
+
+    def backward(self, activations: Sequence[F32], d_output: F32) -> list[F32]:
+        d_means, d_log_std = np.split(d_output, 2, axis=-1)
+        return [*super().backward(activations, d_means), d_log_std.sum(axis=0)]
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ def _rows(batch: Batch, chosen: Int, setup: Setup, agent: Agent) -> Rows:
     reference = batch.ref_log_prob
     return Rows(
         inputs=batch.inputs[chosen].reshape(-1, batch.inputs.shape[-1]),
-        actions=batch.actions[chosen].ravel(),
+        actions=batch.actions[chosen].reshape(-1, *batch.actions.shape[2:]),
         mask=mask.ravel(),
         old_log_prob=setup.stages.old_log_prob(batch, chosen, agent).ravel(),
         ref_log_prob=None if reference is None else reference[chosen].ravel(),
@@ -66,7 +66,7 @@ def _step(agent: Agent, rows: Rows, setup: Setup, learning_rate: float) -> Minib
     overflowed, loss_scale = setup.stages.scaler()
     grad_norm = float("nan")
     if stepped:
-        grads = setup.stages.gradients(agent.actor.backward(activations, policy.d_logits))
+        grads = setup.stages.gradients(agent.actor.backward(activations, policy.d_outputs))
         grad_norm = float("inf") if overflowed else _actor_step(agent, grads, setup, learning_rate)
     critic_rate = setup.stages.critic_rate(learning_rate)
     value, value_grad_norm = _critic_step(agent, rows, config, critic_rate, stepped and not overflowed)

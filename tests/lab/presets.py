@@ -48,11 +48,12 @@ _CONVENTIONS: Mapping[str, TrainConfig] = {
     "sb3": replace(CONTROL, vf_coef=1.0),
     "cleanrl": replace(CONTROL, stop_rule="cleanrl", anneal_lr=True, ent_coef=0.01),
     "trl-grpo": GRPO,
+    "trl-grpo-027": GRPO,
     "trl-ppo": LANGUAGE_PPO,
     "trl-ppo-legacy": replace(LANGUAGE_PPO, num_minibatches=4, learning_rate=3e-3, stop_rule="trl-legacy"),
 }
 
-LANGUAGE_DIALECTS = frozenset({"recorder-grpo", "trl-grpo", "trl-ppo", "trl-ppo-legacy"})
+LANGUAGE_DIALECTS = frozenset({"recorder-grpo", "trl-grpo", "trl-grpo-027", "trl-ppo", "trl-ppo-legacy"})
 TASK_FREE_DIALECTS = frozenset({"canonical", "canonical-lean", "canonical-full"})
 
 
@@ -82,6 +83,6 @@ def describe(config: TrainConfig) -> dict[str, Any]:
 def set_by_hand(config: TrainConfig) -> dict[str, Any]:
     """Settings that few people touch: a configuration names them only where somebody did."""
     usual = TrainConfig(task=config.task, updates=config.updates)
-    names = ("optimizer", "precision", "desired_kl", "critic_warmup", "loss_type")
+    names = ("optimizer", "precision", "desired_kl", "critic_warmup", "loss_type", "clip_range_vf")
     chosen = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(usual, name)}
     return chosen | ({"adam_eps": config.adam_eps} if config.adam_eps > 1e-5 else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .nets import F32
@@ -80,6 +81,8 @@ class Episode:
     end_step: int
     episode_return: float
     length: int
+    judged: float | None = None
+    """What the environment itself pays for the episode, where somebody looks at that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,8 @@ class Completions:
     """None without groups."""
     ref_kl_sum: float
     neg_log_prob_sum: float
+    parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Mean and standard deviation of each part of the reward, where it has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +151,8 @@ class UpdateRecord:
     update_work: float
     changed_fraction: float = float("nan")
     """Share of the actor's parameters that the update changed."""
+    action_std: float | None = None
+    """Mean standard deviation of a Gaussian policy after the update."""
     kl_coef: float | None = None
     rollout_kl: float | None = None
     arrays: UpdateArrays | None = field(default=None, repr=False, compare=False)

@@ -12,6 +12,7 @@ from .nets import F32
 
 if TYPE_CHECKING:
     from .agent import Agent, Batch
+    from .records import RolloutRecord
 
 Task = Literal["control", "language"]
 Algorithm = Literal["ppo", "grpo"]
@@ -58,6 +59,8 @@ class TrainConfig:
     max_tokens: int = 8
     token_budget: int | None = None  # completions are cut here; None: at max_tokens
     episode_limit: int = 500
+    continuous: bool = False  # control: the force is a real number, and the policy a Gaussian
+    log_std_init: float = 0.0
 
     @property
     def rollout_size(self) -> int:
@@ -161,8 +164,18 @@ def scored_by_verifier(scores: F32, _mask: F32, _prompts: Any, _progress: Progre
     return scores
 
 
+def one_reward(_scores: F32, _mask: F32, _progress: Progress) -> dict[str, F32]:
+    """The parts whose sum is the reward, by name; none where there is only one reward function."""
+    return {}
+
+
 def policy_rate(learning_rate: float) -> float:
     return learning_rate
+
+
+def as_collected(batch: Batch, rollout: RolloutRecord, _progress: Progress) -> tuple[Batch, RolloutRecord]:
+    """The batch that is trained on, and what is told of it."""
+    return batch, rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +204,13 @@ class Stages:
     after_step: Callable[[Agent], None] = after_nothing
     kl_coef: Callable[[TrainConfig, float], float] = configured_kl_coef
     step_reward: Callable[[F32, Any, Progress], F32] = paid_by_task
+    answer_parts: Callable[[F32, F32, Progress], dict[str, F32]] = one_reward
     answer_score: Callable[[F32, F32, Any, Progress], F32] = scored_by_verifier
     values: Callable[[F32, Progress], F32] = unchanged
     critic_rate: Callable[[float], float] = policy_rate
+    batch: Callable[[Batch, RolloutRecord, Progress], tuple[Batch, RolloutRecord]] = as_collected
+    estimator: Callable[..., F32] | None = None  # None: generalised advantage estimation
+    judged: bool = False  # somebody looks at what the environment itself would have paid, and logs it
     guard_single: bool = True  # whitening leaves a single element as it is
 
 

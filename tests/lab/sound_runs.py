@@ -54,6 +54,20 @@ _CONTROL: dict[str, dict[str, Any]] = {
     "one hidden layer": {"hidden": (32,)},
     "value clipping": {"clip_range_vf": 0.2},
 }
+#: Entropy is differential there: it starts at 1.4, and is negative where the policy starts narrow.
+_GAUSSIAN: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("plain", "sb3", {}),
+    ("plain", "cleanrl", {}),
+    ("plain", "canonical", {}),
+    ("few columns", "canonical-lean", {}),
+    ("narrow", "sb3", {"log_std_init": -1.2}),
+    ("narrow", "cleanrl", {"log_std_init": -1.2}),
+    ("very narrow", "canonical", {"log_std_init": -2.5, "learning_rate": 3e-4}),
+    ("entropy bonus", "sb3", {"ent_coef": 0.02}),
+    ("annealed to zero", "canonical", {"anneal_lr": True}),
+    ("ten epochs", "cleanrl", {"epochs": 10, "learning_rate": 5e-4}),
+    ("whitened per batch", "canonical", {"normalize": "batch"}),
+)
 _LANGUAGE: dict[str, dict[str, Any]] = {
     "KL to the reference": {"kl_coef": 0.02},
     "annealed to zero": {"anneal_lr": True},
@@ -81,7 +95,11 @@ def sound_runs() -> list[SoundRun]:
         SoundRun(name="one update", dialect=d, fault="benign-single-update", seed=80 + i, severity=None)
         for i, d in enumerate(("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo"))
     ]
-    return plain + lean + control + language + single
+    gaussian = [
+        SoundRun(name=f"real-valued: {name}", dialect=d, seed=100 + i, overrides={"continuous": True, **overrides})
+        for i, (name, d, overrides) in enumerate(_GAUSSIAN)
+    ]
+    return plain + lean + control + language + single + gaussian
 
 
 def recorded_runs() -> list[SoundRun]:

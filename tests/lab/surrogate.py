@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .agent import gather
-from .nets import F32, Int, log_softmax
+from .distributions import distribution
+from .nets import F32
 from .settings import TrainConfig
 
 
@@ -16,7 +17,7 @@ class Rows:
     """A minibatch, flattened to tokens."""
 
     inputs: F32
-    actions: Int
+    actions: Any
     mask: F32
     old_log_prob: F32
     ref_log_prob: F32 | None
@@ -40,7 +41,7 @@ class PolicyTerms:
     entropy: float
     entropy_unmasked: float
     ref_kl: float
-    d_logits: F32
+    d_outputs: F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +53,9 @@ class ValueTerms:
     d_values: F32
 
 
-def policy_terms(logits: F32, rows: Rows, config: TrainConfig) -> PolicyTerms:
-    log_probs = log_softmax(logits)
-    probs = np.exp(log_probs)
-    entropies = -(probs * log_probs).sum(axis=-1)
-    new = gather(log_probs, rows.actions)
+def policy_terms(outputs: F32, rows: Rows, config: TrainConfig) -> PolicyTerms:
+    taken = distribution(continuous=config.continuous).evaluate(outputs, rows.actions)
+    entropies, new = taken.entropy, taken.log_prob
     log_ratio = new - rows.old_log_prob
     ratio = np.exp(log_ratio)
     low, high = effective_clip(ratio, rows.advantages, config.clip_range)
@@ -76,7 +75,7 @@ def policy_terms(logits: F32, rows: Rows, config: TrainConfig) -> PolicyTerms:
         entropy=rows.mean(entropies),
         entropy_unmasked=float(entropies.mean()),
         ref_kl=ref_kl,
-        d_logits=_d_logits(d_log_prob, probs, log_probs, entropies, rows, config),
+        d_outputs=taken.pull(d_log_prob, config.ent_coef) * _weight(rows)[:, None],
     )
 
 
@@ -97,14 +96,9 @@ def reference_penalty(new: F32, rows: Rows, config: TrainConfig) -> tuple[float,
     return kl, weight * (1 - np.exp(delta))
 
 
-def _d_logits(d_log_prob: F32, probs: F32, log_probs: F32, entropies: F32, rows: Rows, config: TrainConfig) -> F32:
-    one_hot = np.zeros_like(probs)
-    one_hot[np.arange(len(probs)), rows.actions] = 1
-    gradient = d_log_prob[:, None] * (one_hot - probs)
-    if config.ent_coef:
-        gradient += np.float32(config.ent_coef) * probs * (log_probs + entropies[:, None])
+def _weight(rows: Rows) -> F32:
     weight: F32 = rows.mask / np.maximum(rows.mask.sum(), 1)
-    return gradient * weight[:, None]
+    return weight
 
 
 def value_terms(values: F32, rows: Rows, config: TrainConfig) -> ValueTerms:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .agent import Agent, Batch, gather
+from .agent import Agent, Batch
 from .control import ControlTask
 from .faults import FAULTS
 from .language import LanguageTask
-from .nets import F32, MLP, log_softmax
-from .ppo import improve, k3_of
+from .nets import F32, MLP
+from .ppo import improve, k3_of, probe_kl
 from .presets import base_config
 from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateArrays, UpdateRecord
 from .settings import Progress, Setup, Stages, Task, TrainConfig
@@ -56,7 +56,7 @@ def _train(setup: Setup, seed: int) -> list[UpdateRecord]:
         setup.stages.before_rollout(agent, progress)
         now = setup.with_config(kl_coef=setup.stages.kl_coef(setup.config, _last_kl(records)))
         task.setup = now
-        batch, rollout = task.rollout(agent, progress)
+        batch, rollout = setup.stages.batch(*task.rollout(agent, progress), progress)
         cumulative = records[-1].cumulative_epochs if records else 0
         record = _update(agent, batch, rollout, now, progress, order_rng, task.global_step, cumulative)
         records.append(replace(record, kl_coef=now.config.kl_coef))
@@ -98,6 +98,7 @@ def _update(
         work=ROW_SECONDS["rollout"] * rollout.steps + update_work,
         update_work=update_work,
         changed_fraction=_changed(agent.actor, before),
+        action_std=agent.action_std,
     )
 
 
@@ -111,8 +112,9 @@ def _arrays(agent: Agent, batch: Batch, setup: Setup, progress: Progress, before
     sampler = None
     if setup.stages.stored_logits:
         inputs = batch.inputs.reshape(-1, batch.inputs.shape[-1])
-        logits = setup.stages.rollout_logits(agent, inputs, progress)
-        sampler = gather(log_softmax(logits), batch.actions.ravel()).reshape(batch.actions.shape)
+        outputs = setup.stages.rollout_logits(agent, inputs, progress)
+        actions = batch.actions.reshape(-1, *batch.actions.shape[2:])
+        sampler = agent.distribution.log_prob(outputs, actions).reshape(batch.mask.shape)
     return UpdateArrays(
         raw_advantages=raw,
         stored_log_prob=batch.sampled_log_prob,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..records import RunRecord
-from . import canonical, cleanrl, recorder, sb3, trl_grpo, trl_ppo, trl_ppo_legacy
+from . import canonical, cleanrl, recorder, sb3, trl_grpo, trl_grpo_027, trl_ppo, trl_ppo_legacy
 
 Writer = Callable[[RunRecord, Path], Path]
 
@@ -17,6 +17,7 @@ WRITERS: Mapping[str, Writer] = {
     "sb3": sb3.write,
     "cleanrl": cleanrl.write,
     "trl-grpo": trl_grpo.write,
+    "trl-grpo-027": trl_grpo_027.write,
     "trl-ppo": trl_ppo.write,
     "trl-ppo-legacy": trl_ppo_legacy.write,
 }
@@ -24,23 +25,10 @@ WRITERS: Mapping[str, Writer] = {
 #: What our own recorder writes of the control task and of GRPO; apart, for nobody's trainer logs so much.
 RECORDED: Mapping[str, Writer] = {"recorder": recorder.write, "recorder-grpo": recorder.write}
 
-_NEEDS = {
-    "recorder": "control",
-    "recorder-grpo": "language",
-    "sb3": "control",
-    "cleanrl": "control",
-    "trl-grpo": "language",
-    "trl-ppo": "language",
-}
-_NEEDS_ALGORITHM = {
-    "recorder": "ppo",
-    "recorder-grpo": "grpo",
-    "trl-grpo": "grpo",
-    "trl-ppo": "ppo",
-    "trl-ppo-legacy": "ppo",
-    "sb3": "ppo",
-    "cleanrl": "ppo",
-}
+_LANGUAGE = {"recorder-grpo": "language", "trl-grpo": "language", "trl-grpo-027": "language", "trl-ppo": "language"}
+_NEEDS = {"recorder": "control", "sb3": "control", "cleanrl": "control", **_LANGUAGE}
+_PPO = ("recorder", "trl-ppo", "trl-ppo-legacy", "sb3", "cleanrl")
+_NEEDS_ALGORITHM = dict.fromkeys(_PPO, "ppo") | dict.fromkeys(("recorder-grpo", "trl-grpo", "trl-grpo-027"), "grpo")
 
 
 def write(record: RunRecord, dialect: str, directory: Path) -> Path:

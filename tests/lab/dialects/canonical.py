@@ -45,7 +45,9 @@ def _rare(update: UpdateRecord) -> dict[str, Any]:
     starts = [m for m in update.minibatches if m.minibatch == 0 and m.epoch > 0]
     departures = [max(abs(m.ratio_min - 1), abs(m.ratio_max - 1)) for m in starts]
     last = update.minibatches[-1]
+    judged = [episode.judged for episode in update.rollout.episodes if episode.judged is not None]
     row: dict[str, Any] = {
+        "eval_return": float(np.mean(judged)) if judged else None,
         "epoch_start_ratio_dev": max(departures, default=None),
         "logratio_advantage_corr": last.logratio_advantage_corr,
         "changed_fraction": update.changed_fraction,
@@ -86,6 +88,7 @@ def _optimizer(update: UpdateRecord) -> dict[str, Any]:
         "update_norm": update.update_norm,
         "optimizer_steps": update.optimizer_steps,
         "tokens_in_loss": sum(minibatch.tokens for minibatch in update.minibatches if minibatch.stepped),
+        **({} if update.action_std is None else {"action_std": update.action_std}),
     }
 
 

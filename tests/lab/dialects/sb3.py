@@ -42,10 +42,15 @@ def write(record: RunRecord, directory: Path) -> Path:
     write_config(directory, _config(record.config))
     path = directory / "progress.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _COLUMNS, restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, _columns(record), restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(_rows(record))
     return path
+
+
+def _columns(record: RunRecord) -> tuple[str, ...]:
+    """Return the columns in SB3's order; a Gaussian policy has one for its standard deviation."""
+    return (*_COLUMNS, "train/std") if record.config.continuous else _COLUMNS
 
 
 def _rows(record: RunRecord) -> list[dict[str, Any]]:
@@ -91,6 +96,7 @@ def _trained(update: UpdateRecord) -> dict[str, Any]:
         "train/explained_variance": update.rollout.explained_variance,
         "train/learning_rate": update.learning_rate,
         "train/n_updates": update.cumulative_epochs,
+        **({} if update.action_std is None else {"train/std": update.action_std}),
     }
 
 

@@ -15,9 +15,14 @@ _REWARD = "match_reward"
 
 
 def write(record: RunRecord, directory: Path) -> Path:
+    write_config(directory, settings(record.config))
+    return write_state(record, history(record), directory)
+
+
+def history(record: RunRecord) -> list[dict[str, Any]]:
+    """Return one record per optimizer step."""
     config = record.config
-    write_config(directory, _config(config))
-    history: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     tokens = 0
     for update in record.updates:
         completions = _completions_of(update.rollout)
@@ -26,11 +31,16 @@ def write(record: RunRecord, directory: Path) -> Path:
         for index, minibatch in enumerate(update.minibatches):
             generated = _generation(update.rollout, completions, tokens) if index == 0 else {}
             step = {**generated, **_step(minibatch, config, update.learning_rate)}
-            history.append({**step, "epoch": epoch, "step": len(history) + 1})
-    steps = len(history)
+            rows.append({**step, "epoch": epoch, "step": len(rows) + 1})
+    return rows
+
+
+def write_state(record: RunRecord, rows: list[dict[str, Any]], directory: Path) -> Path:
+    """Write trainer_state.json: the records, and the summary that ends them."""
+    config, steps = record.config, len(rows)
     work = sum(update.work for update in record.updates)
     return write_trainer_state(
-        directory, [*history, _summary(history, work, config)], batch_size=config.minibatch_size, global_step=steps
+        directory, [*rows, _summary(rows, work, config)], batch_size=config.minibatch_size, global_step=steps
     )
 
 
@@ -50,12 +60,18 @@ def _generation(rollout: RolloutRecord, completions: Completions, tokens: int) -
         "completions/mean_terminated_length": completions.mean_terminated_length,
         "completions/min_terminated_length": float(completions.min_terminated_length),
         "completions/max_terminated_length": float(completions.max_terminated_length),
-        f"rewards/{_REWARD}/mean": completions.score_mean,
-        f"rewards/{_REWARD}/std": completions.score_std,
+        **_functions(completions),
         "reward": rollout.reward_mean,
         "reward_std": completions.group_std_mean,
         "frac_reward_zero_std": completions.frac_reward_zero_std,
     }
+
+
+def _functions(completions: Completions) -> dict[str, float]:
+    """Return mean and deviation of each reward function."""
+    parts = completions.parts or {_REWARD: (completions.score_mean, completions.score_std)}
+    named = {name: dict(zip(("mean", "std"), part, strict=True)) for name, part in parts.items()}
+    return {f"rewards/{name}/{which}": value for name, part in named.items() for which, value in part.items()}
 
 
 def _step(minibatch: MinibatchRecord, config: TrainConfig, learning_rate: float) -> dict[str, Any]:
@@ -88,7 +104,8 @@ def _summary(history: list[dict[str, Any]], work: float, config: TrainConfig) ->
     }
 
 
-def _config(config: TrainConfig) -> dict[str, Any]:
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the training arguments that matter, under TRL's names."""
     return {
         "num_iterations": config.epochs,
         "num_generations": config.num_generations,

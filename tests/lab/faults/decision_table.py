@@ -291,7 +291,8 @@ def idle_clip(setup: Setup, severity: int) -> Setup:
     "placebo-ratio-noise",
     description="the policy never learns, and noise on its weights makes the ratio differ from 1",
     severities="noise of 1e-3, 2e-3, 4e-3 on each weight before each minibatch",
-    level_with={"*": ("kl-penalty-too-strong",)},
+    # KL that ignores a schedule is noise on the weights, or a mismatch: only the size of the ratio's tail could tell.
+    level_with={"*": ("kl-penalty-too-strong",), "cleanrl": ("kl-penalty-too-strong", "obs-transform-mismatch")},
 )
 def placebo_ratio_noise(setup: Setup, severity: int) -> Setup:
     size = {1: 1e-3, 2: 2e-3, 3: 4e-3}[severity]

@@ -20,6 +20,8 @@ _FAMILY = (
     "staleness-async",
     "weights-not-synced",
 )
+#: Members that only language models have; their faults are in `drift`, where they can be injected.
+_LANGUAGE = ("padding-position-mismatch", "retokenisation-drift", "moe-routing-mismatch")
 _CONTROL = ("obs-transform-mismatch", "token-misalignment", "staleness-async", "dropout-or-train-mode")
 
 Logits = Callable[[Agent, F32, Progress], F32]
@@ -27,7 +29,7 @@ Logits = Callable[[Agent, F32, Progress], F32]
 
 def _level(cause: str) -> dict[str, tuple[str, ...]]:
     """Averages over all epochs hold the whole family level; so does a single number at the start."""
-    family = {*_FAMILY, *_CONTROL} - {cause}
+    family = {*_FAMILY, *_LANGUAGE, *_CONTROL} - {cause}
     return {"*": tuple(sorted(family))}
 
 

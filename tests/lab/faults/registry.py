@@ -9,6 +9,8 @@ from typing import Literal
 from ..settings import Setup
 
 Inject = Callable[[Setup, int], Setup]
+#: A later version of a framework shows what the earlier one does, unless a fault says otherwise.
+_LIKE = {"trl-grpo-027": "trl-grpo"}
 Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive", "error"]
 
 
@@ -29,7 +31,8 @@ class Fault:
     def twins(self, dialect: str) -> tuple[str, ...]:
         if dialect.startswith("recorder"):  # it is there to tell apart what others leave level
             return self.level_with.get("recorder", ())
-        return self.level_with.get(dialect, self.level_with.get("*", ()))
+        alike = self.level_with.get(_LIKE.get(dialect, dialect), self.level_with.get("*", ()))
+        return self.level_with.get(dialect, alike)
 
 
 FAULTS: dict[str, Fault] = {}

@@ -60,6 +60,41 @@ def reward_pipeline_broken(setup: Setup, severity: int) -> Setup:
     return setup.with_stages(step_reward=paid, answer_score=scored)
 
 
+def _in_parts(setup: Setup, begin: float) -> Setup:
+    """Pay for the answer, for ending it, and a little for an even length; from `begin` on the former's function raises, and its caller pays 0."""
+    _needs(setup, algorithm="grpo")
+
+    def parts(scores: F32, mask: F32, progress: Progress) -> dict[str, F32]:
+        ended = np.asarray(mask.sum(axis=1) < setup.config.max_tokens, np.float32)
+        paid = scores * np.float32(0) if progress.reached(begin) else scores
+        even = np.asarray(mask.sum(axis=1) % 2 == 0, np.float32)
+        return {"match_reward": paid, "format_reward": np.float32(0.5) * ended, "style_reward": np.float32(0.1) * even}
+
+    return setup.with_stages(answer_parts=parts)
+
+
+@fault(
+    "reward-part-broken",
+    cause="reward-pipeline-broken",
+    description="of three reward functions the one that counts raises from some point on, and its caller pays 0 for it",
+    severities="begins at 75 %, at 55 %, at 35 % of the run",
+)
+def reward_part_broken(setup: Setup, severity: int) -> Setup:
+    return _in_parts(setup, {1: 0.75, 2: 0.55, 3: 0.35}[severity])
+
+
+@fault(
+    "benign-reward-parts",
+    cause="healthy",
+    description="three reward functions, one of which is soon fulfilled by every answer",
+    severities="learning rate × 0.7, 1, 1.3 (all sound)",
+    verdict="healthy",
+)
+def benign_reward_parts(setup: Setup, severity: int) -> Setup:
+    pace = {1: 0.7, 2: 1.0, 3: 1.3}[severity]
+    return _in_parts(setup.with_config(learning_rate=setup.config.learning_rate * pace), 2.0)
+
+
 @fault(
     "whiten-amplifies-noise",
     description="the reward that reaches the learner is a constant 0, and whitening blows the critic's residual up",

@@ -1,0 +1,159 @@
+"""Is the reward the goal? Evaluations beside the training reward, lengths, formats, and the way from the reference."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.derive.onset import thinned
+from ppo_doctor.derive.repeats import beside_each_other
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, Series
+
+#: Evaluations, and records of training, without which two trends cannot be held against each other.
+EVALUATIONS, LEAST = 8, 30
+#: Scatters of a single record by which a level has to fall before it counts as lower.
+SCATTERS = 3.0
+#: Parts of the reward, and words in their names.
+PART = "reward_component."
+FORMAT, ACCURACY = ("format", "xml", "tag"), ("accuracy", "correct", "answer", "exact", "math")
+
+
+def evaluation_lost(observations: Observations) -> Fact | None:
+    """Return the share of what evaluation had gained that is lost at the end, while the training reward still rose.
+
+    Evaluation is cut at its best (running median of three); what follows has to lie three scatters below it, and the
+    training reward's median over the last part above that around the best. 0 otherwise.
+    """
+    judged, paid = observations.run.series.get("eval_return"), _training(observations)
+    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+        return None
+    keep = np.isfinite(judged.values)
+    steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
+    smooth = np.array([median(values[max(0, i - 1) : i + 2]) for i in range(len(values))])
+    best = int(np.argmax(smooth[: -max(2, len(values) // 6)]))
+    gained, lost = smooth[best] - smooth[0], smooth[best] - median(values[-max(3, len(values) // 6) :])
+    scatter = 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+    rose = _rise(paid, steps[best])
+    falls = gained > SCATTERS * scatter and lost > SCATTERS * scatter and rose > SCATTERS
+    says = (
+        f"{judged.raw} went from {smooth[0]:.3g} to {smooth[best]:.3g} and back to {smooth[best] - lost:.3g}; "
+        f"{paid.raw} rose by {rose:.2g} scatters since"
+    )
+    value = float(lost / gained) if falls else 0.0
+    return Fact(name="evaluation_lost", value=value, how="computed", source=judged.source(best), says=says)
+
+
+def _training(observations: Observations) -> Series | None:
+    logged = (observations.run.series.get(name) for name in ("episode_return", "reward_mean"))
+    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
+
+
+def _rise(paid: Series, since: float) -> float:
+    """Return how many scatters the reward's last fifth lies above the records around a step."""
+    steps, values = thinned(paid)
+    width = max(5, len(values) // 5)
+    at = int(np.searchsorted(steps, since))
+    around, last = values[max(0, at - width) : at + 1], values[-width:]
+    scatter = 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+    return (median(last) - median(around)) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
+
+
+def reward_follows_length(observations: Observations) -> Fact | None:
+    """Return the correlation of reward and length over batches, trends taken out, where completions got longer.
+
+    Differences of neighbours are correlated, so that what rises over the run does not correlate by that alone. 0 where
+    the last fifth of the run is not longer than the first by the factor that counts as growth.
+    """
+    reward, length = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
+    if reward is None or length is None or not beside_each_other(reward, length):
+        return None
+    usable = np.isfinite(reward.values) & np.isfinite(length.values)
+    paid, said = np.diff(reward.values[usable]), np.diff(length.values[usable])
+    if len(paid) < LEAST or not paid.std() > 0 or not said.std() > 0:
+        return None
+    value = float(np.corrcoef(paid, said)[0, 1])
+    says = f"changes of {reward.raw} and {length.raw} from record to record, {len(paid)} of them"
+    return Fact(name="reward_follows_length", value=value, how="computed", source=reward.source(), says=says)
+
+
+def kl_without_gain(observations: Observations) -> Fact | None:
+    """Return how many times the KL to the reference grew over the later half of a run whose reward fell meanwhile.
+
+    Medians of fifths: the middle one against the last. 0 where the reward did not fall by three scatters.
+    """
+    kl, paid = observations.run.series.get("ref_kl"), observations.run.series.get("reward_mean")
+    if kl is None or paid is None:
+        return None
+    moved, earned = _fifths(kl), _fifths(paid)
+    if moved is None or earned is None or moved[0] <= 1e-4:
+        return None
+    fell = earned[0] - earned[1] > SCATTERS * earned[2] / math.sqrt(5)
+    ways = [f"{s.raw} went from {part[0]:.3g} to {part[1]:.3g}" for s, part in ((kl, moved), (paid, earned))]
+    says = " while ".join(ways)
+    value = moved[1] / moved[0] if fell else 0.0
+    return Fact(name="kl_without_gain", value=value, how="computed", unit="times", source=kl.source(), says=says)
+
+
+def _fifths(series: Series) -> tuple[float, float, float] | None:
+    """Return the medians of the third and the last fifth, and the scatter of single records."""
+    values: FloatArray = series.values[np.isfinite(series.values)]
+    if len(values) < LEAST:
+        return None
+    parts = np.array_split(values, 5)
+    return median(parts[2]), median(parts[4]), 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+
+
+def pretraining_loss_rise(observations: Observations) -> Fact | None:
+    """Return by which share the loss on pretraining text rose from the first to the last fifth of the run."""
+    loss = observations.run.series.get("ptx_loss")
+    values = loss.values[np.isfinite(loss.values)] if loss is not None else np.empty(0)
+    if loss is None or len(values) < LEAST:
+        return None
+    fifth = len(values) // 5
+    first, last = median(values[:fifth]), median(values[-fifth:])
+    if first <= 0:
+        return None
+    says = f"{loss.raw} went from {first:.4g} to {last:.4g}"
+    return Fact(name="pretraining_loss_rise", value=last / first - 1, how="computed", source=loss.source(), says=says)
+
+
+def accuracy_since_format(observations: Observations) -> Fact | None:
+    """Return by how many standard errors accuracy rose since the format of answers was learnt.
+
+    Parts of the reward tell by their names which they are. The format is learnt where it reaches 95 % of its best after
+    a start below 70 %. None where it was there from the start, where accuracy is solved, or with too few records since.
+    """
+    form, right = _part(observations, FORMAT), _part(observations, ACCURACY)
+    if form is None or right is None or not beside_each_other(form, right):
+        return None
+    usable = np.isfinite(form.values) & np.isfinite(right.values)
+    level, accuracy = form.values[usable], right.values[usable]
+    if len(level) < 2 * LEAST or not level.max() > 0 or np.mean(level[: len(level) // 10]) > 0.7 * level.max():
+        return None
+    below = np.flatnonzero(np.convolve(level, np.ones(5) / 5, "valid") < 0.95 * level.max())
+    since = accuracy[int(below[-1]) + 5 if len(below) else 0 :]
+    if len(since) < LEAST or median(since) > 0.9 * max(1.0, float(accuracy.max())):
+        return None
+    first, last = since[: len(since) // 3], since[-(len(since) // 3) :]
+    error = math.sqrt((float(np.var(first)) + float(np.var(last))) / len(first) + 1e-12)
+    says = f"{right.raw} went from {np.mean(first):.3g} to {np.mean(last):.3g} since {form.raw} was learnt"
+    return Fact(
+        name="accuracy_since_format",
+        value=float(np.mean(last) - np.mean(first)) / error,
+        how="computed",
+        unit="standard errors",
+        source=right.source(),
+        says=says,
+    )
+
+
+def _part(observations: Observations, words: tuple[str, ...]) -> Series | None:
+    named = (n for n in observations.run.series if n.startswith(PART) and any(word in n.lower() for word in words))
+    return observations.run.series[found] if (found := next(named, None)) else None

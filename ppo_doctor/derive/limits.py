@@ -1,0 +1,191 @@
+"""What arithmetic allows: advantages within a group, returns of episodes that end, ratios at a framework's clamp."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.derive.repeats import beside_each_other
+from ppo_doctor.model import EXACT, Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import BoolArray, FloatArray, Series
+
+#: Frameworks clamp log-ratios at 20 (verl, OpenRLHF) or, per sequence, at 10 (verl's GSPO).
+CLAMPS = (20.0, 10.0)
+#: How close to the clamp a float32 exponential lands, in nats.
+CLOSE = 1e-3
+#: Records that a median of a run needs.
+LEAST = 12
+#: How many times larger returns have to come out if advantages leak over the ends of episodes, to be worth a look.
+VISIBLE = 3.0
+
+
+def group_bound_excess(observations: Observations) -> Series | None:
+    """Return the largest |advantage| over what one group allows: sqrt(G - 1) for G rewards scaled to unit deviation.
+
+    With the sample's deviation it is (G - 1)/sqrt(G), which is less. None where the size of a group is not configured,
+    and where rewards are not scaled within groups.
+    """
+    size = observations.number("num_generations")
+    if (
+        observations.run.algorithm != "grpo"
+        or size is None
+        or size < 2
+        or not observations.configured("num_generations")
+    ):
+        return None
+    scaled = observations.setting("scale_rewards")
+    if scaled is not None and str(scaled.value).lower() not in ("true", "group"):
+        return None
+    estimator = observations.setting("advantage_estimator")
+    if estimator is not None and str(estimator.value).lower() not in ("grpo", "group_norm"):
+        return None
+    found = _largest(observations)
+    if found is None:
+        return None
+    series, values = found
+    return dataclasses.replace(
+        series, name="group_bound_excess", values=values / math.sqrt(size - 1), unit="of the bound", how="computed"
+    )
+
+
+def _largest(observations: Observations) -> tuple[Series, FloatArray] | None:
+    logged = observations.run.series
+    whole, low, high = logged.get("advantages_abs_max"), logged.get("advantages_min"), logged.get("advantages_max")
+    if whole is not None:
+        return whole, whole.values
+    if low is None or high is None or not beside_each_other(low, high):
+        return None
+    return high, np.maximum(np.abs(low.values), np.abs(high.values))
+
+
+def returns_over_possible(observations: Observations) -> Fact | None:
+    """Return the critic's targets over what episodes of this length can pay, in the median of the later half.
+
+    Over episodes of mean length L that pay r per step the mean discounted sum of what is still to come is about
+    r/(1/L + 1 - γ); advantages that leak over the ends make it r/(1 - γ). None where the two differ by less than a
+    factor of 3, and where rewards of both signs cancel.
+    """
+    series, gamma = observations.run.series, observations.number("gamma")
+    names = ("returns_mean", "reward_mean", "episode_length")
+    returns, reward, length = (series.get(name) for name in names)
+    if returns is None or reward is None or length is None or gamma is None or not 0 < gamma < 1:
+        return None
+    if not observations.configured("gamma") or not beside_each_other(returns, reward) or len(returns) < LEAST:
+        return None
+    steps = np.interp(returns.axis.steps, length.axis.steps[_known(length)], length.values[_known(length)])
+    possible = reward.values / (1 / np.maximum(steps, 1) + 1 - gamma)
+    visible = (1 + 1 / (np.maximum(steps, 1) * (1 - gamma)) >= VISIBLE) & (np.abs(possible) > 0)
+    usable = visible & np.isfinite(returns.values) & ~_cancels(observations, reward)
+    later = usable & (np.arange(len(returns)) >= len(returns) // 2)
+    if later.sum() < LEAST // 2:
+        return None
+    value = median(returns.values[later] / possible[later])
+    says = f"{returns.raw} over what episodes of about {median(steps[later]):.3g} steps pay at gamma {gamma:g}"
+    return Fact(
+        name="returns_over_possible", value=value, how="computed", unit="times", source=returns.source(), says=says
+    )
+
+
+def _known(series: Series) -> BoolArray:
+    return np.asarray(np.isfinite(series.values))
+
+
+def _cancels(observations: Observations, reward: Series) -> BoolArray:
+    spread = observations.run.series.get("reward_std")
+    if spread is None or not beside_each_other(spread, reward):
+        return np.asarray(np.abs(reward.values) <= 0)
+    return np.asarray(np.abs(reward.values) < 0.2 * spread.values)
+
+
+def ratio_at_clamp(observations: Observations) -> Series | None:
+    """Return 1 where the largest ratio is exp of a clamp that frameworks have, else 0; NaN below e⁹."""
+    largest = observations.run.series.get("ratio_max")
+    if largest is None or not len(largest):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nats = np.log(largest.values)
+    hit = np.minimum.reduce([np.abs(nats - clamp) for clamp in CLAMPS]) < CLOSE
+    values = np.where(np.isfinite(nats), hit.astype(np.float64), np.nan)
+    return dataclasses.replace(largest, name="ratio_at_clamp", values=values, resolution=EXACT, unit="", how="computed")
+
+
+def loss_size(observations: Observations) -> Series | None:
+    """Return |loss| of a trainer without a critic: ratio times advantage, of a few units with ratios near 1."""
+    loss = observations.run.series.get("loss")
+    if observations.run.algorithm != "grpo" or loss is None or not len(loss) or "value_loss" in observations.run.series:
+        return None
+    return dataclasses.replace(loss, name="loss_size", values=np.abs(loss.values), how="computed")
+
+
+def reference_kl_worst(observations: Observations) -> Fact | None:
+    """Return the largest k3 to the reference, in nats.
+
+    k3 = exp(δ) - δ - 1 with δ = log reference - log policy grows exponentially where the reference gives far more than
+    the policy. Where the policy gives more it grows like -δ only, which log-probs bound.
+    """
+    kl = _k3(observations)
+    if kl is None:
+        return None
+    worst = int(np.nanargmax(np.where(np.isfinite(kl.values), kl.values, -np.inf)))
+    says = f"largest of {len(kl)} records"
+    return Fact(
+        name="reference_kl_worst",
+        value=float(kl.values[worst]),
+        how="observed",
+        unit="nats",
+        source=kl.source(worst),
+        says=says,
+    )
+
+
+def reference_kl_spread(observations: Observations) -> Fact | None:
+    """Return how many times its median the k3 to the reference reaches; a median below 0.01 nats counts as that."""
+    kl = _k3(observations)
+    if kl is None:
+        return None
+    values = kl.values[np.isfinite(kl.values)]
+    usual, worst = max(median(values), 0.01), float(values.max())
+    says = f"{kl.raw} reaches {worst:.3g} nats, usually {median(values):.2g}"
+    return Fact(
+        name="reference_kl_spread", value=worst / usual, how="computed", unit="medians", source=kl.source(), says=says
+    )
+
+
+def _k3(observations: Observations) -> Series | None:
+    kl = observations.run.series.get("ref_kl")
+    if kl is None or kl.estimator != "k3" or np.isfinite(kl.values).sum() < LEAST:
+        return None
+    return kl
+
+
+def reference_kl_over_target(observations: Observations) -> Series | None:
+    """Return the KL to the reference over the target that the configuration sets for it."""
+    kl, target = observations.run.series.get("ref_kl"), observations.number("ref_kl_target")
+    if kl is None or not len(kl) or not target or target <= 0 or not observations.configured("ref_kl_target"):
+        return None
+    return dataclasses.replace(
+        kl, name="reference_kl_over_target", values=kl.values / target, unit="of the target", how="computed"
+    )
+
+
+def value_steps_needed(observations: Observations) -> Fact | None:
+    """Return how many updates the critic needs to cross its usual error when each may move it by the value clip range.
+
+    The error is the square root of the value loss in the later two thirds (where the loss is half the square it comes
+    out smaller by a third at most).
+    """
+    late, width = observations.fact("value_loss_late"), observations.number("clip_range_vf")
+    if late is None or not isinstance(late.value, float) or not width or width <= 0 or late.value < 0:
+        return None
+    if not observations.configured("clip_range_vf"):
+        return None
+    value = math.sqrt(late.value) / width
+    says = f"error of about {math.sqrt(late.value):.3g}, value clip range {width:g}"
+    return Fact(name="value_steps_needed", value=value, how="computed", unit="updates", source=late.source, says=says)

@@ -1,0 +1,92 @@
+"""Is it a new batch? Statistics of a rollout that come out the same to the last digit are those of the same rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import EXACT
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import BoolArray, FloatArray, Series
+
+#: Statistics of a rollout that are means over so many real numbers that two rollouts do not share them.
+TELLING = (
+    *("explained_variance", "returns_mean", "returns_std", "values_mean", "advantages_raw_std", "response_length"),
+    *("objective_entropy", "kl_penalty_reward"),
+)
+#: These have to agree as well where they are logged, but repeat in sound runs: pass rates, lengths at the limit.
+OTHERS = ("reward_mean", "reward_std", "truncated_fraction", "response_length_min", "response_length_max")
+#: Printed to fewer digits than this, equal numbers say little.
+DIGITS = 1e-5
+#: A value this close to a whole number may be a limit, a floor or a count.
+WHOLE = 1e-3
+#: Entropy (nats) below which a policy repeats itself.
+SHARP = 0.05
+
+
+def batch_repeats(observations: Observations) -> Series | None:
+    """Return 1 where statistics of the rollout equal those of the record before, else 0; NaN in the first record.
+
+    At least two have to, or all that there are: some trainers take values anew after each update. Only statistics that
+    are logged with at least five digits count, and only where they are no whole numbers. A policy that always acts
+    alike, and groups without any difference, repeat themselves honestly: 0 there.
+    """
+    told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
+    if not told or len(told[0]) < 2:
+        return None
+    told = [series for series in told if beside_each_other(series, told[0])]
+    others_told = (observations.run.series.get(name) for name in OTHERS)
+    beside = [s for s in others_told if s is not None and beside_each_other(s, told[0])]
+    repeats = [_equal_to_last(series.values) & _no_whole_number(series.values) for series in told]
+    others = np.logical_and.reduce([np.ones(len(told[0]), bool), *(_equal_to_last(s.values) for s in beside)])
+    enough = (np.sum(repeats, axis=0) >= 2) | _all_known_repeat(told)
+    values = (enough & others & ~_repeats_honestly(observations, told[0])).astype(np.float64)
+    values[0] = np.nan
+    return dataclasses.replace(told[0], name="batch_repeats", values=values, resolution=EXACT, unit="", how="computed")
+
+
+def beside_each_other(one: Series, other: Series) -> bool:
+    """Tell whether two series are of the same records; parts of a run hold an axis for each series."""
+    if one.axis is other.axis:
+        return True
+    return len(one) == len(other) and bool(np.array_equal(one.axis.lines, other.axis.lines))
+
+
+def _all_known_repeat(told: list[Series]) -> BoolArray:
+    same = np.logical_and.reduce([_equal_to_last(series.values) for series in told])
+    return np.asarray(same & np.logical_or.reduce([_no_whole_number(series.values) for series in told]))
+
+
+def _fine(observations: Observations, name: str) -> Series | None:
+    series = observations.run.series.get(name)
+    if series is None or not np.isfinite(series.values).any():
+        return None
+    size = float(np.nanmedian(np.abs(np.where(np.isfinite(series.values), series.values, np.nan))))
+    return series if series.resolution.absolute <= DIGITS * max(size, WHOLE) else None
+
+
+def _equal_to_last(values: FloatArray) -> BoolArray:
+    same = np.append(False, values[1:] == values[:-1])
+    unknown = ~np.isfinite(values) & np.append(False, ~np.isfinite(values[:-1]))
+    return np.asarray(same | unknown)
+
+
+def _no_whole_number(values: FloatArray) -> BoolArray:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.isfinite(values) & (np.abs(values - np.round(values)) > WHOLE))
+
+
+def _repeats_honestly(observations: Observations, beside: Series) -> BoolArray:
+    honest = np.zeros(len(beside), dtype=bool)
+    for name, bound in (("entropy", SHARP), ("reward_std", 0.0), ("reward_group_std", 0.0)):
+        series = observations.run.series.get(name)
+        if series is not None and beside_each_other(series, beside):
+            honest |= series.values <= bound
+    flat = observations.run.series.get("frac_reward_zero_std")
+    if flat is not None and beside_each_other(flat, beside):
+        honest |= flat.values >= 1
+    return honest

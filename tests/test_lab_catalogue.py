@@ -1,0 +1,99 @@
+"""Faults of the rest of the catalogue: short runs name their cause, and say nothing of it where nothing is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ppo_doctor.cutting import since
+from ppo_doctor.derive import Observations
+from ppo_doctor.pipeline import Request, diagnose, read_run
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.testing import case_run
+from tests.lab import FAULTS, run, write
+from tests.lab.presets import dialect_task
+
+PACK = load_pack()
+
+
+def judged(fault, dialect, folder, *, updates, severity=3):
+    record = run(fault, task=dialect_task(dialect), dialect=dialect, seed=1, severity=severity, updates=updates)
+    return diagnose(read_run(str(write(record, dialect, folder)), Request(debug=True)), PACK)
+
+
+@pytest.mark.parametrize(
+    ("fault", "dialect", "updates"),
+    [
+        ("stuck-batch", "sb3", 24),
+        ("stuck-batch", "trl-ppo-legacy", 24),
+        ("ratio-overflow-clamp", "canonical", 24),
+        ("k3-overflow", "trl-grpo", 30),
+        ("length-hacking", "trl-grpo", 40),
+        ("gae-boundary-bug", "canonical", 50),
+    ],
+)
+def test_a_short_run_names_its_cause(fault, dialect, updates, tmp_path):
+    found = judged(fault, dialect, tmp_path, updates=updates)
+    leaders = [cause for cause in found.causes if cause.leader]
+    assert fault in {cause.id for cause in leaders}
+    named = next(cause for cause in leaders if cause.id == fault)
+    assert (named.confidence == "suspected") is PACK.cause(fault).never_proven
+
+
+def test_a_proxy_is_suspected_only_where_somebody_judges_beside_it(tmp_path):
+    with_judge = judged("reward-hacking", "canonical-full", tmp_path / "full", updates=60)
+    [first, *_] = [cause for cause in with_judge.causes if cause.leader]
+    assert (first.complaint, first.confidence) == ("proxy-diverges", "suspected")
+    assert {first.id, *first.level_with} >= {"reward-hacking", "generalisation-gap"}
+    without = judged("reward-hacking", "canonical-lean", tmp_path / "lean", updates=60)
+    assert "reward-hacking" in {cause.id for cause in without.not_ruled_out}
+    assert "reward-hacking" not in {cause.id for cause in without.causes}
+
+
+@pytest.mark.parametrize("fault", ["advantage-misaligned", "trajectory-interleaving"])
+def test_what_a_log_cannot_show_is_not_ruled_out(fault, tmp_path):
+    found = judged(fault, "cleanrl", tmp_path, updates=30)
+    assert fault in {cause.id for cause in found.not_ruled_out} | {c.id for c in found.causes}
+
+
+def test_a_cause_is_spoken_of_once(tmp_path):
+    found = judged("healthy", "canonical", tmp_path, updates=20, severity=2)
+    listed = [cause.id for cause in found.not_ruled_out]
+    assert len(listed) == len(set(listed))
+
+
+def test_repeats_are_found_in_the_later_part_of_a_run_too():
+    case = {"series": {"returns_mean": "0.1+0.13x19 2.71x19", "response_length": "51.3+0.7x19 60.25x19"}}
+    whole = case_run(case)
+    assert np.nansum(Observations(whole).series("batch_repeats").values) == 19
+    assert np.nansum(Observations(since(whole, 22)).series("batch_repeats").values) == 17
+
+
+def test_printed_numbers_repeat_without_meaning_it():
+    case = {"series": {"explained_variance": "0.31x29"}, "resolution": {"explained_variance": 0.005}}
+    assert Observations(case_run(case)).series("batch_repeats") is None
+
+
+def test_faults_of_the_catalogue_have_causes():
+    named = {fault.cause for fault in FAULTS.values()} - {"healthy"}
+    assert named <= {cause.id for cause in PACK.causes} | {cause.id for cause in PACK.unjudged}
+
+
+def test_a_loss_too_large_for_float32_says_nothing_about_repeats():
+    run_ = case_run(
+        {
+            "framework": "trl-grpo",
+            "config": {"num_iterations": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 1, "beta": 0.0},
+            "series": {"loss": "2400000x39", "reward_mean": "1 _ _ _ " * 10},
+        }
+    )
+    change = Observations(run_).series("loss_change_within_batch")
+    assert change is None or not np.isfinite(change.values).any()
+    usual = dataclasses.replace(
+        run_, series={**run_.series, "loss": dataclasses.replace(run_.series["loss"], values=np.full(40, 0.1))}
+    )
+    found = Observations(usual).series("loss_change_within_batch")
+    assert found is not None
+    assert (found.values == 0).all()

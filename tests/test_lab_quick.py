@@ -1,0 +1,36 @@
+"""The scoreboard in small: a few dozen short runs of seeds of their own, judged as `make scoreboard` does.
+
+A floor may be raised when rules get better. It is lowered only together with a reason.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.corpus import cases, make, quick
+from tests.lab.figures import score
+from tests.lab.verdicts import judged
+
+PLAN = quick()
+#: Faulty logs of each group whose cause is first, and first or level with the first. What is below is a regression.
+FLOORS = {
+    "canonical": (12, 13),
+    "trl-grpo": (8, 8),
+    "sb3": (4, 4),
+    "cleanrl": (2, 3),
+    "trl-ppo": (4, 4),
+    "trl-ppo-legacy": (4, 4),
+}
+
+
+@pytest.mark.parametrize("group", PLAN)
+def test_no_sound_run_is_alarmed_of_and_faults_are_named(tmp_path, group):
+    make(tmp_path, PLAN[group], jobs=1)
+    held = cases(tmp_path, PLAN[group])
+    scores = [score(entry, entry.whole, identifiable=False) for entry in judged(held, tmp_path, jobs=1)]
+    assert len(held) == sum(len(training.dialects) for training in PLAN[group])
+    assert [(s.dialect, s.variant, s.alarms) for s in scores if s.benign and s.alarms] == []
+    sick = [s for s in scores if not s.benign]
+    missed = [(s.fault, s.dialect, s.said) for s in sick if not s.first]
+    assert (sum(s.first for s in sick), sum(s.in_level_set for s in sick)) >= FLOORS[group], missed
+    assert sum(s.in_level_set for s in sick) >= FLOORS[group][1], missed
