@@ -1,6 +1,7 @@
 """Every figure in one run: `python -m benchmarks [--quick] [--repeat N] [--only PART…] [--out docs]`.
 
-`--quick` takes small data and one round, holds nothing against a bound, and only prints; the whole form writes benchmarks.md and benchmarks.json.
+`--quick` takes small data and one round, holds nothing against a bound, and only
+prints; the whole form writes benchmarks.md and benchmarks.json.
 """
 
 from __future__ import annotations

@@ -112,7 +112,9 @@ ALLOWED: dict[str, set[str]] = {
     },
     "rescaling": {"frameworks", "model"},
     "agreement": {"arrays", "model"},
-    "merging": {"agreement", "config_runs", "errors", "frameworks", "model", "readers", "reading", "sources", "tensor_runs"},
+    "merging": {
+        *("agreement", "config_runs", "errors", "frameworks", "model", "readers", "reading", "sources", "tensor_runs"),
+    },
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
         *("sources", "table"),

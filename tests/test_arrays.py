@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ values = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, 
 def test_medians_of_spans(held, data):
     cuts = data.draw(st.sets(st.integers(1, max(1, len(held) - 1)), max_size=8))
     bounds = np.array(sorted({0, len(held), *(cut for cut in cuts if cut < len(held))}))
-    plain = [median(held[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    plain = [median(held[a:b]) for a, b in itertools.pairwise(bounds)]
     assert span_medians(held, bounds).tolist() == pytest.approx(plain, rel=1e-15)
 
 

@@ -7,9 +7,9 @@ tell.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -271,10 +271,11 @@ class Observations:
         return self._memo[name]
 
 
-@cache
 def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
     module, _, function = DERIVED[name].function.partition(":")
-    found: Callable[[Observations], Series | Fact | None] = getattr(import_module(module), function)
+    found: Callable[[Observations], Series | Fact | None] = getattr(
+        sys.modules.get(module) or import_module(module), function
+    )
     return found
 
 

@@ -53,7 +53,7 @@ def _records_per_batch(observations: Observations, moved: Series) -> int:
 
 
 def _left(moved: Series, least: float, step: int, width: int) -> float:
-    """Return the mean of `width` records after a step over that of as many before it, leaving out those of its batch."""
+    """Return the mean of `width` records after a step over that of as many before it, without those of its batch."""
     cut = int(np.searchsorted(moved.axis.steps, step))
     skip = width // SIDE
     before = moved.values[max(0, cut - width) : cut]

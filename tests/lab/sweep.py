@@ -126,7 +126,7 @@ def judge_case(root: Path, case: Case) -> Graded | None:
 
 def _trainings(dialects: Sequence[str]) -> list[tuple[str, ...]]:
     shared = tuple(dialect for dialect in dialects if dialect in TASK_FREE_DIALECTS)
-    rest = [(dialect,) for dialect in dialects if dialect not in TASK_FREE_DIALECTS]
+    rest: list[tuple[str, ...]] = [(dialect,) for dialect in dialects if dialect not in TASK_FREE_DIALECTS]
     return [shared, *rest] if shared else rest
 
 

@@ -12,7 +12,7 @@ from .control import ControlTask
 from .faults import FAULTS
 from .language import LanguageTask
 from .nets import F32, MLP
-from .ppo import improve, k3_of, probe_kl
+from .ppo import improve, k3_of
 from .presets import base_config
 from .records import MinibatchRecord, RolloutRecord, RunRecord, UpdateArrays, UpdateRecord
 from .settings import Progress, Setup, Stages, Task, TrainConfig

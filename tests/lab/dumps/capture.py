@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..agent import Agent, Batch, gather
+from ..agent import Agent, Batch
+from ..distributions import gather
 from ..faults import FAULTS
 from ..language import LanguageTask
 from ..nets import F32, MLP, Int, log_softmax

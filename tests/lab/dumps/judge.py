@@ -58,7 +58,7 @@ class Judged:
 
 def judge_folder(kind: Kind, seed: int, folder: Path, pack: Pack | None = None) -> Judged:
     """Judge the dumps in a folder."""
-    known = KNOWN_OF_LOG if kind.shape == "logged" else {**KNOWN, **_told(kind, seed)}
+    known: dict[str, object] = {**KNOWN_OF_LOG} if kind.shape == "logged" else {**KNOWN, **_told(kind, seed)}
     settings = {**known, **kind.settings}
     request = Request(settings=settings, debug=True)  # type: ignore[arg-type]
     return Judged(kind=kind, seed=seed, diagnosis=diagnose(_run(kind, folder, request), pack or load_pack()))

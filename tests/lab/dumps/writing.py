@@ -40,7 +40,8 @@ def bfloat16(values: Array) -> Array:
 
 def npz(path: Path, tensors: Mapping[str, Any]) -> Path:
     """Write arrays and numbers; compressed nothing."""
-    np.savez(path, **{name: np.asarray(value) for name, value in tensors.items()})
+    held: dict[str, Any] = {name: np.asarray(value) for name, value in tensors.items()}
+    np.savez(path, **held)
     return path
 
 

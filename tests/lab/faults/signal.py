@@ -61,7 +61,10 @@ def reward_pipeline_broken(setup: Setup, severity: int) -> Setup:
 
 
 def _in_parts(setup: Setup, begin: float) -> Setup:
-    """Pay for the answer, for ending it, and a little for an even length; from `begin` on the former's function raises, and its caller pays 0."""
+    """Pay for the answer, for ending it, and a little for an even length.
+
+    From `begin` on the first of these functions raises, and its caller pays 0.
+    """
     _needs(setup, algorithm="grpo")
 
     def parts(scores: F32, mask: F32, progress: Progress) -> dict[str, F32]:
