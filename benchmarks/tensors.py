@@ -1,5 +1,7 @@
 """The pass over a dump against one np.exp over the same array and against plain NumPy: `python -m benchmarks.tensors`.
 
+With `--checkpoints GB` two checkpoints of that size in bfloat16, of which every weight differs, are compared instead.
+
 Times are processor seconds, best of the rounds, all in one process, one after the other in each round; memory is the
 largest anonymous part of the process (what is mapped from the file does not count), each in a process of its own.
 """
@@ -7,6 +9,7 @@ largest anonymous part of the process (what is mapped from the file does not cou
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo_doctor.tensors import Archive, read_archive
+from ppo_doctor.tensors import Archive, checkpoint_run, read_archive
 from ppo_doctor.tensors.statistics import ratio_statistics
 
 CLIP = (0.2, 0.2)
@@ -107,13 +110,56 @@ def peak(task: Callable[[Archive], object], dump: Archive) -> int:
     return max(most[0], anonymous()) - before
 
 
+def write_checkpoint(path: Path, size: int, seed: int) -> None:
+    """Write safetensors of about `size` bytes: square matrices of bfloat16 with 2**24 elements each."""
+    chance = np.random.default_rng(seed)
+    width = 1 << 12
+    count = max(1, size // (2 * width * width))
+    places = [(at * 2 * width * width, (at + 1) * 2 * width * width) for at in range(count)]
+    header = {
+        f"layers.{at}.weight": {"dtype": "BF16", "shape": [width, width], "data_offsets": place}
+        for at, place in enumerate(places)
+    }
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _ in places:
+            file.write(
+                (chance.standard_normal((width, width), dtype=np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
+            )
+
+
+def checkpoints(folder: Path, size: int) -> None:
+    """Print what comparing two checkpoints costs, and what that makes of 7 billion parameters."""
+    paths = [folder / "policy.safetensors", folder / "old_policy.safetensors"]
+    for seed, path in enumerate(paths):
+        write_checkpoint(path, size, seed)
+    found: list[float] = []
+
+    def task(_dump: Archive) -> object:
+        start = time.process_time()
+        measured = checkpoint_run.measure([read_archive(path) for path in paths])
+        found.append(time.process_time() - start)
+        return measured
+
+    most = peak(task, read_archive(paths[0]))
+    gigabytes = sum(path.stat().st_size for path in paths) / 1e9
+    print(f"{gigabytes:.1f} GB in two files: {found[0]:.1f} s of CPU, {most / 1e6:.0f} MB beyond what is mapped")
+    print(f"two of 7 billion parameters (28 GB), extrapolated: {found[0] * 28 / gigabytes:.0f} s, as much memory")
+
+
 def main() -> None:
     """Print a table of times and peaks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=50_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--peak", nargs=2, metavar=("TASK", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--checkpoints", type=float, metavar="GB", help="compare two checkpoints of this size instead")
     given = parser.parse_args()
+    if given.checkpoints:
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoints(Path(folder), int(given.checkpoints * 1e9))
+        return
     if given.peak:
         name, file = given.peak
         print(peak(TASKS[name], read_archive(Path(file))))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.tensors.moments import products
+
 if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue
     from ppo_doctor.tensors.dtypes import AnyArray
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 Weights = Mapping[str, "Tensor"]
 
 #: Elements compared at a time.
-PIECE = 1 << 18
+PIECE = 1 << 16
 _FLOATS = re.compile(r"b?float\d")
 #: Prefixes that wrappers put before the names of a model's parameters.
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "base_model.model.", "actor_module.")
@@ -146,11 +148,11 @@ def _square(values: AnyArray) -> float:
     """Return the sum of squares of the finite values, in float64."""
     wide = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        total = float(np.dot(wide, wide))
+        total = products(wide, wide)
     if math.isfinite(total):
         return total
     kept = wide[np.isfinite(wide)]
-    return float(np.dot(kept, kept))
+    return products(kept, kept)
 
 
 def nonfinite_of(weights: Weights) -> dict[str, int]:

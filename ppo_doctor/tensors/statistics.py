@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.tensors.moments import Column, Summary, kept_pieces, products
+from ppo_doctor.tensors.moments import Column, Summary, Widened, kept_pieces, products
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,6 +24,8 @@ SAMPLE = 1 << 17
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 #: Log-ratios within this of 0 take k3 from its series, whose first omitted term is 1e-13 of the sum there.
 SMALL = 0.01
+#: A mean ratio that 1 can be taken off without a loss of digits.
+_NEAR_ONE = 0.5, 2.0
 #: A mean k3 of a piece below this is computed sample by sample: its difference of sums would lose digits.
 CANCELS = 1e-5
 #: Squares of ratios below this are too near to the smallest float64 to keep their digits.
@@ -110,16 +112,17 @@ class _Gathered:
     k3: float = 0.0
     log_ratio_advantage: float = 0.0
     ratio_advantage: float = 0.0
+    wide: tuple[Widened, ...] = field(default_factory=lambda: tuple(Widened() for _ in range(4)))
     sampled: list[tuple[Floats, Floats]] = field(default_factory=list)
     #: a fixed seed: the same dump gives the same numbers
     chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
 
     def add(self, new: Floats, old: Floats, advantages: Floats | None = None) -> None:
-        d = new.astype(np.float64)  # two casts and a subtraction are faster than one that casts
-        np.subtract(d, old.astype(np.float64, copy=False), out=d)
-        a = None if advantages is None else advantages.astype(np.float64, copy=False)
+        d, old = self.wide[0](new), self.wide[1](old)
+        np.subtract(d, old, out=d)
+        a = None if advantages is None else self.wide[2](advantages)
         low, high = float(d.min()), float(d.max())
-        if not math.isfinite(high - low) or not (a is None or math.isfinite(float(a.sum()))):
+        if not math.isfinite(high - low) or not (a is None or math.isfinite(float(np.add.reduce(a)))):
             finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a)
             self.nonfinite += len(d) - int(np.count_nonzero(finite))
             d, old, a = d[finite], old[finite], None if a is None else a[finite]
@@ -129,18 +132,24 @@ class _Gathered:
         self._add_finite(d, old, a, low, high)
 
     def _add_finite(self, d: Floats, old: Floats, a: Floats | None, low: float, high: float) -> None:
-        r = np.exp(d)
-        self.k3 += _k3(d, r, low, high)
+        r = self.wide[3](d)
+        np.exp(r, out=r)
+        self._keep_some(d, old)
+        if not self.ratio.count and _NEAR_ONE[0] < float(r.mean()) < _NEAR_ONE[1]:
+            self.ratio.shift = 1.0  # so that its sums hold r - 1, as k3 needs it
+        before = self.log_ratio.total, self.ratio.total
         shifted_d = self.log_ratio.add(d, low=low, high=high)
         shifted_r = self.ratio.add(r, low=math.nan, high=math.nan)
-        self.counts["one"] += len(d) - int(np.count_nonzero(d)) if low <= 0 <= high else 0
+        sum_d = self.log_ratio.total - before[0] + len(d) * self.log_ratio.shift
+        sum_r = self.ratio.total - before[1] + len(d) * (self.ratio.shift - 1)
+        self.k3 += _k3(d, sum_r - sum_d, low, high)
+        self.counts["one"] += int(np.count_nonzero(d == 0)) if low <= 0 <= high else 0
         self._count_clipped(r, a, low, high)
         if a is not None:
             shifted_a = self.advantages.add(a)
-            self.counts["zero"] += len(a) - int(np.count_nonzero(a))
+            self.counts["zero"] += int(np.count_nonzero(a == 0))
             self.log_ratio_advantage += products(shifted_d, shifted_a)
             self.ratio_advantage += products(shifted_r, shifted_a)
-        self._keep_some(d, old)
 
     def _count_clipped(self, r: Floats, a: Floats | None, low: float, high: float) -> None:
         """Count ratios outside the range; a piece that stays within it costs nothing."""
@@ -160,11 +169,11 @@ class _Gathered:
 
     def _keep_some(self, d: Floats, old: Floats) -> None:
         if self.rate >= 1:
-            self.sampled.append((d, old.astype(np.float64)))
+            self.sampled.append((d.copy(), old.copy()))
             return
         count = int(self.chance.binomial(len(d), self.rate))
         where = self.chance.integers(0, len(d), count)
-        self.sampled.append((d[where], old[where].astype(np.float64)))
+        self.sampled.append((d[where], old[where]))
 
     def result(self) -> RatioStatistics:
         n, counts = self.log_ratio.count, self.counts
@@ -247,11 +256,13 @@ class _Gathered:
         return covariance + (self.ratio.mean - 1) * self.advantages.mean
 
 
-def _k3(d: Floats, r: Floats, low: float, high: float) -> float:
-    """Return the sum of r - 1 - log r without the cancellation that plain float64 has near 0."""
+def _k3(d: Floats, total: float, low: float, high: float) -> float:
+    """Return the sum of r - 1 - log r without the cancellation that plain float64 has near 0.
+
+    `total` is the plain sum of r - 1 less that of log r, with which it agrees where that is large enough.
+    """
     if low == high == 0:
         return 0.0
-    total = float(r.sum()) - len(d) - float(d.sum())
     if not total < CANCELS * len(d):
         return total
     if max(-low, high) < SMALL:

@@ -54,10 +54,10 @@ def run_watch(
     Raises:
         DoctorError: `on_finding` is no command, or a setting that was given does not exist (exit code 2).
     """
-    clock = RealClock()
+    clock = PatientClock()
     hook = Hook(on_finding, clock) if on_finding is not None else None
     feed = Follower(target)
-    with _terminated_like_interrupted():
+    with _interrupted_between_looks(clock):
         if plain or not sys.stdout.isatty():
             return Session(feed, judge, PlainScreen(quiet=quiet), clock, options, hook).watch()
         from ppo_doctor.watch.live import live_screen
@@ -69,16 +69,41 @@ def run_watch(
         return code
 
 
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does: with the screen restored and a last verdict."""
+class PatientClock(RealClock):
+    """A clock whose sleep is when Ctrl-C takes effect: in the middle of a look it would lose what was just read."""
 
-    def interrupt(number: int, frame: object) -> None:
+    def __init__(self) -> None:
+        self._asked = False
+        self._asleep = False
+
+    def interrupt(self, number: int, frame: object) -> None:
+        """Stop now if nothing is being done or this is the second time, else at the next sleep."""
         del number, frame
-        raise KeyboardInterrupt
+        if self._asleep or self._asked:
+            self._asked = False
+            raise KeyboardInterrupt
+        self._asked = True
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self._asleep = True
+        try:
+            if self._asked:
+                self.interrupt(0, None)
+            super().sleep(seconds)
+        finally:
+            self._asleep = False
+
+
+@contextmanager
+def _interrupted_between_looks(clock: PatientClock) -> Iterator[None]:
+    """Let SIGTERM end us as Ctrl-C does: with the screen restored and a last verdict; who ignored Ctrl-C still does."""
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, clock.interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -46,8 +46,11 @@ def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
 def test_a_cause_that_is_not_confirmed_says_so(watching, tmp_path, lines, append):
     path = tmp_path / "run.jsonl"
     watched = watching(path)
-    append(path, lines(SICK)[:6])
-    watched.look()
+    for line in lines(SICK)[:8]:
+        append(path, line)
+        watched.look()
+        if watched.session.view.monitor and watched.session.view.monitor.pending:
+            break
     text = "\n".join(drawn(watched.session.view, 100, 30))
     assert "○ critical not yet confirmed  lr-zero" in text
 
