@@ -105,6 +105,7 @@ def figures(found: Scored) -> dict[str, Any]:
         "training side": asdict(board([s for s in found.training if not s.benign])),
         "logs": {"held out": len(found.held_out), "training side": len(found.training), "planned": found.planned},
         "false alarms": {"hits": alarms, "below": round(upper_bound(*alarms), 4)},
+        "false alarms on healthy runs": {"hits": share(bool(s.alarms) for s in found.sound if s.fault == "healthy")},
         "false alarms without configuration": {"hits": share(bool(s.alarms) for s in found.bare if s.benign)},
         "false alarms on new tasks": {"hits": share(bool(s.alarms) for s in found.sound if s.new_task)},
         "false alarms on the training side": {"hits": share(bool(s.alarms) for s in found.training if s.benign)},
@@ -150,7 +151,7 @@ COLUMNS = (
 
 
 def _row(temperature: float, entry: Score) -> list[Any]:
-    p = round(chance(entry, temperature), 3) if entry.level else None
+    p = round(chance(entry, temperature), 3) if entry.weighed else None
     held = asdict(entry) | {"said": entry.said, "probability": p}
     return [held[name] for name in COLUMNS]
 

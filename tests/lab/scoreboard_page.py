@@ -161,7 +161,7 @@ def _calibration(told: Mapping[str, Any]) -> str:
     return (
         "## Calibration\n\n"
         f"Temperature {told['temperature']:g}, fitted on the training side; expected calibration error of the first "
-        f"cause's probability, over all held-out logs that a cause leads: **{told['error']:.3f}** (training side "
+        f"cause's probability, over all held-out logs that a harmful cause leads: **{told['error']:.3f}** (training side "
         f"{told['error on the training side']:.3f}). Reports print probabilities where it is at most 0.10.\n\n"
         "![Probability of the first cause against the share that was right](images/scoreboard-calibration.svg)\n\n"
         + _table(("logs", "mean probability", "share right"), rows)
