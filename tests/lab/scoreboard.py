@@ -35,7 +35,7 @@ from .figures import (
 )
 from .plots import confusion_plot, reliability_plot
 from .scoreboard_page import page
-from .verdicts import judged, mapped
+from .verdicts import judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def scored(root: Path, jobs: int) -> Scored:
     every = judged(cases(root), root, jobs=jobs)
     training = [entry for entry in every if entry.case.split == "training"]
     held_out = [entry for entry in every if entry.case.split == "held-out"]
-    shares = recognised([entry.case for entry in training], root, partial(mapped, jobs=jobs))
+    shares = recognised([entry.case for entry in training], root, jobs)
     seen = [score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in training]
     return Scored(
         held_out=[score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in held_out],
