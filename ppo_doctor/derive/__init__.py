@@ -162,7 +162,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "repeats:equal_episodes", "episode_return_min+episode_return_max+episode_length+env_steps"
         ),
         "group_bound_excess": _row("limits:group_bound_excess", "advantages_abs_max", "advantages_min+advantages_max"),
-        "returns_over_possible": _row("limits:returns_over_possible", "returns_mean+reward_mean+episode_length+gamma"),
+        "returns_over_endless": _row("limits:returns_over_endless", "returns_mean+reward_mean+episode_length+gamma"),
         "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
         "loss_size": _row("limits:loss_size", "loss"),
         "reference_kl_worst": _row("limits:reference_kl_worst", "ref_kl"),
