@@ -229,7 +229,8 @@ def _corpus() -> str:
     calm = sum(sound(training.fault) for training in plan)
     sides = Counter(training.split for training in plan)
     tasks = "; ".join(
-        f"{side} side {', '.join(dict.fromkeys(v for of in FAULTY_IN[side].values() for v in of))}" for side in SPLITS
+        f"{task}: {', '.join(FAULTY_IN['training'][task])} against {', '.join(FAULTY_IN['held-out'][task])}"
+        for task in FAULTY_IN["training"]
     )
     return (
         "## The corpus\n\n`make lab` trains what the plan in `tests/lab/corpus.py` says and is not there yet: "
@@ -237,7 +238,7 @@ def _corpus() -> str:
         "healthy or benign, each written in every dialect that shares its conventions. Each fault is injected in each "
         "group of dialects with three seeds, each severity once (on the training side the middle one twice), "
         "into tasks "
-        f"of that side alone: {tasks}. Sound runs go over all tasks in rounds of one seed each, as many rounds as keep "
+        f"of that side alone ({tasks}). Sound runs go over all tasks in rounds of one seed each, as many rounds as keep "
         f"a third of the plan sound. What a run's log holds is the same whenever it is made.\n"
     )
 
