@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .corpus import FAULTY_IN, SPLITS, possible, sound, trainings
+from .corpus import FAULTY_IN, possible, sound, trainings
 from .features import IDENTIFIABLE, Shares
 from .figures import Score, board, confusions, delays, grouped, interval, reason, share, upper_bound
 
@@ -238,7 +238,7 @@ def _corpus() -> str:
         "healthy or benign, each written in every dialect that shares its conventions. Each fault is injected in each "
         "group of dialects with three seeds, each severity once (on the training side the middle one twice), "
         "into tasks "
-        f"of that side alone ({tasks}). Sound runs go over all tasks in rounds of one seed each, as many rounds as keep "
+        f"of that side alone ({tasks}). Sound runs go over all tasks in rounds of a seed each, as many rounds as keep "
         f"a third of the plan sound. What a run's log holds is the same whenever it is made.\n"
     )
 
