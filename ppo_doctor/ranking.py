@@ -175,7 +175,8 @@ def _settle(
     near = level[0].score - FARTHEST_RIVAL_DB
     rivals = [a for a in accounts if a not in level and a.score > max(0, near) and not settled]
     shown = [*level, *rivals[: max(0, LONGEST_LIST - len(level))]]
-    chances = _chances(accounts, unknown, pack)
+    # Of what is harmless by construction there is no probability: that nothing is wrong besides is not weighed here.
+    chances = {} if level[0].cause.benign else _chances(accounts, unknown, pack)
     ranked = tuple(
         replace(_ranked(a, complaint, level, sure, accounts, pack, findings), probability=chances.get(a.cause.id))
         for a in shown

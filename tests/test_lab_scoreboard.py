@@ -13,7 +13,7 @@ import pytest
 
 from ppo_doctor.rulepack import load_pack
 from tests.lab import verdicts
-from tests.lab.calibrate import Proposal, _decibans, _twins_alike, fit, measured, proposals
+from tests.lab.calibrate import Proposal, _nearest, _range, _twins_alike, fit, measured, proposals
 from tests.lab.corpus import Case, cases, make, possible, trainings
 from tests.lab.expected import COLUMNS, EXPECTED, contradictions
 from tests.lab.features import matrix, recognised_in
@@ -147,9 +147,15 @@ def test_the_temperature_is_what_makes_the_word_true():
 # What the lab says of weights
 
 
-def test_a_weight_is_the_log_of_two_rates():
-    assert _decibans(99, 99, 0, 99) == 20
-    assert _decibans(49, 99, 4, 99) == round(10 * math.log10(49.5 / 4.5))
+def test_a_weight_is_the_log_of_two_rates_with_what_chance_allows():
+    low, high = _range((60, 100), (6, 100))
+    assert low < 10 * math.log10(60 / 6) < high
+    assert _nearest(10, (low, high)) == 10
+    assert _nearest(-10, (low, high)) == round(low)
+
+
+def test_what_never_fired_says_nothing_of_a_weight():
+    assert _range((0, 40), (0, 400)) == (-math.inf, math.inf)
 
 
 def seen(cause: str, rule: str, fired: bool) -> Judged:
@@ -181,7 +187,7 @@ def test_what_was_expected_is_held_against_what_was_measured():
     rules = {rule.name for rule in PACK.rules}
     assert set(COLUMNS) <= rules
     assert set(EXPECTED) - {"healthy"} <= {cause.id for cause in PACK.causes}
-    measured = {("lr-zero", "learning-rate-zero"): (12, 12), ("no-grad-path", "gradient-exactly-zero"): (2, 12)}
+    measured = {("lr-zero", "learning-rate-below-usual"): (12, 12), ("no-grad-path", "gradient-exactly-zero"): (2, 12)}
     (found,) = contradictions(measured)
     assert (found.cause, found.finding, found.expected) == ("no-grad-path", "gradient-exactly-zero", 0.97)
     assert contradictions({("no-grad-path", "gradient-exactly-zero"): (0, 2)}) == []

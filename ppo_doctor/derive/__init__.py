@@ -154,7 +154,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
-        "loss_leap": _row("steps:loss_leap", "policy_loss"),
+        "loss_leap": _row("steps:loss_leap", "policy_loss", "loss+kl_coef"),
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
         "kl_per_squared_rate": _row("steps:kl_per_squared_rate", "approx_kl+learning_rate"),
         "choice_entropy": _row("entropy:choice_entropy", "entropy"),
@@ -184,8 +184,11 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "batch_repeats": _row(
             "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
         ),
+        "equal_episodes": _row(
+            "repeats:equal_episodes", "episode_return_min+episode_return_max+episode_length+env_steps"
+        ),
         "group_bound_excess": _row("limits:group_bound_excess", "advantages_abs_max", "advantages_min+advantages_max"),
-        "returns_over_possible": _row("limits:returns_over_possible", "returns_mean+reward_mean+episode_length+gamma"),
+        "returns_over_endless": _row("limits:returns_over_endless", "returns_mean+reward_mean+episode_length+gamma"),
         "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
         "loss_size": _row("limits:loss_size", "loss"),
         "reference_kl_worst": _row("limits:reference_kl_worst", "ref_kl"),

@@ -65,32 +65,32 @@ def _largest(observations: Observations) -> tuple[Series, FloatArray] | None:
     return high, np.maximum(np.abs(low.values), np.abs(high.values))
 
 
-def returns_over_possible(observations: Observations) -> Fact | None:
-    """Return the critic's targets over what episodes of this length can pay, in the median of the later half.
+def returns_over_endless(observations: Observations) -> Fact | None:
+    """Return the critic's targets over those of a task without end, in the median of the later half.
 
-    Over episodes of mean length L that pay r per step the mean discounted sum of what is still to come is about
-    r/(1/L + 1 - γ); advantages that leak over the ends make it r/(1 - γ). None where the two differ by less than a
-    factor of 3, and where rewards of both signs cancel.
+    What pays r per step for ever is worth r/(1 - γ). Over episodes of mean length L the mean discounted sum of what is
+    still to come is about r/(1/L + 1 - γ), less where lengths hardly vary. None where that is no third of the endless
+    one, and where rewards of both signs cancel.
     """
     series, gamma = observations.run.series, observations.number("gamma")
     names = ("returns_mean", "reward_mean", "episode_length")
     returns, reward, length = (series.get(name) for name in names)
     if returns is None or reward is None or length is None or gamma is None or not 0 < gamma < 1:
         return None
-    if not observations.configured("gamma") or not beside_each_other(returns, reward) or len(returns) < LEAST:
+    told = observations.configured("gamma") and _known(length).any()
+    if not told or not beside_each_other(returns, reward) or len(returns) < LEAST:
         return None
     steps = np.interp(returns.axis.steps, length.axis.steps[_known(length)], length.values[_known(length)])
-    possible = reward.values / (1 / np.maximum(steps, 1) + 1 - gamma)
-    visible = (1 + 1 / (np.maximum(steps, 1) * (1 - gamma)) >= VISIBLE) & (np.abs(possible) > 0)
+    endless = reward.values / (1 - gamma)
+    visible = (1 + 1 / (np.maximum(steps, 1) * (1 - gamma)) >= VISIBLE) & (np.abs(endless) > 0)
     usable = visible & np.isfinite(returns.values) & ~_cancels(observations, reward)
     later = usable & (np.arange(len(returns)) >= len(returns) // 2)
     if later.sum() < LEAST // 2:
         return None
-    value = median(returns.values[later] / possible[later])
-    says = f"{returns.raw} over what episodes of about {median(steps[later]):.3g} steps pay at gamma {gamma:g}"
-    return Fact(
-        name="returns_over_possible", value=value, how="computed", unit="times", source=returns.source(), says=says
-    )
+    value = median(returns.values[later] / endless[later])
+    says = f"{returns.raw} over what a step pays for ever at gamma {gamma:g}; episodes have {median(steps[later]):.3g}"
+    source = returns.source()
+    return Fact(name="returns_over_endless", value=value, how="computed", source=source, says=says)
 
 
 def _known(series: Series) -> BoolArray:

@@ -26,6 +26,8 @@ DIGITS = 1e-5
 WHOLE = 1e-3
 #: Entropy (nats) below which a policy repeats itself.
 SHARP = 0.05
+#: Episodes of which the best and the worst do not agree by chance.
+MANY = 8
 
 
 def batch_repeats(observations: Observations) -> Series | None:
@@ -90,3 +92,23 @@ def _repeats_honestly(observations: Observations, beside: Series) -> BoolArray:
     if flat is not None and beside_each_other(flat, beside):
         honest |= flat.values >= 1
     return honest
+
+
+def equal_episodes(observations: Observations) -> Series | None:
+    """Return 1 where the best and the worst of many episodes earned the same to the last digit, else 0.
+
+    NaN where fewer than eight episodes can have ended since the record before, at the highest and the lowest return of
+    the run (a cap, a floor), and where the policy always acts alike.
+    """
+    names = ("episode_return_min", "episode_return_max", "episode_length", "env_steps")
+    low, high, length, steps = (observations.run.series.get(name) for name in names)
+    if low is None or high is None or length is None or steps is None or len(low) < 2:
+        return None
+    if not all(beside_each_other(series, low) for series in (high, length, steps)):
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ended = np.append(np.nan, np.diff(steps.values)) / length.values
+    edges = (low.values == np.nanmin(low.values)) | (high.values == np.nanmax(high.values))
+    usable = (ended >= MANY) & np.isfinite(low.values) & ~edges & ~_repeats_honestly(observations, low)
+    values = np.where(usable, (low.values == high.values).astype(np.float64), np.nan)
+    return dataclasses.replace(low, name="equal_episodes", values=values, resolution=EXACT, unit="", how="computed")

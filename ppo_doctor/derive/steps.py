@@ -160,7 +160,7 @@ def loss_leap(observations: Observations) -> Fact | None:
     Whitened advantages keep a sound surrogate within a few tenths; only ratios far above 1 with negative advantages,
     which the clip lets through, make it large.
     """
-    loss = observations.run.series.get("policy_loss")
+    loss = observations.run.series.get("policy_loss") or _loss_alone(observations)
     if loss is None:
         return None
     values = loss.values[np.isfinite(loss.values)]
@@ -172,6 +172,13 @@ def loss_leap(observations: Observations) -> Fact | None:
     leap = (float(values[top]) - middle) / max(scatter, 1e-2)
     says = f"largest {loss.raw} {values[top]:.3g}, usually {middle:.3g} ± {scatter:.2g}"
     return Fact(name="loss_leap", value=leap, how="computed", unit="scatters", source=loss.source(), says=says)
+
+
+def _loss_alone(observations: Observations) -> Series | None:
+    """Return the loss of a group method without a KL term: it is the policy loss."""
+    series = observations.run.series
+    alone = observations.run.algorithm == "grpo" and observations.number("kl_coef") == 0
+    return series.get("loss") if alone and "ref_kl" not in series and "value_loss" not in series else None
 
 
 def kl_before_over_after(observations: Observations) -> Fact | None:

@@ -50,6 +50,7 @@ VARIANTS: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
         "wide net": {"hidden": (64, 64)},
         "one hidden layer": {"hidden": (32,)},
         "value clipping": {"clip_range_vf": 0.2},
+        "real-valued": {"continuous": True},
     },
     "language": {
         "plain": {},
@@ -74,6 +75,7 @@ UNSEEN: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
         "few environments": {"num_envs": 2, "num_steps": 256},
         "fast": {"learning_rate": 2e-3},
         "narrow clip": {"clip_range": 0.1},
+        "real-valued, entropy bonus": {"continuous": True, "ent_coef": 0.005},
     },
     "language": {
         "two epochs": {"epochs": 2},

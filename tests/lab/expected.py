@@ -16,7 +16,7 @@ COLUMNS = (
     "weights-do-not-move",
     "clipped-within-tiny-range",
     "fewer-updates-than-configured",
-    "learning-rate-zero",
+    "learning-rate-below-usual",
     "no-token-in-loss",
     "optimizer-steps-skipped",
 )

@@ -10,6 +10,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ import numpy.typing as npt
 from ppo_doctor.pipeline import Request, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ppo_doctor.model import Run
 
     from .corpus import Case
@@ -81,29 +80,28 @@ def matrix(rows: Sequence[Mapping[str, float]]) -> F64:
     return np.where(np.isfinite(squeezed), squeezed, _ABSENT)
 
 
-def recognised(cases: Sequence[Case], root: Path, each: Callable[..., list[dict[str, float]]]) -> Shares:
-    """Return `recognised_in` of these logs, from the file beside the corpus where they and this module are the same.
-
-    `each` maps a function over cases.
-    """
+def recognised(cases: Sequence[Case], root: Path, jobs: int) -> Shares:
+    """Return `recognised_in` of these logs, from the file beside the corpus where they and this module are the same."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for case in cases:
         digest.update(str(case.log).encode() + case.log.read_bytes())
     store = root / f".recognised-{digest.hexdigest()[:16]}.json"
     if not store.is_file():
-        found = recognised_in(cases, each(_of_case, cases))
-        store.write_text(json.dumps([[*key, value] for key, value in found.items()]), encoding="utf-8")
+        dialects = sorted({case.dialect for case in cases})
+        with ProcessPoolExecutor(jobs) as pool:
+            parts = pool.map(_of_dialect, [[case for case in cases if case.dialect == name] for name in dialects])
+        store.write_text(json.dumps([[*key, value] for part in parts for key, value in part.items()]), encoding="utf-8")
     told = json.loads(store.read_text(encoding="utf-8"))
     return {(cause, dialect): value for cause, dialect, value in told}
 
 
-def _of_case(case: Case) -> dict[str, float]:
-    return features(case.log)
+def _of_dialect(cases: Sequence[Case]) -> Shares:
+    return recognised_in(cases, [features(case.log) for case in cases])
 
 
 def recognised_in(cases: Sequence[Case], rows: Sequence[Mapping[str, float]]) -> Shares:
     """Return (cause, dialect) → the share of its logs that a forest recognises which saw other seeds only."""
-    shares: dict[tuple[str, str], float] = {}
+    shares: Shares = {}
     for dialect in sorted({case.dialect for case in cases}):
         ours = [index for index, case in enumerate(cases) if case.dialect == dialect]
         held = matrix([rows[index] for index in ours])

@@ -44,6 +44,8 @@ class Score:
     delay: float | None
     #: candidate → score in decibans, of the first cause's complaint
     scores: Mapping[str, int]
+    #: whether a probability is given: not of what is harmless
+    weighed: bool
 
     @property
     def first(self) -> bool:
@@ -107,6 +109,7 @@ def score(judged: Judged, said: Verdict, *, identifiable: bool) -> Score:
         listed=case.cause in said.not_ruled_out,
         delay=None if told is None else round((told - began) * UPDATES, 1),
         scores=said.scores,
+        weighed=first is not None and not first.benign,
     )
 
 
@@ -224,8 +227,8 @@ def loss(entry: Score, temperature: float) -> float:
 
 
 def led(found: Iterable[Score]) -> list[Score]:
-    """Return those of which a cause leads, so that a probability is given."""
-    return [s for s in found if s.level]
+    """Return those that a harmful cause leads, so that a probability is given."""
+    return [s for s in found if s.weighed]
 
 
 def reliability(found: Sequence[Score], temperature: float) -> list[tuple[int, float, float]]:

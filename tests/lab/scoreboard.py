@@ -35,7 +35,7 @@ from .figures import (
 )
 from .plots import confusion_plot, reliability_plot
 from .scoreboard_page import page
-from .verdicts import judged, mapped
+from .verdicts import judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def scored(root: Path, jobs: int) -> Scored:
     every = judged(cases(root), root, jobs=jobs)
     training = [entry for entry in every if entry.case.split == "training"]
     held_out = [entry for entry in every if entry.case.split == "held-out"]
-    shares = recognised([entry.case for entry in training], root, partial(mapped, jobs=jobs))
+    shares = recognised([entry.case for entry in training], root, jobs)
     seen = [score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in training]
     return Scored(
         held_out=[score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in held_out],
@@ -105,6 +105,7 @@ def figures(found: Scored) -> dict[str, Any]:
         "training side": asdict(board([s for s in found.training if not s.benign])),
         "logs": {"held out": len(found.held_out), "training side": len(found.training), "planned": found.planned},
         "false alarms": {"hits": alarms, "below": round(upper_bound(*alarms), 4)},
+        "false alarms on healthy runs": {"hits": share(bool(s.alarms) for s in found.sound if s.fault == "healthy")},
         "false alarms without configuration": {"hits": share(bool(s.alarms) for s in found.bare if s.benign)},
         "false alarms on new tasks": {"hits": share(bool(s.alarms) for s in found.sound if s.new_task)},
         "false alarms on the training side": {"hits": share(bool(s.alarms) for s in found.training if s.benign)},
@@ -150,7 +151,7 @@ COLUMNS = (
 
 
 def _row(temperature: float, entry: Score) -> list[Any]:
-    p = round(chance(entry, temperature), 3) if entry.level else None
+    p = round(chance(entry, temperature), 3) if entry.weighed else None
     held = asdict(entry) | {"said": entry.said, "probability": p}
     return [held[name] for name in COLUMNS]
 

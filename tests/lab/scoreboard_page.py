@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .corpus import FAULTY_IN, possible, sound, trainings
 from .features import IDENTIFIABLE, Shares
 from .figures import Score, board, confusions, delays, grouped, interval, reason, share, upper_bound
 
@@ -57,6 +58,7 @@ def page(found: Found, figures: Mapping[str, Any], rivals: Mapping[str, Any] | N
         "In brackets: the reference classifier cannot tell this cause in this dialect.\n\n"
         + _matrix(found.sick, found.shares),
         _rivals(rivals),
+        _corpus(),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -161,7 +163,8 @@ def _calibration(told: Mapping[str, Any]) -> str:
     return (
         "## Calibration\n\n"
         f"Temperature {told['temperature']:g}, fitted on the training side; expected calibration error of the first "
-        f"cause's probability, over all held-out logs that a cause leads: **{told['error']:.3f}** (training side "
+        f"cause's probability, over all held-out logs that a harmful cause leads: **{told['error']:.3f}** "
+        f"(training side "
         f"{told['error on the training side']:.3f}). Reports print probabilities where it is at most 0.10.\n\n"
         "![Probability of the first cause against the share that was right](images/scoreboard-calibration.svg)\n\n"
         + _table(("logs", "mean probability", "share right"), rows)
@@ -219,6 +222,25 @@ def _rivals(rivals: Mapping[str, Any] | None) -> str:
         return ""
     rows = [tuple(map(str, row)) for row in rivals["rows"]]
     return f"## Rivals on the same logs\n\n{rivals['about']}\n\n" + _table(rivals["columns"], rows)
+
+
+def _corpus() -> str:
+    plan = [training for training in trainings() if possible(training)]
+    calm = sum(sound(training.fault) for training in plan)
+    sides = Counter(training.split for training in plan)
+    tasks = "; ".join(
+        f"{task}: {', '.join(FAULTY_IN['training'][task])} against {', '.join(FAULTY_IN['held-out'][task])}"
+        for task in FAULTY_IN["training"]
+    )
+    return (
+        "## The corpus\n\n`make lab` trains what the plan in `tests/lab/corpus.py` says and is not there yet: "
+        f"{len(plan)} runs ({sides['training']} on the training side, {sides['held-out']} held out), {calm} of them "
+        "healthy or benign, each written in every dialect that shares its conventions. Each fault is injected in each "
+        "group of dialects with three seeds, each severity once (on the training side the middle one twice), "
+        "into tasks "
+        f"of that side alone ({tasks}). Sound runs go over all tasks in rounds of a seed each, as many rounds as keep "
+        f"a third of the plan sound. What a run's log holds is the same whenever it is made.\n"
+    )
 
 
 def _by(found: Sequence[Score], name: str, key: Any) -> str:

@@ -61,6 +61,7 @@ class TrainConfig:
     episode_limit: int = 500
     continuous: bool = False  # control: the force is a real number, and the policy a Gaussian
     log_std_init: float = 0.0
+    log_decimals: int | None = None  # the logger rounds to so many; None: written in full
 
     @property
     def rollout_size(self) -> int:

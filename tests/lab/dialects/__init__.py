@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..records import RunRecord
 from . import canonical, cleanrl, recorder, sb3, trl_grpo, trl_grpo_027, trl_ppo, trl_ppo_legacy
+
+_NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.\d+(?:e[-+]?\d+)?|\d+e-\d+)")
 
 Writer = Callable[[RunRecord, Path], Path]
 
@@ -38,4 +41,14 @@ def write(record: RunRecord, dialect: str, directory: Path) -> Path:
     if record.config.algorithm != _NEEDS_ALGORITHM.get(dialect, record.config.algorithm):
         raise ValueError(f"{dialect} needs a {_NEEDS_ALGORITHM[dialect]} run, not {record.config.algorithm}")
     directory.mkdir(parents=True, exist_ok=True)
-    return {**WRITERS, **RECORDED}[dialect](record, directory)
+    path = {**WRITERS, **RECORDED}[dialect](record, directory)
+    if record.config.log_decimals is not None:
+        _round_off(path, record.config.log_decimals)
+    return path
+
+
+def _round_off(path: Path, decimals: int) -> None:
+    """Print every number with a point to so many decimals, as a logger's format string does."""
+    text = path.read_text(encoding="utf-8")
+    text = _NUMBER.sub(lambda found: f"{float(found[0]):.{decimals}f}", text)
+    path.write_text(text, encoding="utf-8")

@@ -340,6 +340,9 @@ def loss_has_no_ratio(setup: Setup, severity: int) -> Setup:
     },
 )
 def critic_warmup_actor_frozen(setup: Setup, severity: int) -> Setup:
+    if setup.config.algorithm == "grpo":
+        raise ValueError("needs a critic")
+
     def frozen(grads: list[F32]) -> list[F32]:
         return [np.zeros_like(grad) for grad in grads]
 

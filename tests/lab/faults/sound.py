@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ..settings import Setup
+import numpy as np
+
+from ..agent import Agent
+from ..nets import F32
+from ..settings import Progress, Setup
 from .registry import fault
 
 _PACE = {1: 0.5, 2: 1.0, 3: 1.5}
@@ -29,3 +33,31 @@ def benign_single_update(setup: Setup, severity: int) -> Setup:
     pace = {1: 1.0, 2: 2.0, 3: 4.0}[severity]
     learning_rate = setup.config.learning_rate * pace
     return setup.with_config(epochs=1, num_minibatches=1, learning_rate=learning_rate)
+
+
+@fault(
+    "dtype-noise-floor",
+    description="the sampler's logits come out of 16-bit arithmetic: stored log-probs are off by a few hundredths",
+    severities="noise of 0.01, 0.02, 0.04 nats per logit (half a unit of bfloat16 at 2, 4, 8)",
+    verdict="healthy",
+)
+def dtype_noise_floor(setup: Setup, severity: int) -> Setup:
+    spread = {1: 0.01, 2: 0.02, 3: 0.04}[severity]
+    rng = np.random.default_rng(severity)
+
+    def coarse(agent: Agent, inputs: F32, _progress: Progress) -> F32:
+        exact, _ = agent.actor.forward(inputs)
+        off: F32 = exact + rng.uniform(-spread, spread, exact.shape).astype(np.float32)
+        return off
+
+    return setup.with_stages(rollout_logits=coarse)
+
+
+@fault(
+    "log-rounding",
+    description="sound training whose logger prints few decimals",
+    severities="4, 3, 2 decimals",
+    verdict="healthy",
+)
+def log_rounding(setup: Setup, severity: int) -> Setup:
+    return setup.with_config(log_decimals={1: 4, 2: 3, 3: 2}[severity])
