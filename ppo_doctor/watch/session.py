@@ -128,6 +128,8 @@ class Session:
             while not self._over():
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
+            # What ends a job often ends its watcher too: the last words are on all that was written until then.
+            self._tell_all(self._feed.poll())
             self._tell(Event(kind="end", text="stopped by hand"))
         failed = self._failing() is not None
         code = self.finish()
