@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_median
 from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _fine(observations: Observations, name: str) -> Series | None:
     series = observations.run.series.get(name)
     if series is None or not np.isfinite(series.values).any():
         return None
-    size = float(np.nanmedian(np.abs(np.where(np.isfinite(series.values), series.values, np.nan))))
+    size = finite_median(np.abs(series.values))
     return series if series.resolution.absolute <= DIGITS * max(size, WHOLE) else None
 
 
@@ -108,7 +109,7 @@ def equal_episodes(observations: Observations) -> Series | None:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
         ended = np.append(np.nan, np.diff(steps.values)) / length.values
-    edges = (low.values == np.nanmin(low.values)) | (high.values == np.nanmax(high.values))
+    edges = (low.values == np.fmin.reduce(low.values)) | (high.values == np.fmax.reduce(high.values))
     usable = (ended >= MANY) & np.isfinite(low.values) & ~edges & ~_repeats_honestly(observations, low)
     values = np.where(usable, (low.values == high.values).astype(np.float64), np.nan)
     return dataclasses.replace(low, name="equal_episodes", values=values, resolution=EXACT, unit="", how="computed")

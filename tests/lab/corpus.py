@@ -317,7 +317,8 @@ def _done(folder: Path) -> bool:
 
 def cases(root: Path, plan: Iterable[Training] | None = None) -> list[Case]:
     """Return the logs of a plan that a corpus holds, each with its truth, in a fixed order."""
-    folders = {t.folder(root, dialect) for t in (trainings() if plan is None else plan) for dialect in t.dialects}
+    asked = [training for training in (trainings() if plan is None else plan) if possible(training)]
+    folders = {training.folder(root, dialect) for training in asked for dialect in training.dialects}
     return [_case(path) for path in sorted(root.glob("*/*/*/truth.json")) if path.parent in folders]
 
 
