@@ -329,7 +329,16 @@ def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, 
             (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _stands(entry, e, pack)), None
         )
         kept.append(replace(entry, causes=(), verdict="healthy", folded_into=into.leader) if into else entry)
-    return tuple(kept)
+    return tuple(_since_its_first(entry, explained) for entry in kept)
+
+
+def _since_its_first(entry: Explanation, explained: Sequence[Explanation]) -> Explanation:
+    """Let a leading cause begin where the first complaint that it leads began, be that one folded or not."""
+    leaders = [e.causes[0] for e in explained if e.causes and e.leader == entry.leader]
+    first = min((cause.onset_step for cause in leaders if cause.onset_step is not None), default=None)
+    if not entry.causes or entry.causes[0].onset_step is None or first is None:
+        return entry
+    return replace(entry, causes=(replace(entry.causes[0], onset_step=first), *entry.causes[1:]))
 
 
 def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:

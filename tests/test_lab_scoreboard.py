@@ -166,9 +166,14 @@ def seen(cause: str, rule: str, fired: bool) -> Judged:
 def test_only_weights_that_many_logs_contradict_are_proposed():
     soft = {rule.name for rule in PACK.rules if not rule.proof}
     cause, weight = next(
-        (c, w) for c in PACK.causes for w in c.weights if w.finding in soft and w.fired >= 8 and not c.twins
+        (c, w)
+        for c in PACK.causes
+        for w in c.weights
+        if w.finding in soft and 8 <= w.fired <= 12 and w.clear < 0 and not c.twins and not c.benign
     )
-    silent = [seen(cause.id, weight.finding, False)] * 40 + [seen("healthy", weight.finding, False)] * 40
+    # It never fires where it should, and in half of the sound runs.
+    silent = [seen(cause.id, weight.finding, False)] * 40
+    silent += [seen("healthy", weight.finding, place % 2 == 0) for place in range(40)]
     (found,) = [p for p in proposals(measured(silent)) if p.status == "fired"]
     assert (found.cause, found.finding, found.now) == (cause.id, weight.finding, weight.fired)
     assert found.lab < weight.fired
