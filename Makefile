@@ -45,6 +45,7 @@ docs: $(STAMP)
 
 demos: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python -m benchmarks.demo_casts --out docs/images
 
 # About 3,400 lab runs (some forty minutes on two free cores; what is there stays), and the figures of their held-out
 # side. Verdicts are kept beside the corpus until rules or code change.

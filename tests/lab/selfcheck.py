@@ -198,7 +198,7 @@ def check_physics(dialect: str, seed: int) -> None:
 
 
 def check_switches(dialect: str, seed: int) -> None:
-    """Every fault without a check of its own at least changes what is recorded, or how it is written, against a sound run."""
+    """Every fault without a check of its own at least changes what is recorded or how it is written."""
     task = dialect_task(dialect)
     for fault in sorted(set(FAULTS) - set(CHECKS)):
         try:
