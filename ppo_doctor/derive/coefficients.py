@@ -20,6 +20,8 @@ SPREAD = 0.05
 SPENT = 1e-3
 #: Records that tell how a rate fell, and the share of them that may not rise.
 TELLING, FALLING = 20, 0.9
+#: A last step down this many times the largest one before it is no schedule's: something set the rate to nothing.
+JUMP = 3.0
 
 
 def kl_coef_implied(observations: Observations) -> Fact | None:
@@ -95,7 +97,10 @@ def rate_spent_share(observations: Observations) -> Fact | None:
         return None
     first = int(np.flatnonzero(rate.values > floor)[-1]) + 1
     fall = rate.values[int(rate.values.argmax()) : first]
-    if len(np.unique(fall)) < LEAST or (np.diff(fall) <= 0).mean() < FALLING:
+    drops = -np.diff(fall)
+    if len(np.unique(fall)) < LEAST or (drops >= 0).mean() < FALLING:
+        return None
+    if fall[-1] - rate.values[first] > JUMP * drops.max():
         return None
     steps = rate.axis.steps.astype(np.float64)
     share = float((steps[-1] - steps[first]) / max(steps[-1] - steps[0], 1.0))

@@ -94,7 +94,7 @@ class Metrics:
         """Return name, spark and last value in columns; the spark takes what the names leave."""
         room = width - LAST - 4
         name = min(max(NAME, *(columns(plain(s)) for s in self._session.run.series)), max(room - SPARK, NAME))
-        spark = max(width - name - LAST - 4, SPARK)
+        spark = max(width - name - LAST - 4, SPARK // 2)
         words = cut(plain(series.name), name)
         last = number(float(series.values[-1])) if len(series) else "–"
         return (
