@@ -108,11 +108,10 @@ def torch_delta(path: Path) -> Job:
 
 def our_delta(path: Path) -> Job:
     """Compare two checkpoints with the tool."""
-    from ppo_doctor.pipeline import Request, read_runs
+    from ppo_doctor.tensors import checkpoint_run, read_archive
 
     _warm_dump()
-    request = Request()
-    return lambda: len(read_runs(str(path), request))
+    return lambda: len([checkpoint_run.measure([read_archive(path / name) for name in ("new.pt", "old.pt")])])
 
 
 WORK: dict[str, Callable[[Path], Job]] = {
