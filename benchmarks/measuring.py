@@ -90,7 +90,9 @@ def worker(name: str, *arguments: object, python: str = sys.executable) -> Cost:
 
 
 def _environment(further: Mapping[str, str] | None) -> dict[str, str]:
-    return dict(os.environ) | ONE_THREAD | dict(further or {})
+    """Return the environment of a user: one thread for BLAS, and bytecode kept, as any install keeps it."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | ONE_THREAD | dict(further or {})
 
 
 def interleaved(cases: Mapping[str, Callable[[], Cost]], repeat: int) -> dict[str, list[Cost]]:

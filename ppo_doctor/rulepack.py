@@ -8,6 +8,7 @@ one, those of installed packages by name, then `--rules` as given.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -219,7 +220,7 @@ def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:
             "params": params,
             "needs": tuple(dict.fromkeys(clause.quantity for clause in clauses)),
             "algorithms": tuple(raw.get("algorithms", ())),
-            "path": str(folder / raw["path"]),
+            "path": f"{folder}{os.sep}{raw['path']}",
         }
     )
 
@@ -243,7 +244,7 @@ def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
         rarer_twin=raw.get("rarer_twin", False),
         leads_to=tuple(raw.get("leads_to", ())),
         begins_with=tuple(raw.get("begins_with", ())),
-        path=str(folder / raw["path"]),
+        path=f"{folder}{os.sep}{raw['path']}",
     )
 
 
