@@ -39,7 +39,7 @@ def _growth(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasure
     decades: Mapping[str, tuple[Sequence[int], Callable[[Path, int], Path], str]] = {
         "records": ([n // step for n in (1_000, 10_000, 100_000, 1_000_000)], _records, "analyze"),
         "keys": ([n // step for n in (20, 200, 2_000, 20_000)], _keys, "analyze"),
-        "runs": ([n // step for n in (10, 100, 1_000, 10_000)], _runs, "analyze_all"),
+        "runs": ([n // step for n in (1, 10, 100, 1_000)], _runs, "analyze_all"),
         "tokens": ([n // step for n in (10_000, 100_000, 1_000_000, 10_000_000)], _tokens, "analyze"),
     }
     return [_grown(name, *decade, scratch, 1 if name == "runs" else repeat) for name, decade in decades.items()]
