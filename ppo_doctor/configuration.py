@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.model import ConfigValue, Fact, Setting, SourceRef
@@ -91,19 +92,6 @@ def parse_setting(text: str) -> tuple[str, ConfigValue]:
             f"--set {text}: expected KEY=VALUE", hint="for example --set ppo_epochs=4", code=ExitCode.USAGE
         )
     return key.strip(), parse_value(value.strip())
-
-
-def parse_value(text: str) -> ConfigValue:
-    """Return a number, boolean, None or the text itself."""
-    words: dict[str, ConfigValue] = {"true": True, "false": False, "none": None, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text
 
 
 def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Setting]:

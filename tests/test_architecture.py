@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "predicates": {"arrays", "model"},
     "readers": {"errors", "model", "table"},
     "frameworks": {"compiled", "errors", "metrics", "model"},
-    "configuration": {"errors", "frameworks", "model"},
+    "configuration": {"configs", "errors", "frameworks", "model"},
     # bytes and lines of configurations; it knows no trainer
     "configs": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
@@ -85,6 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     # it judges nothing: diagnoses, and how to make others, are given to it
     "tui": {
         "arrays",
+        "configs",
         "configuration",
         "cutting",
         "errors",

@@ -9,6 +9,7 @@ import pytest
 import ppo_doctor
 from ppo_doctor import frameworks
 from ppo_doctor.config_files import read_config
+from ppo_doctor.configs.values import parse_value
 from ppo_doctor.configuration import (
     REDACTED,
     Found,
@@ -16,7 +17,6 @@ from ppo_doctor.configuration import (
     configured_updates,
     flatten,
     parse_setting,
-    parse_value,
     redact,
     redact_text,
 )

@@ -20,6 +20,11 @@ def value_of(text: str) -> Scalar:
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
+    return parse_value(text)
+
+
+def parse_value(text: str) -> Scalar:
+    """Return a number, boolean, None or the text itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for convert in (int, float):

@@ -10,7 +10,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher, OptionList
 
-from ppo_doctor.configuration import parse_value
+from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.output import rendered, write
 from ppo_doctor.report.escape import plain
