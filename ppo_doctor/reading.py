@@ -199,11 +199,13 @@ def _check_told(request: Request, profile: Profile) -> None:
     Raises:
         DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
     """
+    if not request.settings:
+        return
     known = set(profile.config) | set(profile.defaults) | set(profile.unset)
     known |= {key for keys in profile.config.values() for key in keys}
     from difflib import get_close_matches
 
-    for key in request.settings or {}:
+    for key in request.settings:
         if key not in known and key.rpartition(".")[2] not in known:
             near = get_close_matches(key, sorted(known), n=3)
             hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"

@@ -1,24 +1,48 @@
 """The command line: parses options, calls the pipeline, prints a report, sets the exit code.
 
-Everything but typer is imported inside the commands, so that `--help` costs no numpy. Commands are listed by `--help`
-in the order in which their modules are imported here.
+Everything but typer is imported inside the commands, so that `--help` costs no numpy; and of the commands only the one
+that was asked for, since typer takes a millisecond to prepare each.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
 
-from ppo_doctor.cli import analyze, gate, reference, rules, watch
 from ppo_doctor.cli.application import app
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.output import complain
 
-__all__ = ["analyze", "app", "gate", "reference", "rules", "run", "watch"]
+__all__ = ["COMMANDS", "app", "register", "run"]
+
+#: Command → the module of this package that registers it, in the order in which `--help` lists them.
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "analyze": "analyze",
+        "gate": "gate",
+        "compare": "gate",
+        "check-config": "gate",
+        "inspect": "reference",
+        "explain": "reference",
+        "frameworks": "reference",
+        "rules": "rules",
+        "watch": "watch",
+    }
+)
+
+
+def register(command: str | None = None) -> None:
+    """Import the module of a command; of all where it is none that we know, for `--help` and for near misses."""
+    for module in [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values()):
+        import_module(f"ppo_doctor.cli.{module}")
 
 
 def run() -> int:
     """Run the command line and return the exit code; only here do errors become messages."""
     try:
+        register(sys.argv[1] if len(sys.argv) > 1 else None)
         app(standalone_mode=True)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
