@@ -39,10 +39,15 @@ def run(
     spec = FAULTS[fault]
     level = spec.default_severity if severity is None else severity
     healthy = Setup(replace(base_config(task, dialect), updates=updates, **overrides), Stages())
-    setup = spec.inject(healthy, level)
+    return train(spec.inject(healthy, level), fault=fault, seed=seed, severity=level)
+
+
+def train(setup: Setup, *, fault: str, seed: int, severity: int) -> RunRecord:
+    """Train with a setup as it is and return the raw records, under the name of what was done to it."""
     with np.errstate(all="ignore"):
         records = tuple(_train(setup, seed))
-    return RunRecord(fault=fault, task=task, seed=seed, severity=level, config=setup.config, updates=records)
+    task = setup.config.task
+    return RunRecord(fault=fault, task=task, seed=seed, severity=severity, config=setup.config, updates=records)
 
 
 def _train(setup: Setup, seed: int) -> list[UpdateRecord]:

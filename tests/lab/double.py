@@ -1,0 +1,267 @@
+"""Runs with two faults: are both causes among the first three?
+
+    python -m tests.lab.double write DIR [--split training held-out] [--jobs 2]
+    python -m tests.lab.double judge DIR [--split training held-out] [--misses] [--page docs/pairs.md]
+    python -m tests.lab.double refused          # the pairs that do not go together, with the reason
+
+Each fault is trained by itself too, at the same seed: what a log cannot show of one fault alone it cannot show of two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ppo_doctor.model import Diagnosis
+from ppo_doctor.pipeline import Request, diagnose, read_run
+from ppo_doctor.rulepack import Pack, load_pack
+
+from .dialects import write
+from .doubles import DIALECTS, PAIRS, SEEDS, UPDATES, Pair, Split, refusals, run_pair
+from .faults import FAULTS
+from .presets import dialect_task
+from .train import run
+
+#: Places at the top of a report that count.
+TOP = 3
+GOAL = 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """How a diagnosis stands to one injected fault: "top", "level" with one of the top three, "listed" or "absent"."""
+
+    fault: str
+    standing: str
+
+    @property
+    def named(self) -> bool:
+        """Whether it is in the top three, or cannot be told from what is."""
+        return self.standing in ("top", "level")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was said of one run of two faults, and of each fault alone."""
+
+    pair: Pair
+    dialect: str
+    seed: int
+    places: tuple[Place, Place]
+    alone: tuple[bool, bool]
+    words: str
+
+    @property
+    def asked(self) -> tuple[Place, ...]:
+        """The faults that this run has to show: of a masked pair only the one that hides the other."""
+        return self.places[:1] if self.pair.masked else self.places
+
+    @property
+    def strict(self) -> bool:
+        """Whether all of them are in the top three."""
+        return all(place.standing == "top" for place in self.asked)
+
+    @property
+    def named(self) -> bool:
+        """Whether all of them are in the top three, or level with what is."""
+        return all(place.named for place in self.asked)
+
+    @property
+    def shown(self) -> bool:
+        """Whether each fault alone is named in this dialect at this seed."""
+        return all(self.alone[: len(self.asked)])
+
+
+def place(diagnosis: Diagnosis, fault: str, dialect: str) -> Place:
+    """Say where a fault's cause stands; causes that this dialect cannot tell from it are level with it."""
+    spec = FAULTS[fault]
+    top = diagnosis.causes[:TOP]
+    if any(cause.id == spec.cause for cause in top):
+        return Place(fault=fault, standing="top")
+    alike = {spec.cause, *spec.twins(dialect)}
+    if any(cause.id in alike or spec.cause in cause.level_with for cause in top):
+        return Place(fault=fault, standing="level")
+    return Place(fault=fault, standing="listed" if spec.cause in {c.id for c in diagnosis.causes} else "absent")
+
+
+def folder(root: Path, name: str, dialect: str, seed: int) -> Path:
+    """Return where a log lies."""
+    return root / name.replace(" ", "") / dialect / str(seed)
+
+
+def alone(fault: str, severity: int) -> str:
+    """Return what the run of a fault by itself is called."""
+    return f"alone-{fault}-{severity}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run to train: a pair, or a fault by itself."""
+
+    name: str
+    pair: Pair | None
+    fault: tuple[str, int]
+    dialect: str
+    seed: int
+
+
+def jobs(pairs: Iterable[Pair]) -> list[Job]:
+    """Return every run that judging pairs takes, each once."""
+    found: dict[tuple[str, str, int], Job] = {}
+    for pair in pairs:
+        for dialect in DIALECTS:
+            for seed in SEEDS[pair.split]:
+                both = Job(name=pair.name, pair=pair, fault=pair.faults[0], dialect=dialect, seed=seed)
+                singles = [
+                    Job(name=alone(*fault), pair=None, fault=fault, dialect=dialect, seed=seed) for fault in pair.faults
+                ]
+                found |= {(job.name, dialect, seed): job for job in (both, *singles)}
+    return list(found.values())
+
+
+def make(root: Path, job: Job) -> bool:
+    """Train and write one run, unless it is there; say whether it can be had."""
+    where = folder(root, job.name, job.dialect, job.seed)
+    if where.is_dir():
+        return True
+    try:
+        if job.pair:
+            record = run_pair(job.pair, job.dialect, job.seed)
+        else:
+            name, severity = job.fault
+            task = dialect_task(job.dialect)
+            record = run(name, task=task, seed=job.seed, severity=severity, updates=UPDATES, dialect=job.dialect)
+        write(record, job.dialect, where)
+    except ValueError:  # a fault is of another task, or the dialect of another algorithm
+        return False
+    return True
+
+
+def diagnosed(root: Path, name: str, dialect: str, seed: int, pack: Pack) -> Diagnosis | None:
+    """Judge one written run; None where there is none."""
+    where = folder(root, name, dialect, seed)
+    logs = [path for path in sorted(where.glob("*")) if path.name != "config.json"] if where.is_dir() else []
+    return diagnose(read_run(str(logs[0]), Request(debug=True)), pack) if logs else None
+
+
+def tell(root: Path, asked: tuple[Pair, str, int]) -> Told | None:
+    """Judge one run of a pair, and the runs of its faults."""
+    pair, dialect, seed = asked
+    pack = load_pack(installed=False)
+    both = diagnosed(root, pair.name, dialect, seed, pack)
+    if both is None:
+        return None
+    singles = [diagnosed(root, alone(*fault), dialect, seed, pack) for fault in pair.faults]
+    first, second = (place(both, fault, dialect) for fault, _ in pair.faults)
+    told = [
+        single is not None and place(single, fault, dialect).named
+        for (fault, _), single in zip(pair.faults, singles, strict=True)
+    ]
+    return Told(
+        pair=pair, dialect=dialect, seed=seed, places=(first, second), alone=(told[0], told[1]), words=_words(both)
+    )
+
+
+def _words(diagnosis: Diagnosis) -> str:
+    ranked = ", ".join(f"{'*' if c.leader else ''}{c.id} {c.score_db} {c.confidence[:4]}" for c in diagnosis.causes[:5])
+    folded = "; ".join(f"{c.id} → {c.folded_into}" for c in diagnosis.complaints if c.folded_into)
+    settled = "; ".join(f"{c.id}: {c.leader}" for c in diagnosis.complaints if not c.folded_into)
+    return f"{diagnosis.verdict}: {ranked} | {settled} | folded: {folded}"
+
+
+def judge(root: Path, pairs: Sequence[Pair], workers: int) -> list[Told]:
+    """Judge every written run of some pairs."""
+    asked = [(pair, dialect, seed) for pair in pairs for dialect in DIALECTS for seed in SEEDS[pair.split]]
+    with ProcessPoolExecutor(workers) as pool:
+        return [told for told in pool.map(partial(tell, root), asked, chunksize=8) if told is not None]
+
+
+def share(found: Sequence[Told], what: str) -> str:
+    """Return how many have a property, as "7 of 9 (0.78)"."""
+    count = sum(bool(getattr(told, what)) for told in found)
+    return f"{count} of {len(found)} ({count / len(found):.2f})" if found else "0 of 0"
+
+
+def summary(found: Sequence[Told]) -> list[str]:
+    """Return one line per side of the split, and one for the masked pairs."""
+    lines = []
+    for split in SEEDS:
+        open_pairs = [told for told in found if told.pair.split == split and not told.pair.masked]
+        shown = [told for told in open_pairs if told.shown]
+        for what, runs in (("every run", open_pairs), ("where each alone is named", shown)):
+            level = share(runs, "named")
+            lines.append(f"{split}, {what}: both in the top {TOP} in {share(runs, 'strict')}, with level ones {level}")
+    masked = [told for told in found if told.pair.masked]
+    lines.append(f"masked (not counted above): the hiding cause is in the top {TOP} in {share(masked, 'named')}")
+    return lines
+
+
+def table(found: Sequence[Told]) -> Iterator[str]:
+    """Yield a row per pair: runs, both, with level ones, and where each fault alone is named."""
+    yield "| pair | side | runs | both in the top three | with level ones | each alone is named |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for pair in PAIRS:
+        runs = [told for told in found if told.pair == pair]
+        if runs:
+            side = "masked" if pair.masked else pair.split
+            counts = " | ".join(str(sum(getattr(t, what) for t in runs)) for what in ("strict", "named", "shown"))
+            yield f"| {pair.name} | {side} | {len(runs)} | {counts} |"
+
+
+def page(found: Sequence[Told]) -> str:
+    """Return the documentation page."""
+    head = (Path(__file__).parent / "double.md").read_text(encoding="utf-8")
+    figures = "\n".join(f"- {line}" for line in summary(found))
+    refused = sum(1 for _ in refusals())
+    return f"{head.format(figures=figures, refused=refused)}\n" + "\n".join(table(found)) + "\n"
+
+
+def main() -> None:
+    """Write the runs, judge them, or list what is refused."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=("write", "judge", "refused"))
+    options.add_argument("folder", type=Path, nargs="?")
+    options.add_argument("--split", nargs="*", choices=tuple(SEEDS), default=list(SEEDS))
+    options.add_argument("--jobs", type=int, default=2)
+    options.add_argument("--misses", action="store_true", help="a line for each run that is not right")
+    options.add_argument("--page", type=Path, help="write the documentation page here")
+    given = options.parse_args()
+    if given.what == "refused":
+        sys.stdout.writelines(f"{first} + {second}: {why}\n" for first, second, why in refusals())
+        return
+    if given.folder is None:
+        options.error("a folder is needed")
+    pairs = _chosen(given.split)
+    if given.what == "write":
+        with ProcessPoolExecutor(given.jobs) as pool:
+            made = sum(pool.map(partial(make, given.folder), jobs(pairs), chunksize=4))
+        sys.stdout.write(f"{made} logs are there\n")
+        return
+    found = judge(given.folder, pairs, given.jobs)
+    for told in found if given.misses else ():
+        if not told.strict:
+            sys.stdout.write(_line(told))
+    sys.stdout.write("\n".join([*table(found), "", *summary(found)]) + "\n")
+    if given.page:
+        given.page.write_text(page(found), encoding="utf-8")
+
+
+def _chosen(splits: Sequence[Split]) -> list[Pair]:
+    return [pair for pair in PAIRS if pair.split in splits]
+
+
+def _line(told: Told) -> str:
+    where = " ".join(
+        f"{p.fault}={p.standing}{'' if known else '(hidden alone)'}"
+        for p, known in zip(told.places, told.alone, strict=True)
+    )
+    return f"{'level' if told.named else 'MISS ':<6}{told.dialect:<10} {told.seed} {where}\n      {told.words}\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Two faults in one run: which pairs are tried, on which side of the split, and why others are refused.
+
+A fault is a function from a setup to a setup, so two of them compose. Pairs that set the same configuration value or
+replace the same stage are refused, and so are pairs of which one takes away what the other acts through; of these a
+few are kept as `masked`, to see that the cause that hides the other is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+from typing import Any, Literal
+
+from .faults import FAULTS
+from .presets import base_config, dialect_task
+from .records import RunRecord
+from .settings import Setup, Stages
+from .train import train
+
+Split = Literal["training", "held-out"]
+DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
+#: No seed is on both sides.
+SEEDS: dict[Split, tuple[int, ...]] = {"training": (300, 301), "held-out": (700, 701, 702)}
+UPDATES = 60
+
+#: No optimizer step reaches the policy.
+STILL = frozenset(
+    {"lr-zero", "no-grad-path", "adv-exactly-zero", "loss-mask-empty", "optimizer-orphaned-params", "amp-step-skipped"}
+    | {"placebo-ratio-noise", "critic-warmup-actor-frozen"}
+)
+#: Steps so small that the policy hardly moves.
+SLOW = frozenset({"lr-too-small", "grad-clip-starves", "adam-eps-dominates", "bf16-swallowed-update"})
+#: Faults that act through what the policy learns or through its ratio.
+THROUGH_STEPS = frozenset(
+    {"lr-too-high", "over-reuse", "clip-range-too-small", "target-kl-stops-early", "entropy-collapse", "late-collapse"}
+    | {"entropy-explosion", "single-output-collapse", "length-collapse", "length-hacking", "reward-hacking"}
+    | {"weights-not-synced", "staleness-async", "old-policy-aliased", "old-logp-resynced-per-minibatch"}
+    | {"old-logp-resynced-per-epoch", "epochs-not-executed", "grad-norm-spike", "negative-adv-ratio-explosion"}
+    | {"advantage-sign-flipped", "advantage-misaligned", "kl-penalty-too-strong", "lr-controller-saturated"}
+)
+#: The stored log-probs are the policy's own, whatever was stored.
+OWN_RATIO = frozenset({"old-policy-aliased", "old-logp-resynced-per-minibatch", "loss-has-no-ratio"})
+#: Faults that only a ratio against what was stored can show.
+THROUGH_RATIO = frozenset(
+    {"clip-range-too-small", "target-kl-stops-early", "temperature-mismatch", "dropout-or-train-mode"}
+    | {"token-misalignment", "staleness-async", "weights-not-synced", "rollout-trainer-mismatch", "over-reuse"}
+    | {"obs-transform-mismatch", "padding-position-mismatch", "ratio-overflow-clamp", "metric-logging-bug"}
+    | {"negative-adv-ratio-explosion", "dtype-noise-floor"}
+)
+#: Nothing is earned, so that nothing about rewards can show.
+NOTHING_EARNED = frozenset({"reward-pipeline-broken", "reward-too-sparse", "whiten-amplifies-noise"})
+HIDES: tuple[tuple[frozenset[str], frozenset[str], str], ...] = (
+    (STILL, THROUGH_STEPS | SLOW, "takes no step, through which the other acts"),
+    (SLOW, THROUGH_STEPS, "takes steps too small for the other to act through"),
+    (OWN_RATIO, THROUGH_RATIO, "replaces the stored log-probs, against which alone the other shows"),
+    (NOTHING_EARNED, frozenset({"gamma-lambda-mismatch", "reward-scale-off"}), "leaves no reward for the other"),
+)
+
+
+class RefusedError(ValueError):
+    """Two faults that do not go together; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two faults, each at a severity; of a masked pair the second hides behind the first."""
+
+    first: str
+    second: str
+    severities: tuple[int, int] = (2, 2)
+    split: Split = "training"
+    masked: bool = False
+
+    @property
+    def faults(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Each fault with its severity."""
+        return (self.first, self.severities[0]), (self.second, self.severities[1])
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in folders and tables."""
+        return f"{self.first} + {self.second}"
+
+
+def changed(before: Setup, after: Setup) -> frozenset[str]:
+    """Return the configuration values and stages that differ between two setups."""
+    sides: tuple[tuple[Any, Any], ...] = ((before.config, after.config), (before.stages, after.stages))
+    return frozenset(
+        field.name
+        for old, new in sides
+        for field in fields(old)
+        if getattr(old, field.name) != getattr(new, field.name)
+    )
+
+
+def hides(first: str, second: str) -> str | None:
+    """Return why a fault would hide another, or None."""
+    return next((why for hiding, hidden, why in HIDES if first in hiding and second in hidden), None)
+
+
+def compose(setup: Setup, pair: Pair) -> Setup:
+    """Return a sound setup with both faults of a pair in it.
+
+    Raises:
+        RefusedError: both change the same thing, or one hides the other and the pair is not declared as masked.
+        ValueError: a fault is of another task.
+    """
+    (first, level), (second, other) = pair.faults
+    for hiding, hidden in ((first, second), (second, first)):
+        why = None if pair.masked else hides(hiding, hidden)
+        if why:
+            raise RefusedError(f"{hiding} {why}")
+    alone = FAULTS[first].inject(setup, level)
+    both = changed(setup, alone) & changed(setup, FAULTS[second].inject(setup, other))
+    if both:
+        raise RefusedError(f"both change {', '.join(sorted(both))}")
+    return FAULTS[second].inject(alone, other)
+
+
+def run_pair(pair: Pair, dialect: str, seed: int, updates: int = UPDATES) -> RunRecord:
+    """Train with both faults of a pair.
+
+    Raises:
+        RefusedError: they do not go together.
+        ValueError: a fault is of another task than the dialect.
+    """
+    setup = compose(sound_setup(dialect, updates), pair)
+    return train(setup, fault=pair.name, seed=seed, severity=pair.severities[0])
+
+
+def sound_setup(dialect: str, updates: int = UPDATES) -> Setup:
+    """Return the sound configuration and stages of a dialect."""
+    return Setup(replace(base_config(dialect_task(dialect), dialect), updates=updates), Stages())
+
+
+def refusals() -> Iterator[tuple[str, str, str]]:
+    """Yield every two faults of one task that do not go together, with the reason."""
+    setups = {dialect: sound_setup(dialect) for dialect in ("sb3", "trl-grpo", "trl-ppo")}
+    for first, second in combinations(sorted(FAULTS), 2):
+        reasons = [_refusal(setup, Pair(first=first, second=second)) for setup in setups.values()]
+        found = [why for why in reasons if why]
+        if found and len(found) == sum(why is not None for why in reasons):
+            yield first, second, found[0]
+
+
+def _refusal(setup: Setup, pair: Pair) -> str | None:
+    """Return why a pair is refused, "" where it is not, and None where a fault is of another task."""
+    try:
+        compose(setup, pair)
+    except RefusedError as why:
+        return str(why)
+    except ValueError:
+        return None
+    return ""
+
+
+_TRAINING: tuple[tuple[str, int, str, int], ...] = (
+    ("lr-too-small", 2, "reward-part-broken", 2),
+    ("entropy-collapse", 2, "truncation-dominates", 2),
+    ("critic-not-learning", 2, "temperature-mismatch", 2),
+    ("reward-scale-off", 2, "clip-range-too-small", 2),
+    ("target-kl-stops-early", 2, "critic-worse-than-mean", 2),
+    ("old-policy-aliased", 1, "critic-not-learning", 2),
+    ("critic-not-learning", 2, "nan-inf", 1),
+    ("token-misalignment", 2, "critic-worse-than-mean", 2),
+    ("entropy-explosion", 2, "critic-worse-than-mean", 2),
+    ("metric-logging-bug", 2, "critic-not-learning", 2),
+    ("kl-penalty-too-strong", 2, "truncation-dominates", 2),
+    ("group-std-zero-partial", 2, "epochs-not-executed", 2),
+    ("clip-range-too-small", 2, "truncation-dominates", 2),
+    ("reward-part-broken", 2, "temperature-mismatch", 2),
+    ("late-collapse", 2, "critic-not-learning", 2),
+    ("action-std-pathology", 2, "critic-not-learning", 2),
+    ("reward-pipeline-broken", 1, "clip-range-too-small", 2),
+    ("lr-zero", 1, "critic-worse-than-mean", 2),
+    ("epochs-not-executed", 2, "entropy-collapse", 2),
+)
+_HELD_OUT: tuple[tuple[str, int, str, int], ...] = (
+    ("clip-range-too-small", 2, "critic-not-learning", 2),
+    ("epochs-not-executed", 2, "weights-not-synced", 2),
+    ("critic-worse-than-mean", 2, "lr-too-high", 2),
+    ("epochs-not-executed", 2, "critic-not-learning", 2),
+    ("lr-too-small", 2, "critic-worse-than-mean", 2),
+    ("old-policy-aliased", 1, "entropy-collapse", 2),
+    ("temperature-mismatch", 2, "reward-pipeline-broken", 1),
+    ("entropy-collapse", 2, "critic-not-learning", 2),
+    ("over-reuse", 2, "critic-worse-than-mean", 2),
+    ("grad-norm-spike", 2, "critic-worse-than-mean", 2),
+    ("length-collapse", 2, "epochs-not-executed", 2),
+    ("lr-too-small", 2, "truncation-dominates", 2),
+    ("dropout-or-train-mode", 2, "entropy-collapse", 2),
+    ("reward-part-broken", 2, "clip-range-too-small", 2),
+    ("nan-inf", 1, "epochs-not-executed", 2),
+    ("target-kl-stops-early", 2, "reward-scale-off", 2),
+    ("rollout-trainer-mismatch", 2, "critic-not-learning", 2),
+    ("truncation-dominates", 2, "epochs-not-executed", 2),
+    ("kl-penalty-too-strong", 2, "epochs-not-executed", 2),
+)
+_MASKED: tuple[tuple[str, int, str, int], ...] = (
+    ("lr-zero", 3, "clip-range-too-small", 2),
+    ("no-grad-path", 3, "epochs-not-executed", 2),
+    ("amp-step-skipped", 3, "entropy-collapse", 2),
+    ("old-policy-aliased", 1, "temperature-mismatch", 2),
+)
+PAIRS: tuple[Pair, ...] = (
+    *(Pair(first=a, second=b, severities=(s, t)) for a, s, b, t in _TRAINING),
+    *(Pair(first=a, second=b, severities=(s, t), split="held-out") for a, s, b, t in _HELD_OUT),
+    *(Pair(first=a, second=b, severities=(s, t), masked=True) for a, s, b, t in _MASKED),
+)
