@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-#: Elements of one piece: some arrays of float64 of this size fit the second-level cache.
-PIECE = 1 << 15
+#: Elements of one piece: three arrays of float64 of this size fit the second-level cache.
+PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,12 @@ class Column:
         self.low, self.high = math.inf, -math.inf
         self._scratch: Floats = np.empty(0)
 
-    def add(self, values: Floats, *, low: float | None = None, high: float | None = None) -> Floats:
+    def add(
+        self, values: Floats, *, low: float | None = None, high: float | None = None, in_place: bool = False
+    ) -> Floats:
         """Add a piece of finite values and return it with the shift taken off; extremes may be known already.
 
-        What is returned is valid until the next piece is added.
+        What is returned is valid until the next piece is added; `in_place` takes the shift off `values` themselves.
         """
         if not len(values):
             return values
@@ -86,9 +88,11 @@ class Column:
         high = float(values.max()) if high is None else high
         if math.isnan(self.shift):
             self.shift = _shift(values)
-        shifted = values if self.shift == 0 else np.subtract(values, self.shift, out=self._room(len(values)))
+        shifted = values
+        if self.shift != 0:
+            shifted = np.subtract(values, self.shift, out=values if in_place else self._room(len(values)))
         self.count += len(values)
-        self.total += float(np.add.reduce(shifted))
+        self.total += total(shifted)
         self.squares += products(shifted, shifted)
         self.low, self.high = min(self.low, low), max(self.high, high)
         return shifted
@@ -156,16 +160,33 @@ def _shift(values: Floats) -> float:
 
 #: Vectors of up to this size are multiplied by one thread.
 _ALONE = 1 << 13
+_ONES = np.ones(_ALONE)
 
 
 def products(one: Floats, other: Floats) -> float:
     """Return the sum of products, in parts so small that BLAS starts no threads, which cost more than they save."""
     whole = len(one) - len(one) % _ALONE
-    total = float(np.dot(one[whole:], other[whole:]))
-    if whole:
-        parts = np.matmul(one[:whole].reshape(-1, 1, _ALONE), other[:whole].reshape(-1, _ALONE, 1))
-        total += float(np.add.reduce(parts, axis=None))
-    return total
+    rest = float(np.dot(one[whole:], other[whole:]))
+    if not whole:
+        return rest
+    return rest + _rows(one[:whole].reshape(-1, _ALONE), other[:whole].reshape(-1, _ALONE))
+
+
+def total(values: Floats) -> float:
+    """Return the sum, by BLAS, which takes half the time of NumPy's; its error is below that of 300 additions."""
+    whole = len(values) - len(values) % _ALONE
+    rest = float(np.add.reduce(values[whole:]))
+    return rest + _rows(values[:whole].reshape(-1, _ALONE), _ONES) if whole else rest
+
+
+def _rows(one: Floats, other: Floats) -> float:
+    """Return the sum of the products of rows of one length."""
+    if _VECDOT is not None:  # NumPy 2
+        return float(np.add.reduce(_VECDOT(one, other)))
+    return float(np.add.reduce(np.matmul(one[:, None, :], other[..., None]), axis=None))
+
+
+_VECDOT = getattr(np, "vecdot", None)
 
 
 class Widened:
@@ -178,11 +199,15 @@ class Widened:
 
     def __call__(self, values: npt.NDArray[Any]) -> Floats:
         """Return the values as float64; valid until the next call."""
-        if len(self._held) < len(values):
-            self._held = np.empty(len(values))
-        wide = self._held[: len(values)]
+        wide = self.room(len(values))
         np.copyto(wide, values)
         return wide
+
+    def room(self, size: int) -> Floats:
+        """Return the memory for so many values; valid until the next call."""
+        if len(self._held) < size:
+            self._held = np.empty(size)
+        return self._held[:size]
 
 
 def describe(tensor: Tensor, mask: Tensor | None = None) -> Summary:

@@ -93,6 +93,28 @@ def ratio_statistics(
         return gathered.result()
 
 
+def _ends(values: Floats) -> tuple[float, float]:
+    """Return the least and the largest of some values, NaN where one of them is."""
+    return float(values.min()), float(values.max())
+
+
+@dataclass(frozen=True, slots=True)
+class _Advantages:
+    """A piece of advantages with its extremes."""
+
+    values: Floats
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Floats) -> _Advantages:
+        return cls(values, *(_ends(values) if len(values) else (math.nan, math.nan)))
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.high - self.low)
+
+
 def _no_counts() -> dict[str, int]:
     return dict.fromkeys(("one", "low", "high", "effective_low", "effective_high", "dual", "zero"), 0)
 
@@ -112,7 +134,7 @@ class _Gathered:
     k3: float = 0.0
     log_ratio_advantage: float = 0.0
     ratio_advantage: float = 0.0
-    wide: tuple[Widened, ...] = field(default_factory=lambda: tuple(Widened() for _ in range(4)))
+    wide: tuple[Widened, ...] = field(default_factory=lambda: tuple(Widened() for _ in range(3)))
     sampled: list[tuple[Floats, Floats]] = field(default_factory=list)
     #: a fixed seed: the same dump gives the same numbers
     chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
@@ -120,47 +142,46 @@ class _Gathered:
     def add(self, new: Floats, old: Floats, advantages: Floats | None = None) -> None:
         d, old = self.wide[0](new), self.wide[1](old)
         np.subtract(d, old, out=d)
-        a = None if advantages is None else self.wide[2](advantages)
-        low, high = float(d.min()), float(d.max())
-        if not math.isfinite(high - low) or not (a is None or math.isfinite(float(np.add.reduce(a)))):
-            finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a)
+        low, high = _ends(d)
+        a = None if advantages is None else _Advantages.of(self.wide[2](advantages))
+        if not math.isfinite(high - low) or not (a is None or a.finite):
+            finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a.values)
             self.nonfinite += len(d) - int(np.count_nonzero(finite))
-            d, old, a = d[finite], old[finite], None if a is None else a[finite]
+            d, old, a = d[finite], old[finite], None if a is None else _Advantages.of(a.values[finite])
             if not len(d):
                 return
-            low, high = float(d.min()), float(d.max())
+            low, high = _ends(d)
         self._add_finite(d, old, a, low, high)
 
-    def _add_finite(self, d: Floats, old: Floats, a: Floats | None, low: float, high: float) -> None:
-        r = self.wide[3](d)
-        np.exp(r, out=r)
+    def _add_finite(self, d: Floats, old: Floats, a: _Advantages | None, low: float, high: float) -> None:
         self._keep_some(d, old)
+        r: Floats = np.exp(d, out=old)  # whose memory is in the cache, and which is not needed any more
         if not self.ratio.count and _NEAR_ONE[0] < float(r.mean()) < _NEAR_ONE[1]:
             self.ratio.shift = 1.0  # so that its sums hold r - 1, as k3 needs it
+        self._count_clipped(r, a, low, high)
         before = self.log_ratio.total, self.ratio.total
         shifted_d = self.log_ratio.add(d, low=low, high=high)
-        shifted_r = self.ratio.add(r, low=math.nan, high=math.nan)
+        shifted_r = self.ratio.add(r, low=math.nan, high=math.nan, in_place=True)
         sum_d = self.log_ratio.total - before[0] + len(d) * self.log_ratio.shift
         sum_r = self.ratio.total - before[1] + len(d) * (self.ratio.shift - 1)
         self.k3 += _k3(d, sum_r - sum_d, low, high)
         self.counts["one"] += int(np.count_nonzero(d == 0)) if low <= 0 <= high else 0
-        self._count_clipped(r, a, low, high)
         if a is not None:
-            shifted_a = self.advantages.add(a)
-            self.counts["zero"] += int(np.count_nonzero(a == 0))
+            self.counts["zero"] += int(np.count_nonzero(a.values == 0)) if a.low <= 0 <= a.high else 0
+            shifted_a = self.advantages.add(a.values, low=a.low, high=a.high)
             self.log_ratio_advantage += products(shifted_d, shifted_a)
             self.ratio_advantage += products(shifted_r, shifted_a)
 
-    def _count_clipped(self, r: Floats, a: Floats | None, low: float, high: float) -> None:
+    def _count_clipped(self, r: Floats, a: _Advantages | None, low: float, high: float) -> None:
         """Count ratios outside the range; a piece that stays within it costs nothing."""
         if self.clip is not None:
             below, above = 1 - self.clip[0], 1 + self.clip[1]
             if _exp(low) <= below:
-                self._count("low", r < below, None if a is None else a < 0)
+                self._count("low", r < below, None if a is None else a.values < 0)
             if _exp(high) >= above:
-                self._count("high", r > above, None if a is None else a > 0)
+                self._count("high", r > above, None if a is None else a.values > 0)
         if self.dual_clip is not None and a is not None and _exp(high) >= self.dual_clip:
-            self.counts["dual"] += int(np.count_nonzero((r > self.dual_clip) & (a < 0)))
+            self.counts["dual"] += int(np.count_nonzero((r > self.dual_clip) & (a.values < 0)))
 
     def _count(self, side: str, outside: npt.NDArray[np.bool_], acting: npt.NDArray[np.bool_] | None) -> None:
         self.counts[side] += int(np.count_nonzero(outside))
@@ -184,14 +205,15 @@ class _Gathered:
         d = np.concatenate([pair[0] for pair in self.sampled]) if self.sampled else np.empty(0)
         old = np.concatenate([pair[1] for pair in self.sampled]) if self.sampled else np.empty(0)
         slope, corr = _regression(d, old)
+        ranked = np.sort(d)
         return RatioStatistics(
             samples=n,
             nonfinite=self.nonfinite,
             log_ratio=self.log_ratio.summary(zeros=counts["one"]),
             ratio=self._ratio(),
             one_share=share["one"],
-            distinct=len(np.unique(d)),
-            quantiles=_quantiles(d),
+            distinct=_distinct(ranked),
+            quantiles=_quantiles(ranked),
             k1=-self.log_ratio.mean,
             k2=self.log_ratio.mean_square / 2,
             k3=self.k3 / n if n else math.nan,
@@ -282,11 +304,21 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 709.7 else float(np.exp(value))
 
 
-def _quantiles(d: Floats) -> dict[float, float]:
-    """Return quantiles of the ratio, which are the exponentials of those of its logarithm."""
-    if not len(d):
+def _distinct(ranked: Floats) -> int:
+    return int(np.count_nonzero(ranked[1:] != ranked[:-1])) + 1 if len(ranked) else 0
+
+
+def _quantiles(ranked: Floats) -> dict[float, float]:
+    """Return quantiles of the ratio, which are the exponentials of those of its sorted logarithms.
+
+    Between two samples they lie on a straight line (Hyndman and Fan 1996, definition 7).
+    """
+    if not len(ranked):
         return dict.fromkeys(QUANTILES, math.nan)
-    return {q: float(np.exp(v)) for q, v in zip(QUANTILES, np.quantile(d, QUANTILES), strict=True)}
+    places = np.array(QUANTILES) * (len(ranked) - 1)
+    whole = np.floor(places).astype(np.int64)
+    low, high = ranked[whole], ranked[np.minimum(whole + 1, len(ranked) - 1)]
+    return dict(zip(QUANTILES, np.exp(low + (high - low) * (places - whole)).tolist(), strict=True))
 
 
 def _regression(d: Floats, old: Floats) -> tuple[float, float]:

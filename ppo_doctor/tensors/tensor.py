@@ -131,7 +131,7 @@ class Tensor:
             return
         if self.contiguous:
             for piece in self.data.stream(*self._range(), elements * kind.itemsize):
-                yield piece.view(kind)
+                yield _aligned(piece, kind)
             return
         yield from _even(_blocks(self.array(), elements), elements)
 
@@ -161,6 +161,19 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
         steps.append(step)
         step *= max(n, 1)
     return tuple(reversed(steps))
+
+
+def _aligned(piece: AnyArray, kind: np.dtype[Any]) -> AnyArray:
+    """Return bytes as elements; those that stand at odd places in a file are copied once.
+
+    NumPy would else copy them, bit by bit, in each expression.
+    """
+    seen: AnyArray = piece.view(kind)
+    if seen.flags.aligned:
+        return seen
+    held: AnyArray = np.empty(len(seen), kind)
+    held.view(np.uint8)[...] = piece
+    return held
 
 
 def _blocks(array: AnyArray, elements: int) -> Iterator[AnyArray]:
