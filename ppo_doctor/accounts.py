@@ -8,11 +8,12 @@ other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import says
 from ppo_doctor.model import LedgerEntry
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Cause, Finding, Weight
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 EARLIER_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Account:
     """A cause's score with its ledger."""
 

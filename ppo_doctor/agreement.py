@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import distinct
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ STORED = 1e-6
 TELLING = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """One metric on which two readings differ: at how many of the shared steps, and where first."""
 
@@ -32,7 +32,7 @@ class Difference:
     theirs: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Agreement:
     """How two readings compare: metrics of both, where they differ, and the share of values in which they agree.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.model import ConfigValue, Fact, Setting, SourceRef
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile, UpdateFormula
@@ -34,7 +35,7 @@ _HIDDEN_VALUE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found:
     """Settings of one origin, flat, as written; `lines` tells where in the file a key stands, as far as it is known."""
 

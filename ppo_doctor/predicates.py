@@ -7,7 +7,6 @@ finite values are compared, since `nan > bound` is false and would call a ruined
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from ppo_doctor.arrays import median, quantile
 from ppo_doctor.model import Evidence, Fact, Series
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,7 +38,7 @@ STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds."""
 

@@ -6,12 +6,13 @@ Terms are defined in docs/architecture.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.accounts import candidates, clearly_before
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import CONFIDENCES, Measurement, RankedCause, Severity
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN, probabilities
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ FARTHEST_RIVAL_DB = 40
 LONGEST_LIST = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explanation:
     """How one complaint was settled: its leader (a cause id, "healthy" or "unknown") and what to print."""
 

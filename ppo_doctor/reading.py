@@ -13,6 +13,7 @@ from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_name, split
 from ppo_doctor.table import EmbeddedConfig, Table
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """How to read and judge: what the command line or a caller adds to the source itself."""
 
@@ -145,7 +146,7 @@ def _parts(content: Content, profile: Profile) -> list[list[Table]]:
     return split(content.builder.tables, content.builder.steps(profile), lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Outer:
     """What the runs of one log share."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ from ppo_doctor.model import (
     Unjudged,
     Weight,
 )
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.compiled import Parsed
@@ -43,7 +43,7 @@ __all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_r
 SOFT, HARD = 20, 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pack:
     """Everything that rules and causes say, ready for evaluation."""
 
@@ -81,7 +81,7 @@ def builtin_rules() -> Path:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Part:
     """One pack as it was read: where, who brought it, and its compiled form."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, FloatArray, IntArray, SourceRef
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Table:
     """Records of one source that hold the same keys, as dense columns in native names.
 
@@ -30,7 +32,7 @@ class Table:
     texts: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EmbeddedConfig:
     """A training configuration that stood inside the log; nested keys joined by a dot."""
 

@@ -35,7 +35,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 
 def register(command: str | None = None) -> None:
     """Import the module of a command; of all where it is none that we know, for `--help` and for near misses."""
-    for module in [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values()):
+    asked = COMMANDS.get(command or "")
+    for module in dict.fromkeys(COMMANDS.values()) if asked is None else [asked]:
         import_module(f"ppo_doctor.cli.{module}")
 
 

@@ -9,7 +9,6 @@ the exponent, with ρ the lag-1 autocorrelation of what is left beside the split
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import numpy as np
 from ppo_doctor.arrays import distinct, median, quantile, running_medians, span_medians
 from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -39,7 +39,7 @@ HEALTHY_SHARE, TAIL_SHARE = 0.1, 0.1
 SCATTERS = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stretch:
     """Records [first, stop) on one level: median, and the scatter around it."""
 
@@ -134,7 +134,7 @@ def reward_series(observations: Observations) -> Series | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Collapse:
     """A fall of the reward that lasts: index of its first record, and levels before, after and at the floor."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ppo_doctor.frameworks.matching import Keys, captured, is_pattern
 from ppo_doctor.frameworks.overlay import overlaid
+from ppo_doctor.model.frozen import frozen
 
 #: Keys by which trackers number and time their rows.
 BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")
@@ -22,7 +23,7 @@ Scalar = str | int | float | bool
 Groups = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MetricProfile:
     """What a framework writes for one canonical metric.
 
@@ -49,7 +50,7 @@ class MetricProfile:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UpdateFormula:
     """How K follows from the configuration: a function of `updates` and the setting behind each argument."""
 
@@ -57,7 +58,7 @@ class UpdateFormula:
     arguments: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartialMean:
     """Metrics whose mean runs over cells of which only a share is filled, the rest being 0.
 
@@ -70,7 +71,7 @@ class PartialMean:
     dropped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fingerprint:
     """Which native keys show a framework: all of one group, and none of the others."""
 
@@ -82,7 +83,7 @@ class Fingerprint:
         return any(map(keys.has_all, self.any_of)) and not any(map(keys.has, self.none_of))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Version:
     """Versions of a framework that its keys give away, and what is different in them."""
 
@@ -91,7 +92,7 @@ class Version:
     changes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profile:
     """A framework: fingerprint, names, settings and how K follows from them.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import Finding, Measurement, Remedy
 from ppo_doctor.model.run import SourceSummary
 from ppo_doctor.model.words import Confidence, ConfigValue, How, LinkState, Severity, Status, Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerEntry:
     """One line of a cause's account: a finding, its weight, and whether the weight counted."""
 
@@ -24,7 +25,7 @@ class LedgerEntry:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RankedCause:
     """A cause in its place, with the account that put it there."""
 
@@ -48,7 +49,7 @@ class RankedCause:
     leader: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChainLink:
     """One link of the signal chain and what we know of it."""
 
@@ -57,7 +58,7 @@ class ChainLink:
     evidence: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Coverage:
     """What was checked: the three questions of the floor, and every rule counted once."""
 
@@ -79,7 +80,7 @@ class Coverage:
         return self.movement and self.signal and self.numerics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UpdatesPerBatch:
     """K, the optimizer steps per rollout batch: configured, observed, and the one we go by."""
 
@@ -90,7 +91,7 @@ class UpdatesPerBatch:
     how: How | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSummary:
     """The part of a run that every report shows."""
 
@@ -105,7 +106,7 @@ class RunSummary:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpenComplaint:
     """A complaint that findings opened: by which, who leads ("healthy" and "unknown" included), whose consequence."""
 
@@ -119,7 +120,7 @@ class OpenComplaint:
     since_step: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unjudged:
     """A cause that this input does not speak about, and what it would take."""
 
@@ -129,7 +130,7 @@ class Unjudged:
     a_fuller_log_could: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PackInForce:
     """A rule pack beyond the built-in one: who brought it, what it adds, and what it changes in others."""
 
@@ -150,7 +151,7 @@ class PackInForce:
         return f"rule pack {self.name} ({self.origin}) {added}{changed}{retired}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """The one contract: JSON is its serialisation, every report a view of it."""
 

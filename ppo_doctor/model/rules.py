@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import LinkState, Operator, Severity, Status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Param:
     """A threshold of a rule: its value, its unit, and where it comes from."""
 
@@ -19,7 +20,7 @@ class Param:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Clause:
     """One predicate of a rule over one quantity; see `predicates` for the vocabulary."""
 
@@ -38,7 +39,7 @@ class Clause:
     params: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rule:
     """A symptom to look for; the prose and the cases stay in its TOML file until somebody asks."""
 
@@ -77,7 +78,7 @@ class Rule:
         return self.proof is not None and self.proof != "measured"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evidence:
     """A number, the bound that it was held against, and where both come from."""
 
@@ -95,7 +96,7 @@ class Evidence:
     source: SourceRef | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """What one rule has to say about one run."""
 
@@ -117,7 +118,7 @@ class Finding:
             raise ValueError(f"{self.rule} is {self.status} without a reason")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Weight:
     """What a finding says for or against a cause, in decibans against `healthy`."""
 
@@ -127,7 +128,7 @@ class Weight:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Remedy:
     """One thing to do about a cause; with a framework and key where they are known."""
 
@@ -136,7 +137,7 @@ class Remedy:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measurement:
     """One thing to log that would settle the question, and why."""
 
@@ -144,7 +145,7 @@ class Measurement:
     because: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cause:
     """A disease: where the chain breaks, how common it is, and how findings weigh for it."""
 
@@ -171,7 +172,7 @@ class Cause:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Complaint:
     """What a user would complain of; causes compete to explain it."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import ConfigValue, How, NoteKind
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SourceRef:
     """Where a number came from: a file, its line (or record) counted from 1, and the key as written there."""
 
@@ -30,7 +31,7 @@ class SourceRef:
         return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Axis:
     """The records of a series: steps as logged (nondecreasing) and where each stands in its file.
 
@@ -68,7 +69,7 @@ class Axis:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Resolution:
     """How far a printed number may be from the number that was measured: `absolute + relative * |value|`."""
 
@@ -84,7 +85,7 @@ class Resolution:
 EXACT = Resolution()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Series:
     """One metric over the run: canonical name, raw name, and what kind of estimate it is.
 
@@ -112,7 +113,7 @@ class Series:
         return SourceRef(path=path, line=line or None, key=self.raw)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fact:
     """One number or word about the whole run, and how we came to know it."""
 
@@ -124,7 +125,7 @@ class Fact:
     says: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """One value of the training configuration, with the key as written and where it stands."""
 
@@ -134,7 +135,7 @@ class Setting:
     source: SourceRef
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Note:
     """Something that was dropped, renamed, merged or unreadable on the way in."""
 
@@ -147,7 +148,7 @@ class Note:
         return self.text if self.source is None else f"{self.source}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SourceSummary:
     """One input file: its container and how much of it was used; `again` if it holds the run of another file too."""
 
@@ -158,7 +159,7 @@ class SourceSummary:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Run:
     """Everything that was read about one training run."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,7 +35,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 DRAWN = ("html",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RenderOptions:
     """How much to say and how to print it.
 

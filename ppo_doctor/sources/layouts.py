@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.sources.naming import LOG_NAMES, TELLING, tells
 from ppo_doctor.sources.walking import Folder
 
@@ -26,7 +27,7 @@ LARGEST_COPY = 64 << 20
 _WANDB_RUN = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunSource:
     """The files of one run, or of a few that only their contents tell apart.
 
