@@ -114,17 +114,22 @@ def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def _record(policy: WeightSet, others: Sequence[WeightSet], learning_rate: float | None) -> Measured:
-    values, notes = dict(_alone(policy, learning_rate)), list(policy.archive.notes)
-    raw = dict.fromkeys(values, policy.title)
+    values: dict[str, float] = {}
+    notes = list(policy.archive.notes)
+    raw: dict[str, str] = {}
+    whole: set[str] = set()
     for other in others:
         found = compare(other.weights, policy.weights, one_file=other.archive is policy.archive)
         if found is None:
             notes.append(_note(policy, f"has no weight in common with {other.title}"))
             continue
+        whole |= {change.name for change in found.changes if change.finite}
         told = dict(_against(other.kind, found, known=_shows_sharing(policy, other)))
         values |= told
         raw |= dict.fromkeys(told, f"{policy.title} against {other.title}")
         notes += [_note(policy, text) for text in _words(found, other)]
+    alone = dict(_alone(policy, whole, learning_rate))
+    values, raw = alone | values, dict.fromkeys(alone, policy.title) | raw
     return Measured(
         path=policy.archive.path,
         container=policy.archive.container,
@@ -177,9 +182,9 @@ def _words(found: Comparison, other: WeightSet) -> Iterator[str]:
         yield f"{len(found.unmatched)} tensors have no counterpart in {other.title}, such as {found.unmatched[0]}"
 
 
-def _alone(policy: WeightSet, learning_rate: float | None) -> Iterator[tuple[str, float]]:
-    """Yield what one checkpoint says by itself."""
-    broken = nonfinite_of(policy.weights)
+def _alone(policy: WeightSet, whole: set[str], learning_rate: float | None) -> Iterator[tuple[str, float]]:
+    """Yield what one checkpoint says by itself; tensors that are known to be `whole` are not read again for NaN."""
+    broken = nonfinite_of({name: tensor for name, tensor in policy.weights.items() if name not in whole})
     yield "weights_nonfinite", float(sum(broken.values()))
     zero, adapters = zero_adapters(policy.weights)
     if adapters:

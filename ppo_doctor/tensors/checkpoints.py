@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.tensors.moments import products
+from ppo_doctor.tensors.dtypes import widen
+from ppo_doctor.tensors.moments import Widened, products
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ppo_doctor.model import ConfigValue
     from ppo_doctor.tensors.dtypes import AnyArray
     from ppo_doctor.tensors.tensor import Tensor
 
+    Floats = npt.NDArray[np.float64]
+
 Weights = Mapping[str, "Tensor"]
 
 #: Elements compared at a time.
-PIECE = 1 << 16
+PIECE = 1 << 15
 _FLOATS = re.compile(r"b?float\d")
 #: Prefixes that wrappers put before the names of a model's parameters.
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "base_model.model.", "actor_module.")
@@ -43,6 +48,8 @@ class TensorChange:
     changed: int
     delta: float
     norm: float
+    #: surely no NaN or infinity in either; what is shared was not looked at
+    finite: bool = False
 
     @property
     def relative(self) -> float:
@@ -124,18 +131,24 @@ def same_memory(one: Tensor, other: Tensor) -> bool:
 def _change(name: str, before: Tensor, after: Tensor, one_file: bool) -> TensorChange:
     if one_file and same_memory(before, after):
         return TensorChange(name=name, size=before.size, shared=True, changed=0, delta=0.0, norm=math.nan)
-    alike = before.dtype == after.dtype
-    pairs = zip(before.bits(PIECE), after.bits(PIECE), strict=True) if alike else None
-    changed, delta, norm = 0, 0.0, 0.0
-    for old, new in zip(before.chunks(PIECE), after.chunks(PIECE), strict=True):
-        norm += _square(old)
-        differing = _differing(*next(pairs)) if pairs else int(np.count_nonzero(old != new))
-        if differing:
-            changed += differing
-            with np.errstate(invalid="ignore", over="ignore"):
-                delta += _square(new.astype(np.float64) - old)
+    alike, rooms = before.dtype == after.dtype, (Widened(), Widened())
+    changed, delta, norm, finite = 0, 0.0, 0.0, True
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        for one, other in zip(before.bits(PIECE), after.bits(PIECE), strict=True):
+            differing = _differing(one, other) if alike else None
+            old = rooms[0](widen(one, before.dtype))
+            square, whole = _square(old)
+            norm, finite = norm + square, finite and whole
+            if differing == 0:
+                continue
+            new = rooms[1](widen(other, after.dtype))
+            changed += int(np.count_nonzero(old != new)) if differing is None else differing
+            square, whole = _square(np.subtract(new, old, out=new))
+            delta, finite = delta + square, finite and whole
     roots = math.sqrt(delta), math.sqrt(norm)
-    return TensorChange(name=name, size=before.size, shared=False, changed=changed, delta=roots[0], norm=roots[1])
+    return TensorChange(
+        name=name, size=before.size, shared=False, changed=changed, delta=roots[0], norm=roots[1], finite=finite
+    )
 
 
 def _differing(one: AnyArray, other: AnyArray) -> int:
@@ -144,15 +157,13 @@ def _differing(one: AnyArray, other: AnyArray) -> int:
     return int(np.count_nonzero(one.view(kind) != other.view(kind)))
 
 
-def _square(values: AnyArray) -> float:
-    """Return the sum of squares of the finite values, in float64."""
-    wide = values.astype(np.float64, copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = products(wide, wide)
+def _square(values: Floats) -> tuple[float, bool]:
+    """Return the sum of squares of the finite values, and whether it is sure that all are finite."""
+    total = products(values, values)
     if math.isfinite(total):
-        return total
-    kept = wide[np.isfinite(wide)]
-    return products(kept, kept)
+        return total, True
+    kept = values[np.isfinite(values)]
+    return products(kept, kept), False
 
 
 def nonfinite_of(weights: Weights) -> dict[str, int]:

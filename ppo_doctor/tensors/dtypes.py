@@ -60,7 +60,8 @@ def widen(raw: AnyArray, dtype: str) -> AnyArray:
     Complex numbers become pairs of real and imaginary part; the last axis grows twofold. Integers beyond 2^53 round.
     """
     if dtype == "bfloat16":
-        shifted: AnyArray = raw.astype(np.uint32) << np.uint32(16)
+        shifted: AnyArray = raw.astype(np.uint32)
+        shifted <<= np.uint32(16)
         return shifted.view(np.float32)
     if dtype.startswith("float8"):
         values: npt.NDArray[np.float32] = _float8_table(dtype)[raw]
