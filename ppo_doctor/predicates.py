@@ -6,9 +6,11 @@ finite values are compared, since `nan > bound` is false and would call a ruined
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -21,8 +23,32 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import BoolArray, Clause, FloatArray, Operator
 
+#: Places of records in a series.
+Picked: TypeAlias = "range | npt.NDArray[np.intp]"
+
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {"equals": "==", "differs": "!=", "below": "<", "at most": "<=", "above": ">", "at least": ">="}
+)
+#: The same for numbers that are exact, of which each test either holds or does not; arrays and single numbers.
+EXACTLY: Mapping[str, Callable[[FloatArray, float], BoolArray]] = MappingProxyType(
+    {
+        "equals": np.equal,
+        "differs": np.not_equal,
+        "below": np.less,
+        "at most": np.less_equal,
+        "above": np.greater,
+        "at least": np.greater_equal,
+    }
+)
+PLAINLY: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {
+        "equals": operator.eq,
+        "differs": operator.ne,
+        "below": operator.lt,
+        "at most": operator.le,
+        "above": operator.gt,
+        "at least": operator.ge,
+    }
 )
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
@@ -53,13 +79,18 @@ def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Out
     if isinstance(quantity, Fact):
         return _fact(clause, quantity)
     finite = np.isfinite(quantity.values)
-    usable = int(finite.sum())
+    usable = int(np.count_nonzero(finite))
     if usable < max(1, min_points):
         return Outcome(truth=None, reason=f"{quantity.name} has {usable} finite records, {min_points} are needed")
-    picked = np.flatnonzero(finite)[window(clause.window, usable)]
-    if clause.statistic == "each":
-        return _each(clause, quantity, picked)
-    return _statistic(clause, quantity, picked)
+    chosen = window(clause.window, usable)
+    if usable == len(finite):  # the usual case: a range and a view, where an index of 100,000 records takes 0.3 ms
+        picked: Picked = range(usable)[chosen]
+        values = quantity.values[chosen]
+    else:
+        picked = np.flatnonzero(finite)[chosen]
+        values = quantity.values[picked]
+    test = _each if clause.statistic == "each" else _statistic
+    return test(clause, quantity, picked, values)
 
 
 def window(name: str, size: int) -> slice:
@@ -95,26 +126,29 @@ def _margin(series: Series, values: FloatArray) -> FloatArray:
     return series.resolution.absolute + series.resolution.relative * np.abs(values)
 
 
-def _each(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> Outcome:
-    values = series.values[picked]
-    surely, possibly = compare(clause.test, values, _margin(series, values), clause.bound)
+def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
+    exact = series.resolution.exact
+    if exact:
+        surely = possibly = EXACTLY[clause.test](values, clause.bound)
+    else:
+        surely, possibly = compare(clause.test, values, _margin(series, values), clause.bound)
     start = _start(clause, surely)
-    truth = True if start is not None else _refuted(clause, possibly)
-    if truth is None:
+    if start is None and not exact and _start(clause, possibly) is not None:
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
         return Outcome(truth=None, reason=reason)
     first = start or 0
-    evidence = _evidence(clause, series, picked[first:], surely[first:])
-    holds = np.flatnonzero(surely[first:])
-    onset = int(series.axis.steps[picked[first + int(holds[0])]]) if truth and len(holds) else None
-    return Outcome(truth=truth, evidence=evidence, onset=onset)
+    holds = first + np.flatnonzero(surely[first:])
+    evidence = _evidence(clause, series, picked, values, first, holds)
+    onset = int(series.axis.steps[picked[int(holds[0])]]) if start is not None and len(holds) else None
+    return Outcome(truth=start is not None, evidence=evidence, onset=onset)
 
 
 def _start(clause: Clause, holds: BoolArray) -> int | None:
     """Return where the clause begins to hold: 0 for the whole window, the first record of a tail, or None."""
     size = len(holds)
     if clause.window != "tail":
-        return 0 if holds.sum() >= clause.share * size - 1e-9 and holds.any() else None
+        count = np.count_nonzero(holds)
+        return 0 if count and count >= clause.share * size - 1e-9 else None
     behind = np.cumsum(holds[::-1])[::-1]
     length = np.arange(size, 0, -1)
     # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.
@@ -123,40 +157,45 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
     return int(starts[0]) if len(starts) else None
 
 
-def _refuted(clause: Clause, possibly: BoolArray) -> bool | None:
-    return None if _start(clause, possibly) is not None else False
-
-
-def _evidence(clause: Clause, series: Series, picked: npt.NDArray[np.intp], holds: BoolArray) -> Evidence:
-    where = picked[holds] if holds.any() else picked
+def _evidence(
+    clause: Clause, series: Series, picked: Picked, values: FloatArray, first: int, holds: npt.NDArray[np.intp]
+) -> Evidence:
+    """Return the evidence of the records from `first` on, of which the clause surely holds in `holds`."""
+    count = len(holds)
     extreme = {"below": np.argmax, "at most": np.argmax, "above": np.argmin, "at least": np.argmin}.get(clause.test)
-    at = int(where[int(extreme(series.values[where]))] if extreme else where[0])
+    foremost = int(holds[0]) if count else first
+    at = foremost
+    if extreme:
+        at = int(holds[int(extreme(values[holds]))]) if count else first + int(extreme(values[first:]))
     word = {"below": "max", "at most": "max", "above": "min", "at least": "min"}.get(clause.test, "value")
+    of = len(values) - first
     return Evidence(
         metric=series.name,
         raw=series.raw,
-        statistic=f"{word} over {int(holds.sum())} of {len(holds)} records",
-        observed=float(series.values[at]),
+        statistic=f"{word} over {count} of {of} records",
+        observed=float(values[at]),
         op=OPERATORS[clause.test],
         bound=clause.bound,
         unit=series.unit,
         bound_source=clause.bound_source,
-        steps=(int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]])),
-        satisfied=int(holds.sum()),
-        of=len(holds),
-        source=series.source(int(where[0])),
+        steps=(int(series.axis.steps[picked[first]]), int(series.axis.steps[picked[-1]])),
+        satisfied=count,
+        of=of,
+        source=series.source(int(picked[foremost])),
     )
 
 
-def _statistic(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> Outcome:
-    values = series.values[picked]
+def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
     observed = STATISTICS[clause.statistic](values)
-    # A statistic is as uncertain as the largest value that went into it.
-    margin = np.asarray(_margin(series, values).max())
-    surely, possibly = compare(clause.test, np.asarray(observed), margin, clause.bound)
-    if possibly and not surely:
-        reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
-        return Outcome(truth=None, reason=reason)
+    surely = PLAINLY[clause.test](observed, clause.bound)
+    if not series.resolution.exact:
+        # A statistic is as uncertain as the largest value that went into it.
+        margin = np.asarray(_margin(series, values).max())
+        sure, possibly = compare(clause.test, np.asarray(observed), margin, clause.bound)
+        surely = bool(sure)
+        if possibly and not surely:
+            reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
+            return Outcome(truth=None, reason=reason)
     steps = (int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]]))
     evidence = Evidence(
         metric=series.name,
@@ -172,16 +211,16 @@ def _statistic(clause: Clause, series: Series, picked: npt.NDArray[np.intp]) -> 
         of=1,
         source=series.source(int(picked[0])),
     )
-    return Outcome(truth=bool(surely), evidence=evidence, onset=steps[0] if surely else None)
+    return Outcome(truth=surely, evidence=evidence, onset=steps[0] if surely else None)
 
 
 def _fact(clause: Clause, fact: Fact) -> Outcome:
     if isinstance(fact.value, str | None):
         return Outcome(truth=None, reason=f"{fact.name} is {fact.value!r}, not a number")
     value = float(fact.value)
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         return Outcome(truth=None, reason=f"{fact.name} is not finite")
-    surely, _ = compare(clause.test, np.asarray(value), np.zeros(()), clause.bound)
+    surely = PLAINLY[clause.test](value, clause.bound)
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
@@ -195,4 +234,4 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
         of=1,
         source=fact.source,
     )
-    return Outcome(truth=bool(surely), evidence=evidence)
+    return Outcome(truth=surely, evidence=evidence)
