@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceR
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ppo_doctor.model import Diagnosis, Finding, Rule
+    from ppo_doctor.model import Clause, Diagnosis, Finding, Rule
     from ppo_doctor.policy import Policy
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf)"
@@ -33,6 +33,8 @@ _ITEM = re.compile(
     rf"(?P<start>{_NUMBER})(?:(?P<step>[+-](?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)))?(?:x(?P<repeats>\d+))?\Z"
 )
 KINDS = ("positive", "near-miss", "benign", "missing")
+#: A case has to notice when a threshold moves by this much.
+MOVED = {"down": 0.8, "up": 1.2}
 
 
 def parse_series(text: str) -> list[float | None]:
@@ -136,6 +138,71 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
     if problems and finding.reason:
         problems.append(finding.reason)
     return CaseResult(rule=rule.name, case=case["name"], finding=finding, problems=tuple(problems))
+
+
+def clause_findings(rule: Rule, case: Mapping[str, Any]) -> list[tuple[Clause, Finding]]:
+    """Return what each clause of a rule says of a case by itself: how far the case stands from each bound."""
+    observations = Observations(case_run(case))
+    return [(clause, check(observations, replace(rule, when=(clause,)))) for clause in rule.when]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A parameter of a rule, moved by a fifth where one of its clauses takes it."""
+
+    rule: str
+    clause: int
+    field: str
+    param: str
+    direction: str
+
+    def __str__(self) -> str:
+        return f"{self.param} ({self.field} of clause {self.clause + 1}) {self.direction} by a fifth"
+
+
+def moves(rule: Rule) -> Iterator[Move]:
+    """Return every move of a rule's thresholds; one of 0 has no fifth."""
+    for index, clause in enumerate(rule.when):
+        for name, param in clause.params.items():
+            if getattr(clause, name) != 0:
+                for way in MOVED:
+                    yield Move(rule=rule.name, clause=index, field=name, param=param, direction=way)
+
+
+def moved(rule: Rule, move: Move) -> Rule:
+    """Return a rule with one threshold of one clause moved."""
+    clauses = list(rule.when)
+    clause = clauses[move.clause]
+    fields: dict[str, Any] = {move.field: getattr(clause, move.field) * MOVED[move.direction]}
+    clauses[move.clause] = replace(clause, **fields)
+    return replace(rule, when=tuple(clauses))
+
+
+def unnoticed(rule: Rule, cases: Iterable[Mapping[str, Any]]) -> list[Move]:
+    """Return the moves after which all cases of a rule still pass: none of them lies within a fifth of that bound."""
+    held = list(cases)
+    return [move for move in moves(rule) if not any(run_case(moved(rule, move), case).problems for case in held)]
+
+
+def values_of(rule: Rule, cases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Return, as lines of text, how far each case of a rule stands from each bound, and what no case is near."""
+    held = list(cases)
+    yield rule.name
+    for case in held:
+        yield f"  {case['name']} ({case['kind']}): {run_case(rule, case).finding.status}"
+        yield from (f"     {_beside(clause, finding)}" for clause, finding in clause_findings(rule, case))
+    yield from (f"  no case notices {move}" for move in unnoticed(rule, held))
+
+
+def _beside(clause: Clause, finding: Finding) -> str:
+    name = clause.quantity.partition(".")[2]
+    if not finding.evidence:
+        return f"{name}: {finding.reason}"
+    told = finding.evidence[0]
+    observed = "nothing" if told.observed is None else f"{told.observed:.4g}"
+    return (
+        f"{name}: {observed} {told.op} {told.bound:g} {'yes' if finding.status == 'fired' else 'no'}; {told.statistic}"
+    )
 
 
 def assert_healthy(

@@ -43,13 +43,31 @@ def new_rule(
 
 
 @rules_app.command("test")
-def test_rules(rules: RuleFolders = None) -> None:
+def test_rules(
+    names: Annotated[list[str] | None, typer.Argument(help="Rules to test; all of them by default.")] = None,
+    rules: RuleFolders = None,
+    show_values: Annotated[
+        bool,
+        typer.Option(
+            "--show-values",
+            help="Print every clause's value beside its bound, case by case, and the thresholds that no case is near.",
+        ),
+    ] = False,
+) -> None:
     """Run the cases that rules carry."""
+    from ppo_doctor.forms import one_of
     from ppo_doctor.rulepack import load_pack, prose
-    from ppo_doctor.testing import run_case
+    from ppo_doctor.testing import run_case, values_of
 
-    results = [run_case(rule, case) for rule in load_pack(rules or []).rules for case in prose(rule.path)["case"]]
+    pack = load_pack(rules or [])
+    for name in names or ():
+        one_of("rules test", "rule", name, [rule.name for rule in pack.rules])
+    chosen = [rule for rule in pack.rules if not names or rule.name in names]
+    held = [(rule, prose(rule.path)["case"]) for rule in chosen]
+    results = [run_case(rule, case) for rule, cases in held for case in cases]
     failed = [result for result in results if result.problems]
+    for rule, cases in held if show_values else ():
+        write("".join(f"{line}\n" for line in values_of(rule, cases)), None)
     for result in failed:
         write(f"{result.rule}: {result.case}: {'; '.join(result.problems)}\n", None)
     write(f"{len(results)} cases, {len(failed)} failed\n", None)
