@@ -150,6 +150,13 @@ _MAY_BE_MISSING = (
 #: Computed from dumps and checkpoints; no trainer logs them, so that nobody is asked to.
 _OF_TENSORS = (
     ("ratio_one_share", "fraction", "share of samples whose importance ratio is exactly 1"),
+    ("ratio_mean_errors", "standard errors", "distance of the mean importance ratio from 1, in standard errors"),
+    ("ratio_distinct", "values", "distinct importance ratios in a random sample of at most about 131,000"),
+    ("ratio_p01", "", "importance ratio that one sample in a hundred lies below"),
+    ("ratio_median", "", "importance ratio, median"),
+    ("ratio_p99", "", "importance ratio that one sample in a hundred lies above"),
+    ("kl_first_epoch_share", "fraction", "KL to the old policy in the first epoch of an update, over that in its last"),
+    ("kl_step_corr", "", "correlation of the root of a minibatch's KL with the number of steps before it"),
     ("log_probs_nonfinite", "samples", "samples in the loss with a log-prob that is NaN or infinite"),
     ("log_prob_shift_gain", "", "correlation of new and old log-probs at another offset, less that as they are"),
     ("start_logratio_std", "nats", "standard deviation of the log-ratio of old and new policy before any step"),
@@ -174,6 +181,8 @@ _OF_TENSORS = (
     ("advantages_reordered_gap", "", "largest gap of stored and recomputed advantages in order of size, in deviations"),
     ("advantages_other_groups_corr", "", "correlation of stored advantages with those of other groups of rows"),
     ("advantages_group_mean", "", "largest mean of the advantages of a group, in deviations"),
+    ("advantages_group_bound", "", "largest |advantage| over (G - 1)/sqrt(G), the bound of G of unit deviation"),
+    ("advantages_odd_group", "", "largest mean of a group, in deviations, where most groups have mean 0"),
     ("surrogate_gain", "", "mean of ratio times advantage, less the mean advantage"),
     ("advantage_follow", "standard errors", "correlation of log-ratio and advantage, in standard errors"),
     ("log_dump_gap", "fraction", "by which share the log differs from the dumps of its updates, in the worst metric"),

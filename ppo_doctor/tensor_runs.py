@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ESTIMATORS = {
     "approx_kl": "k3",
     "approx_kl_k1": "k1",
+    "approx_kl_k2": "k2",
     "ref_kl": "k3",
     "rollout_kl": "k3",
     "clip_fraction": "both sides",
@@ -126,7 +127,7 @@ def _measured(
     dumps = [archive for archive in archives if dump_run.is_dump(archive, names)]
     weights = [archive for archive in archives if archive not in dumps]
     found = [dump_run.measure(archive, overrides=names, known=_known(settings, updates)) for archive in dumps]
-    return dump_run.with_drift(found) + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
+    return dump_run.with_epochs(found) + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
 
 
 def _known(settings: Mapping[str, Setting], updates: Fact | None) -> dump_run.Known:

@@ -16,6 +16,7 @@ from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
 from ppo_doctor.tensors.naming import role
 from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
+from ppo_doctor.tensors.progress import Cell, Kl, growth, joined, kl_by_cell
 from ppo_doctor.tensors.recompute import recomputed_advantages
 from ppo_doctor.tensors.statistics import RatioStatistics, ratio_statistics
 
@@ -73,13 +74,15 @@ def measure(archive: Archive, *, overrides: Mapping[str, str] | None = None, kno
         minibatch=int(cells.minibatches[0]) if cells and single else None,
         cells=None if cells is None else cells.count,
         old=_old_by_epoch(batch, cells, mask),
+        kls=_kl_by_cell(batch, cells, mask),
     )
 
 
-def with_drift(records: Sequence[Measured]) -> list[Measured]:
-    """Return the records of dumps, each update's last one with the drift of its old log-probs between epochs.
+def with_epochs(records: Sequence[Measured]) -> list[Measured]:
+    """Return the records of dumps, each update's last one with what its epochs say together.
 
-    The old log-probs of an update are those of its samples at sampling: an epoch holds the same ones as the first.
+    The old log-probs of an update are those of its samples at sampling: an epoch holds the same ones as the first. Its
+    KL grows from minibatch to minibatch.
     """
     updates: dict[object, list[int]] = {}
     for at, record in enumerate(records):
@@ -91,12 +94,18 @@ def with_drift(records: Sequence[Measured]) -> list[Measured]:
             for epoch, summary in records[at].old.items():
                 epochs.setdefault(epoch, []).append(summary)
         value = drift([pooled(epochs[epoch]) for epoch in sorted(epochs)])
-        if not math.isnan(value):
+        told = {} if math.isnan(value) else {"old_log_prob_drift": value}
+        told |= growth(joined(records[at].kls for at in places))
+        if told:
             last = found[places[-1]]
-            name = "old_log_prob_drift"
-            raw = {**last.raw, name: last.raw.get("log_probs_nonfinite", "old log-probs")}
-            found[places[-1]] = replace(last, values={**last.values, name: value}, raw=raw)
+            raw = {**last.raw, **dict.fromkeys(told, last.raw.get("log_probs_nonfinite", "old log-probs"))}
+            found[places[-1]] = replace(last, values={**last.values, **told}, raw=raw)
     return found
+
+
+def _kl_by_cell(batch: Batch, cells: Cells | None, mask: Tensor | None) -> dict[Cell, Kl]:
+    new, old = batch.get("log_prob"), batch.get("old_log_prob")
+    return {} if new is None or old is None or cells is None else kl_by_cell(new, old, cells, mask)
 
 
 def _cells(batch: Batch, counted: dict[str, int]) -> Cells | None:
@@ -158,6 +167,8 @@ def _of_advantages(batch: Batch, cells: Cells | None, known: Known) -> dict[str,
         "advantages_reordered_gap": found.reordered,
         "advantages_other_groups_corr": found.other_groups,
         "advantages_group_mean": found.group_mean,
+        "advantages_group_bound": found.group_bound,
+        "advantages_odd_group": found.odd_group,
     }
 
 
@@ -200,10 +211,18 @@ def _of_ratio(stats: RatioStatistics) -> dict[str, float]:
         "ratio_one_share": stats.one_share,
         "approx_kl": stats.k3,
         "approx_kl_k1": stats.k1,
+        "approx_kl_k2": stats.k2,
+        "ratio_mean_errors": stats.deviations if math.isfinite(stats.deviations) else math.nan,
+        "ratio_distinct": float(stats.distinct),
+        "ratio_p01": stats.quantiles[0.01],
+        "ratio_median": stats.quantiles[0.5],
+        "ratio_p99": stats.quantiles[0.99],
         "effective_sample_size": stats.ess,
         "clip_fraction": stats.clipped_low + stats.clipped_high,
         "clip_fraction_low": stats.clipped_low,
         "clip_fraction_high": stats.clipped_high,
+        "clip_fraction_negative": stats.effective_low,
+        "clip_fraction_positive": stats.effective_high,
         "clip_fraction_dual": stats.dual,
         "logratio_advantage_corr": stats.advantage_corr,
         "surrogate_gain": stats.gain,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ppo_doctor.model import Note
 from ppo_doctor.tensors.moments import Summary
+from ppo_doctor.tensors.progress import Cell, Kl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Measured:
 
     `raw` says per metric of which tensors it was computed. Metrics that cannot be told are left out. `epoch` and
     `minibatch` are those of a dump that holds only one, `cells` counts those that it tells apart;
-    `old` sums up the old log-probs of each epoch in it.
+    `old` sums up the old log-probs of each epoch in it, `kls` the KL of each minibatch of an epoch.
     """
 
     path: str
@@ -30,6 +31,7 @@ class Measured:
     minibatch: int | None = None
     cells: int | None = None
     old: Mapping[int, Summary] = field(default_factory=dict)
+    kls: Mapping[Cell, Kl] = field(default_factory=dict)
 
 
 #: A number that stands alone, or behind a word that counts: dump_12, step12, but not bf16 or fp32.

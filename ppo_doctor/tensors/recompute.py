@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,11 @@ LEAST_ROWS, LEAST_GROUPS = 16, 3
 #: Discounts that are tried where the configuration does not tell them: usual ones.
 GAMMAS, LAMBDAS = (1.0, 0.999, 0.99, 0.98, 0.95, 0.9), (1.0, 0.98, 0.97, 0.95, 0.92, 0.9)
 EPS = 1e-4
+#: A usual deviation of groups within this of 1 says that they are scaled.
+_SCALED = 0.03
+_NAN = math.nan
+#: Groups whose mean is below this, in deviations of all advantages, are centred: half precision rounds to 5e-4.
+_CENTRED = 5e-3
 #: Advantages of one sample that differ by less, over their deviation, are one number.
 ALIKE = 1e-5
 
@@ -35,8 +40,10 @@ class Recomputed:
     `correlation` is the best over the usual ways to compute them, since whitening and scale do not matter to it.
     `reordered` is the largest gap between the two in the order of their size, in deviations: 0 for the same numbers
     in another order. `other_groups` is the correlation where rows are grouped otherwise than the dump says, and
-    `group_mean` the largest mean of a group, in deviations. `std` is the deviation of the recomputed ones. NaN
-    stands for what cannot be told.
+    `group_mean` the largest mean of a group, in deviations. `group_bound` is the largest advantage over what one of G
+    numbers of mean 0 and unit deviation can reach, (G - 1)/sqrt(G), where groups are scaled to that. `odd_group` is
+    the largest mean of a group where most groups have none. `std` is the deviation of the recomputed ones. NaN stands
+    for what cannot be told.
     """
 
     correlation: float
@@ -44,6 +51,8 @@ class Recomputed:
     std: float
     other_groups: float = math.nan
     group_mean: float = math.nan
+    group_bound: float = math.nan
+    odd_group: float = math.nan
 
 
 def recomputed_advantages(
@@ -59,11 +68,14 @@ def recomputed_advantages(
     they are not known; `grouped` tells that groups are whole. None where the dump does not hold what that takes.
     """
     stored = batch.get("advantages")
-    if stored is None or len(stored.shape) != 2:
+    if stored is None or len(stored.shape) not in (1, 2):
         return None
+    if len(stored.shape) == 1:  # one advantage for each completion
+        stored = replace(stored, shape=(stored.size, 1), stride=(*stored.stride, 1))
     loaded = _Loaded(stored.shape, rows)
     advantages = loaded(stored)
-    keep = np.ones(advantages.shape, bool) if batch.get("mask") is None else loaded(batch.get("mask")) != 0
+    mask = batch.get("mask")
+    keep = np.ones(advantages.shape, bool) if mask is None or mask.size != stored.size else loaded(mask) != 0
     advantages, keep, usable = _usable(advantages, keep)
     if len(advantages) < LEAST_ROWS:
         return None
@@ -111,14 +123,31 @@ def _firsts(values: Floats, keep: npt.NDArray[np.bool_]) -> Floats:
 
 
 def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArray[np.bool_]) -> Recomputed | None:
-    rewards, groups = loaded(batch.get("rewards")), loaded(batch.get("group"))
-    rewards = rewards[:, 0] if rewards.ndim == 2 else rewards
-    if not usable.all() or rewards.shape != stored.shape or groups.shape != stored.shape:
+    groups = loaded(batch.get("group"))
+    if not usable.all() or groups.shape != stored.shape:
         return None
     _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     size = int(counts[0])
-    if size < 2 or len(counts) < LEAST_GROUPS or (counts != size).any() or not np.isfinite(rewards).all():
+    if size < 2 or len(counts) < LEAST_GROUPS or (counts != size).any():
         return None
+    spread = float(stored.std())
+    means = np.bincount(place, weights=stored) / counts
+    rewards = loaded(batch.get("rewards"))
+    rewards = rewards[:, 0] if rewards.ndim == 2 else rewards
+    known = rewards.shape == stored.shape and bool(np.isfinite(rewards).all())
+    found = (
+        _of_rewards(rewards, stored, place, size) if known else Recomputed(correlation=_NAN, reordered=_NAN, std=_NAN)
+    )
+    off = np.abs(means) / spread if spread > 0 else np.full(len(means), math.nan)
+    return replace(
+        found,
+        group_mean=float(np.abs(means - stored.mean()).max()) / spread if spread > 0 else math.nan,
+        group_bound=group_bound(stored, place, size),
+        odd_group=float(off.max()) if float(np.median(off)) < _CENTRED else math.nan,
+    )
+
+
+def _of_rewards(rewards: Floats, stored: Floats, place: npt.NDArray[Any], size: int) -> Recomputed:
     best = _best(stored, _group_variants(rewards, place))
     others = [
         _best(stored, _group_variants(rewards, other)).correlation
@@ -126,15 +155,22 @@ def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArra
         if not _same_groups(other, place)
     ]
     known = [value for value in others if not math.isnan(value)]
-    means = np.bincount(place, weights=stored) / counts
-    spread = float(stored.std())
-    return Recomputed(
-        correlation=best.correlation,
-        reordered=best.reordered,
-        std=best.std,
-        other_groups=max(known, default=math.nan),
-        group_mean=float(np.abs(means - stored.mean()).max()) / spread if spread > 0 else math.nan,
-    )
+    return replace(best, other_groups=max(known, default=math.nan))
+
+
+def group_bound(stored: Floats, place: npt.NDArray[Any], size: int) -> float:
+    """Return the largest |advantage| over (G - 1)/sqrt(G) deviations of a group of G = `size`.
+
+    NaN where groups are not scaled to unit deviation, of the sample or of the population: most of those that vary have
+    another one.
+    """
+    means = np.bincount(place, weights=stored) / size
+    spreads = np.sqrt(np.bincount(place, weights=(stored - means[place]) ** 2) / (size - 1))
+    varied = spreads[spreads > EPS]
+    usual = float(np.median(varied)) if len(varied) >= LEAST_GROUPS else math.nan
+    if not 1 - _SCALED <= usual <= math.sqrt(size / (size - 1)) + _SCALED:
+        return math.nan
+    return float(np.abs(stored).max()) / (usual * (size - 1) / math.sqrt(size))
 
 
 def _other_groups(rows: int, size: int) -> Iterator[Any]:

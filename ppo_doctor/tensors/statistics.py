@@ -24,8 +24,6 @@ SAMPLE = 1 << 17
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 #: Log-ratios within this of 0 take k3 from its series, whose first omitted term is 1e-13 of the sum there.
 SMALL = 0.01
-#: A mean ratio that 1 can be taken off without a loss of digits.
-_NEAR_ONE = 0.5, 2.0
 #: A mean k3 of a piece below this is computed sample by sample: its difference of sums would lose digits.
 CANCELS = 1e-5
 #: Squares of ratios below this are too near to the smallest float64 to keep their digits.
@@ -135,7 +133,7 @@ class _Gathered:
     log_ratio_advantage: float = 0.0
     ratio_advantage: float = 0.0
     wide: tuple[Widened, ...] = field(default_factory=lambda: tuple(Widened() for _ in range(3)))
-    sampled: list[tuple[Floats, Floats]] = field(default_factory=list)
+    sampled: list[tuple[Floats, ...]] = field(default_factory=list)
     #: a fixed seed: the same dump gives the same numbers
     chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
 
@@ -147,16 +145,17 @@ class _Gathered:
         if not math.isfinite(high - low) or not (a is None or a.finite):
             finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a.values)
             self.nonfinite += len(d) - int(np.count_nonzero(finite))
-            d, old, a = d[finite], old[finite], None if a is None else _Advantages.of(a.values[finite])
+            new, d, old = new[finite], d[finite], old[finite]
+            a = None if a is None else _Advantages.of(a.values[finite])
             if not len(d):
                 return
             low, high = _ends(d)
+        self._keep_some(d, old, new)
         self._add_finite(d, old, a, low, high)
 
     def _add_finite(self, d: Floats, old: Floats, a: _Advantages | None, low: float, high: float) -> None:
-        self._keep_some(d, old)
         r: Floats = np.exp(d, out=old)  # whose memory is in the cache, and which is not needed any more
-        if not self.ratio.count and _NEAR_ONE[0] < float(r.mean()) < _NEAR_ONE[1]:
+        if not self.ratio.count and abs(float(r.mean()) - 1) <= float(r.std()) < 1:
             self.ratio.shift = 1.0  # so that its sums hold r - 1, as k3 needs it
         self._count_clipped(r, a, low, high)
         before = self.log_ratio.total, self.ratio.total
@@ -188,13 +187,13 @@ class _Gathered:
         if acting is not None:
             self.counts[f"effective_{side}"] += int(np.count_nonzero(outside & acting))
 
-    def _keep_some(self, d: Floats, old: Floats) -> None:
+    def _keep_some(self, *columns: Floats) -> None:
         if self.rate >= 1:
-            self.sampled.append((d.copy(), old.copy()))
+            self.sampled.append(tuple(column.astype(np.float64) for column in columns))
             return
-        count = int(self.chance.binomial(len(d), self.rate))
-        where = self.chance.integers(0, len(d), count)
-        self.sampled.append((d[where], old[where]))
+        size = len(columns[0])
+        where = self.chance.integers(0, size, int(self.chance.binomial(size, self.rate)))
+        self.sampled.append(tuple(column[where].astype(np.float64) for column in columns))
 
     def result(self) -> RatioStatistics:
         n, counts = self.log_ratio.count, self.counts
@@ -202,9 +201,8 @@ class _Gathered:
         unknown = dict.fromkeys(share, math.nan)
         clipped = share if self.clip is not None else unknown
         acting = clipped if self.advantages.count else unknown
-        d = np.concatenate([pair[0] for pair in self.sampled]) if self.sampled else np.empty(0)
-        old = np.concatenate([pair[1] for pair in self.sampled]) if self.sampled else np.empty(0)
-        slope, corr = _regression(d, old)
+        d, old, new = (np.concatenate([np.empty(0), *(kept[at] for kept in self.sampled)]) for at in range(3))
+        slope, corr = _regression(d, old, new)
         ranked = np.sort(d)
         return RatioStatistics(
             samples=n,
@@ -288,13 +286,13 @@ def _k3(d: Floats, total: float, low: float, high: float) -> float:
     if not total < CANCELS * len(d):
         return total
     if max(-low, high) < SMALL:
-        return float(_k3_series(d).sum())
+        return float(k3_series(d).sum())
     near = np.abs(d) < SMALL
     far = d[~near]
-    return float(_k3_series(d[near]).sum()) + float((np.expm1(far) - far).sum())
+    return float(k3_series(d[near]).sum()) + float((np.expm1(far) - far).sum())
 
 
-def _k3_series(d: Floats) -> Floats:
+def k3_series(d: Floats) -> Floats:
     """Return exp(d) - 1 - d by its Taylor series, for |d| < 0.01."""
     inner: Floats = 1 / 2 + d * (1 / 6 + d * (1 / 24 + d * (1 / 120 + d * (1 / 720 + d / 5040))))
     return d * d * inner
@@ -321,15 +319,16 @@ def _quantiles(ranked: Floats) -> dict[float, float]:
     return dict(zip(QUANTILES, np.exp(low + (high - low) * (places - whole)).tolist(), strict=True))
 
 
-def _regression(d: Floats, old: Floats) -> tuple[float, float]:
+def _regression(d: Floats, old: Floats, new: Floats) -> tuple[float, float]:
     """Return the slope of the log-ratio on the old log-prob, and the correlation of new and old log-probs.
 
     A temperature on one side gives a slope away from 0 beside a correlation near 1; misaligned tokens a slope near -1
     beside a correlation near 0.
     """
-    log_ratio, base, new = Column(), Column(), Column()
-    shifted = log_ratio.add(d)
+    log_ratio, base, other = Column(), Column(), Column()
     held = base.add(old)
-    slope = log_ratio.covariance(base, products(shifted, held)) / base.variance if base.variance > 0 else math.nan
-    moved = new.add(d + old)
-    return slope, new.correlation(base, products(moved, held))
+    slope = log_ratio.covariance(base, products(log_ratio.add(d), held))
+    return (
+        slope / base.variance if base.variance > 0 else math.nan,
+        other.correlation(base, products(other.add(new), held)),
+    )

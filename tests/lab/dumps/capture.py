@@ -20,6 +20,8 @@ from ..settings import Progress, Setup, Stages
 
 #: Prompts differ in length by this many tokens, which a padded batch fills up.
 LONGEST_PADDING = 7
+#: Tokens of a completion, of which the network's inputs hold the place.
+LONGEST_ROW = 12
 
 #: The log-probs that the trainer's pass gives for some rows, of shape [rows, tokens].
 Forward = Callable[[Agent, Batch, Int, "Update"], F32]
@@ -138,8 +140,8 @@ def train(plan: Plan, seed: int) -> list[Update]:
 
 
 _SIZES: dict[str, dict[str, Any]] = {
-    "grpo": {"max_tokens": 12, "num_prompts": 12, "num_generations": 8, "num_minibatches": 3, "hidden": (32,)},
-    "ppo": {"max_tokens": 12, "num_prompts": 96, "num_minibatches": 3, "hidden": (32,)},
+    "grpo": {"max_tokens": LONGEST_ROW, "num_prompts": 12, "num_generations": 8, "num_minibatches": 3, "hidden": (32,)},
+    "ppo": {"max_tokens": LONGEST_ROW, "num_prompts": 96, "num_minibatches": 3, "hidden": (32,)},
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..agent import Agent, Batch
 from ..nets import F32, MLP, Int, log_softmax
 from ..settings import Progress, own_logits
-from .capture import LONGEST_PADDING, Plan, Update, frozen_copy, log_probs_of, own_forward
+from .capture import LONGEST_PADDING, LONGEST_ROW, Plan, Update, frozen_copy, log_probs_of, own_forward
 
 Shape = Literal["updates", "minibatches", "first", "checkpoints", "logged"]
 Form = Literal["npz", "safetensors", "pt", "jsonl"]
@@ -155,6 +155,19 @@ def _dropped(seed: int, share: float = 0.2) -> Plan:
     return Plan(forward=forward, recomputed=True, algorithm=("grpo", "ppo")[seed % 2])
 
 
+def _cached(seed: int) -> Plan:
+    """Sample with errors that grow from token to token, as a quantised cache of keys and values makes them."""
+    rng = np.random.default_rng([seed, 5])
+
+    def logits(agent: Agent, inputs: F32, _progress: Progress) -> F32:
+        exact = agent.actor.forward(inputs)[0]
+        place = inputs[:, -LONGEST_ROW:].argmax(axis=-1)[:, None] / np.float32(LONGEST_ROW)
+        off: F32 = exact + (0.8 * place * rng.normal(0, 1, exact.shape)).astype(np.float32)
+        return off
+
+    return Plan(stages={"rollout_logits": logits}, recomputed=True, algorithm=("grpo", "ppo")[seed % 2])
+
+
 def _padded(seed: int) -> Plan:
     """Compute the update's log-probs with positions that count the padding before a prompt, more the more there is."""
 
@@ -224,6 +237,8 @@ _kind(
 )
 _kind("dropout-three", "dropout-or-train-mode", _dropped, form="pt")
 _kind("noisy-sampler", "rollout-trainer-mismatch", _noisy_sampler)
+_kind("cached-sampler", "rollout-trainer-mismatch", _cached)
+_kind("cached-sampler-first", "rollout-trainer-mismatch", _cached, shape="first", form="safetensors")
 _kind("padding", "padding-position-mismatch", _padded)
 _kind("padding-first", "padding-position-mismatch", _padded, shape="first")
 _kind("stale", "staleness-async", _stale, change=versioned)
@@ -283,6 +298,19 @@ def regrouped(held: dict[str, object], update: Update, _rng: np.random.Generator
     held["advantages"] = (used * tokens)[np.concatenate(update.samples)].astype(np.float32)
 
 
+def collided(held: dict[str, object], update: Update, _rng: np.random.Generator) -> None:
+    """Take three of the twelve groups for one, because their prompts have one key."""
+    scores = update.scores.astype(np.float64)
+    place = np.arange(len(scores)) // 8
+    place[place < 3] = 0
+    used = np.zeros((len(scores), 1))
+    for group in np.unique(place):
+        own = place == group
+        used[own, 0] = (scores[own] - scores[own].mean()) / (scores[own].std(ddof=1) + 1e-4)
+    tokens = np.ones_like(update.batch.mask)
+    held["advantages"] = (used * tokens)[np.concatenate(update.samples)].astype(np.float32)
+
+
 def _climbing_down(seed: int) -> Plan:
     def flipped(grads: list[F32]) -> list[F32]:
         return [-grad for grad in grads]
@@ -293,6 +321,7 @@ def _climbing_down(seed: int) -> Plan:
 _kind("permuted", "advantage-misaligned", Plan(), change=permuted)
 _kind("permuted-gae", "advantage-misaligned", Plan(algorithm="ppo"), change=permuted)
 _kind("wrong-groups", "grouping-broken", Plan(), change=regrouped)
+_kind("collided-groups", "grouping-broken", Plan(), change=collided)
 _kind(
     "sign-flip", "advantage-sign-flipped", Plan(fault="advantage-sign-flipped", severity=1, updates=5, dumped=(2, 3, 4))
 )
