@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model import Unjudged
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Cause, Finding, Rule, Weight
+    from ppo_doctor.model import Finding, Rule, Weight
     from ppo_doctor.rulepack import Pack
 
 #: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
@@ -22,24 +22,15 @@ def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str])
     it or weighs against it by its silence. Causes in `named` are spoken of already.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    rules = {rule.name: rule for rule in pack.rules}
     never = [unjudged for unjudged in pack.unjudged if unjudged.id not in named]
     spoken = {*named, *(unjudged.id for unjudged in never)}
     harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in spoken]
     unseen = [
         Unjudged(id=cause.id, because=why, a_fuller_log_could=True)
         for cause in harmful
-        if (why := _why_unseen(_openers(cause, rules), by_rule, rules)) is not None
+        if (why := _why_unseen(pack.openers[cause.id], by_rule, pack.by_name)) is not None
     ]
     return (*unseen, *never)
-
-
-def _openers(cause: Cause, rules: Mapping[str, Rule]) -> list[Weight]:
-    """Return the weights of findings that could bring a cause up, the most telling by its silence first."""
-    able = [
-        w for w in cause.weights if w.fired > 0 and w.finding in rules and rules[w.finding].opens in cause.complaints
-    ]
-    return sorted(able, key=lambda weight: (weight.clear, -weight.fired))
 
 
 def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding], rules: Mapping[str, Rule]) -> str | None:

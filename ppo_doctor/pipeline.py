@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from ppo_doctor.reading import Request, collect, runs_in, told_apart
 from ppo_doctor.rulepack import Pack, load_pack
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model import Diagnosis, Rule, Run
     from ppo_doctor.sources import RunSource
 
 __all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "run_from_items", "runs_of"]
@@ -46,11 +46,14 @@ def diagnose(run: Run, pack: Pack, request: Request | None = None) -> Diagnosis:
     """Judge a run by the rules and causes of a pack."""
     request = request or Request()
     observations = Observations(run)
-    chosen = [rule for rule in pack.rules if _chosen(rule.name, rule.code, request)]
+    chosen: Sequence[Rule] = pack.rules
+    if request.select or request.ignore:
+        chosen = [rule for rule in pack.rules if _chosen(rule.name, rule.code, request)]
     # Logs hold NaN and infinity; what they make of a sum is judged by the rules, not warned of on stderr.
     with np.errstate(all="ignore"):
         findings = run_rules(observations, chosen, debug=request.debug)
-        suppressed = tuple(rule.name for rule in pack.rules if not _chosen(rule.name, rule.code, request))
+        names = {rule.name for rule in chosen}
+        suppressed = tuple(rule.name for rule in pack.rules if rule.name not in names)
         return assemble(observations, pack, findings, suppressed)
 
 

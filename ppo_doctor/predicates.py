@@ -149,6 +149,8 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
     if clause.window != "tail":
         count = np.count_nonzero(holds)
         return 0 if count and count >= clause.share * size - 1e-9 else None
+    if not holds.any():
+        return None
     behind = np.cumsum(holds[::-1])[::-1]
     length = np.arange(size, 0, -1)
     # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.

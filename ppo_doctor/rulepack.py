@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +45,7 @@ __all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_r
 SOFT, HARD = 20, 60
 
 
-@frozen
+@dataclass(frozen=True, kw_only=True)  # without slots: what follows from a pack is worked out once, and kept beside it
 class Pack:
     """Everything that rules and causes say, ready for evaluation."""
 
@@ -63,6 +65,21 @@ class Pack:
     def cause(self, name: str) -> Cause | None:
         """Return a cause by id."""
         return next((cause for cause in self.causes if cause.id == name), None)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Rule]:
+        """The rules by name."""
+        return {rule.name: rule for rule in self.rules}
+
+    @cached_property
+    def openers(self) -> Mapping[str, tuple[Weight, ...]]:
+        """Cause → its weights of findings that could bring it up, the most telling by its silence first."""
+        return {cause.id: tuple(self._openers(cause)) for cause in self.causes}
+
+    def _openers(self, cause: Cause) -> list[Weight]:
+        known = [weight for weight in cause.weights if weight.fired > 0 and weight.finding in self.by_name]
+        able = [weight for weight in known if self.by_name[weight.finding].opens in cause.complaints]
+        return sorted(able, key=lambda weight: (weight.clear, -weight.fired))
 
 
 def builtin_rules() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -33,3 +34,14 @@ def test_the_largest_numbers_do_not_overflow():
     huge = np.array([1.7e308, 1.7e308])
     assert span_medians(huge, np.array([0, 2])).tolist() == [1.7e308]
     assert running_medians(huge, 2).tolist() == [1.7e308]
+
+
+def test_one_long_span_among_short_ones_takes_no_more_memory_than_even_ones():
+    held = np.random.default_rng(0).random(100_000)
+    peaks = []
+    for bounds in (np.arange(0, 100_001, 500), np.append(np.arange(200), 100_000)):
+        tracemalloc.start()
+        span_medians(held, bounds)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert max(peaks) < 8 * held.nbytes

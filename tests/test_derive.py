@@ -65,6 +65,17 @@ def test_broken_metrics_are_counted_per_record():
     assert "explained_variance" not in found.raw
 
 
+def test_broken_metrics_are_counted_alike_on_one_axis_and_on_equal_ones():
+    columns = {"policy_loss": [1, NAN, NAN, 1], "grad_norm": [1, 1, math.inf, NAN], "entropy": [1, 1, 1, 1]}
+    axis = an_axis([10, 20, 30, 40])
+    shared = observe(*(a_series(name, values, axis=axis) for name, values in columns.items()))
+    apart = observe(*(a_series(name, values, steps=[10, 20, 30, 40]) for name, values in columns.items()))
+    one, other = (observations.series("nonfinite_metrics") for observations in (shared, apart))
+    assert one.values.tolist() == other.values.tolist() == [0, 1, 2, 1]
+    assert [one.source(i) for i in range(4)] == [other.source(i) for i in range(4)]
+    assert one.axis.steps.tolist() == other.axis.steps.tolist()
+
+
 def test_what_may_be_nan_is_not_vital():
     harmless = [name for name, metric in METRICS.items() if not metric.finite]
     broken = [a_series(name, [NAN] * 5) for name in harmless]

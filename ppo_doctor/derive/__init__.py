@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -220,14 +221,21 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
 class Observations:
     """A run with everything that can be derived from it, computed at most once."""
 
-    __slots__ = ("_memo", "run")
+    __slots__ = ("_found", "_memo", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._memo: dict[str, Series | Fact | None] = {}
+        #: by reference; rules ask for the same few quantities again and again
+        self._found: dict[str, Series | Fact | None] = {}
 
     def get(self, reference: str) -> Series | Fact | None:
         """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""
+        if reference not in self._found:
+            self._found[reference] = self._get(reference)
+        return self._found[reference]
+
+    def _get(self, reference: str) -> Series | Fact | None:
         kind, _, name = reference.partition(".")
         if kind == "config":
             return self.setting(name)
@@ -282,6 +290,7 @@ def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
     return found
 
 
+@cache
 def inputs(name: str) -> str:
     """Return, in words, what a quantity needs: its own name, or the alternatives it derives from."""
     if name not in DERIVED:

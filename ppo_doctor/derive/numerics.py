@@ -11,7 +11,7 @@ from ppo_doctor.model import Axis, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import IntArray
+    from ppo_doctor.model import FloatArray, IntArray
 
 #: A record's number holds its line in so many bits, and its file above them.
 _LINE_BITS = 44
@@ -45,6 +45,28 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     vital = [series for name in VITAL if (series := observations.run.series.get(name)) and len(series)]
     if not vital:
         return None
+    broken = [series.raw for series in vital if not np.isfinite(series.values).all()]
+    counts, axis = _in_step(vital) or _by_record(vital)
+    raw = ", ".join(broken) or vital[0].raw
+    return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, unit="metrics", how="computed")
+
+
+def _in_step(vital: list[Series]) -> tuple[FloatArray, Axis] | None:
+    """Return counts and axis where all metrics stand in the same records, in the order of the file: the usual log.
+
+    To match records by their numbers costs 37 ms for ten metrics in 100,000 records, a fifth of all rules.
+    """
+    axis = vital[0].axis
+    in_order = axis.file is None and bool((axis.lines[1:] > axis.lines[:-1]).all())
+    if not in_order or any(series.axis is not axis for series in vital):
+        return None
+    counts = np.zeros(len(axis))
+    for series in vital:
+        counts += ~np.isfinite(series.values)
+    return counts, Axis(path=axis.path, steps=axis.steps, lines=axis.lines)
+
+
+def _by_record(vital: list[Series]) -> tuple[FloatArray, Axis]:
     files: dict[str, int] = {}
     keys = [_records(series, files) for series in vital]
     records = distinct(np.concatenate(keys))
@@ -54,20 +76,12 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
         steps[at] = series.axis.steps
         np.add.at(counts, at, ~np.isfinite(series.values))
     order = np.argsort(steps, kind="stable")
-    broken = [series.raw for series in vital if not np.isfinite(series.values).all()]
-    return Series(
-        name="nonfinite_metrics",
-        raw=", ".join(broken) or vital[0].raw,
-        axis=Axis(
-            path=vital[0].axis.path,
-            steps=steps[order],
-            lines=records[order] & _LINE,
-            files=tuple(files),
-            file=records[order] >> _LINE_BITS,
-        ),
-        values=counts[order],
-        unit="metrics",
-        how="computed",
+    return counts[order], Axis(
+        path=vital[0].axis.path,
+        steps=steps[order],
+        lines=records[order] & _LINE,
+        files=tuple(files),
+        file=records[order] >> _LINE_BITS,
     )
 
 

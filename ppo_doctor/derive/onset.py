@@ -129,7 +129,7 @@ def reward_series(observations: Observations) -> Series | None:
     """Return what the run is rewarded with, per record: episode returns, else the rollout's mean reward."""
     for name in ("episode_return", "reward_mean"):
         series = observations.run.series.get(name)
-        if series is not None and np.isfinite(series.values).sum() >= 3 * SHORTEST:
+        if series is not None and np.count_nonzero(np.isfinite(series.values)) >= 3 * SHORTEST:
             return series
     return None
 
@@ -191,13 +191,18 @@ def _floor(values: FloatArray, start: float, best: float) -> float | None:
     return start if rise > SCATTERS * 1.4826 * median(np.abs(np.diff(values))) else None
 
 
+@lru_cache(maxsize=4)  # as of `thinned`: three quantities ask
+def _collapse_of(series: Series) -> Collapse | None:
+    return find_collapse(thinned(series)[1])
+
+
 def reward_lost(observations: Observations) -> Fact | None:
     """Return the share of the reward (over its floor) that a lasting collapse took, 0 without one; says since when."""
     series = reward_series(observations)
     if series is None:
         return None
-    steps, values = thinned(series)
-    found = find_collapse(values)
+    steps, _ = thinned(series)
+    found = _collapse_of(series)
     if found is None:
         return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
     at = int(np.searchsorted(series.axis.steps, steps[found.at]))
@@ -211,8 +216,8 @@ def collapse_step(observations: Observations) -> int | None:
     series = reward_series(observations)
     if series is None:
         return None
-    steps, values = thinned(series)
-    found = find_collapse(values)
+    steps, _ = thinned(series)
+    found = _collapse_of(series)
     return int(steps[found.at]) if found else None
 
 
@@ -259,7 +264,7 @@ def run_phases(observations: Observations) -> tuple[Phase, ...]:
     if series is None:
         return warm
     steps, values = thinned(series)
-    found, parts = find_collapse(values), stretches(values)
+    found, parts = _collapse_of(series), stretches(values)
     ends = np.append(steps, steps[-1])
     named = [(_phase_name(parts, i, found), p) for i, p in enumerate(parts)]
     made = [Phase(name, int(steps[p.first]), int(ends[p.stop]), f"{series.raw} at {p.level:.3g}") for name, p in named]

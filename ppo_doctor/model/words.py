@@ -51,8 +51,11 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """Return 0 for the worst severity, counting up."""
-        return list(Severity).index(self)
+        return _RANKS[self._value_]
 
     def at_least(self, other: Severity) -> bool:
         """Tell whether this severity is as bad as `other`, or worse."""
         return self.rank <= other.rank
+
+
+_RANKS: Mapping[str, int] = MappingProxyType({severity.value: rank for rank, severity in enumerate(Severity)})
