@@ -68,7 +68,7 @@ def recomputed_advantages(
     they are not known; `grouped` tells that groups are whole. None where the dump does not hold what that takes.
     """
     stored = batch.get("advantages")
-    if stored is None or len(stored.shape) not in (1, 2):
+    if stored is None or not stored.size or len(stored.shape) not in (1, 2):
         return None
     if len(stored.shape) == 1:  # one advantage for each completion
         stored = replace(stored, shape=(stored.size, 1), stride=(*stored.stride, 1))
