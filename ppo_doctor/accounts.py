@@ -7,7 +7,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,16 +32,29 @@ class Account:
     ledger: tuple[LedgerEntry, ...]
 
 
-def candidates(pack: Pack, complaint: str, findings: Mapping[str, Finding]) -> list[Account]:
-    """Return the accounts of every cause that names a complaint, best first."""
-    accounts = [account(cause, findings) for cause in pack.causes if complaint in cause.complaints]
+def candidates(
+    pack: Pack, complaint: str, findings: Mapping[str, Finding], openers: Sequence[Finding] = ()
+) -> list[Account]:
+    """Return the accounts of every cause that names a complaint, best first.
+
+    What provably began clearly after that which opened the complaint by itself speaks against no cause of it: that is
+    another fault's.
+    """
+    rules = {rule.name: rule for rule in pack.rules}
+    first = [opener for opener in openers if rules[opener.rule].opens_alone]
+    later = {
+        name
+        for name, found in findings.items()
+        if rules[name].opens and rules[name].proves and later_than(first, found)
+    }
+    accounts = [account(cause, findings, later) for cause in pack.causes if complaint in cause.complaints]
     return sorted(accounts, key=lambda a: (-a.score, a.cause.severity.rank, a.cause.rarer_twin, a.cause.id))
 
 
-def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
+def account(cause: Cause, findings: Mapping[str, Finding], later: Set[str] = frozenset()) -> Account:
     """Add up one cause: prior, and per link the largest weight for and the largest against.
 
-    A cause explains nothing that was there clearly before it began.
+    A cause explains nothing that was there clearly before it began; the findings of `later` do not speak against it.
     """
     began = [findings[name] for name in cause.begins_with if name in findings and findings[name].status == "fired"]
     entries = [
@@ -50,11 +63,17 @@ def account(cause: Cause, findings: Mapping[str, Finding]) -> Account:
         if (finding := findings.get(weight.finding)) is not None
         and _db(weight, finding)
         and not (_db(weight, finding) > 0 and any(clearly_before(finding, first) for first in began))
+        and not (_db(weight, finding) < 0 and weight.finding in later)
     ]
     counted = _counted(entries)
     ledger = tuple(replace(entry, counted=index in counted) for index, entry in enumerate(entries))
     score = cause.prior + sum(entry.db for entry in ledger if entry.counted)
     return Account(cause=cause, score=score, ledger=ledger)
+
+
+def later_than(openers: Sequence[Finding], finding: Finding) -> bool:
+    """Tell whether a finding began clearly after each of some others; False where there is none."""
+    return bool(openers) and all(clearly_before(opener, finding) for opener in openers)
 
 
 def clearly_before(finding: Finding, other: Finding) -> bool:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import __version__
-from ppo_doctor.cutting import since
+from ppo_doctor.cutting import since, until
 from ppo_doctor.derive import Observations
+from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.rewards import PEAK_BEFORE
+from ppo_doctor.earlier import break_step, joined
 from ppo_doctor.engine import FROM_SETTINGS, run_rules
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS, loggable
@@ -33,9 +35,10 @@ from ppo_doctor.model import (
     UpdatesPerBatch,
 )
 from ppo_doctor.not_ruled_out import not_ruled_out
-from ppo_doctor.ranking import Explanation, explain
+from ppo_doctor.ranking import explain
 
 if TYPE_CHECKING:
+    from ppo_doctor.complaints import Explanation
     from ppo_doctor.model import Finding, LinkState, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 LEAST_UPDATES = 5
 #: A complaint that begins within this share of the run is judged by the whole of it.
 EARLIER_SHARE = 0.1
+#: The part of a run before it broke is judged by itself from this many records on, and this share of its steps.
+LEAST_BEFORE, BEFORE_SHARE = 15, 0.2
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 
 
@@ -52,6 +57,7 @@ def assemble(
     """Return the diagnosis that findings add up to."""
     rules = {rule.name: rule for rule in pack.rules}
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
+    explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
     verdict, because = _verdict(explanations, coverage, pack, alone=FROM_SETTINGS in observations.run.facts)
     causes = _numbered(explanations)
@@ -80,6 +86,7 @@ def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:
         verdict=explanation.verdict,
         folded_into=explanation.folded_into,
         since_step=explanation.since_step,
+        until_step=explanation.until_step,
     )
 
 
@@ -94,6 +101,29 @@ def _since(observations: Observations, pack: Pack, findings: Sequence[Finding], 
     if peak is not None:
         later = replace(later, facts={**later.facts, PEAK_BEFORE: replace(peak, name=PEAK_BEFORE)})
     return run_rules(Observations(later), [rule for rule in pack.rules if rule.name in judged])
+
+
+def _with_earlier(
+    explanations: tuple[Explanation, ...], observations: Observations, pack: Pack, findings: Sequence[Finding]
+) -> tuple[Explanation, ...]:
+    """Return the explanations, with what was wrong already before the run broke, where it did and enough was logged."""
+    step = break_step(explanations, _collapse(observations, findings))
+    if step is None:
+        return explanations
+    steps = max((s.axis for s in observations.run.series.values()), key=len).steps
+    share = (step - steps[0]) / max(1, steps[-1] - steps[0])  # of the steps: short episodes are many records
+    if np.searchsorted(steps, step) < LEAST_BEFORE or share < BEFORE_SHARE:
+        return explanations
+    judged = {finding.rule for finding in findings}
+    part = Observations(until(observations.run, step))
+    earlier = explain(pack, run_rules(part, [rule for rule in pack.rules if rule.name in judged]))
+    return joined(explanations, earlier, step, pack)
+
+
+def _collapse(observations: Observations, findings: Sequence[Finding]) -> int | None:
+    """Return the step at which the reward was lost for good; None where no finding says that it was."""
+    lost = any(f.rule == "reward-collapses-late" and f.status == "fired" for f in findings)
+    return collapse_step(observations) if lost else None
 
 
 def _later(explanations: Sequence[Explanation]) -> list[Finding]:
@@ -111,8 +141,10 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
         leaders = [cause for cause in leaders if cause.score_db > 0]
     others = [cause for e in explanations for cause in e.causes if not cause.leader]
-    # What stands firm comes before what is suspected, and harmless explanations last; else complaints keep their order.
-    ordered = sorted(leaders, key=lambda cause: (cause.benign, cause.confidence == "suspected")) + others
+    # What stands firm comes before what is suspected, harmless explanations last, and the first of each complaint
+    # before those level with it, which tell of the same fault; else complaints keep their order.
+    ahead = {id(e.causes[0]) for e in explanations if e.causes}
+    ordered = sorted(leaders, key=lambda c: (c.benign, c.confidence == "suspected", id(c) not in ahead)) + others
     unique: dict[str, RankedCause] = {}
     for cause in ordered:
         kept = unique.setdefault(cause.id, cause)

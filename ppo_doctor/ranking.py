@@ -5,14 +5,15 @@ Terms are defined in docs/architecture.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from ppo_doctor.accounts import candidates, clearly_before
+from ppo_doctor.accounts import candidates, later_than
+from ppo_doctor.complaints import Explanation, enough, one_by_one, open_complaints, spoken_for
+from ppo_doctor.consequences import folded
 from ppo_doctor.metrics import METRICS, loggable
-from ppo_doctor.model import CONFIDENCES, Measurement, RankedCause, Severity
-from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model import Measurement, RankedCause, Severity
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN, probabilities
 
 if TYPE_CHECKING:
@@ -24,29 +25,12 @@ if TYPE_CHECKING:
 LEVEL_DB = 3
 #: A leader this far ahead of health and of every rival that is not level is likely.
 LIKELY_DB = 13
-#: An earlier leader explains a later complaint when each of its openers weighs at least this for it.
-FOLD_DB = 5
 #: `unknown` gains with each opener; a proof, which no healthy run shows, must not be waved off as health.
 UNKNOWN_DB, UNKNOWN_PER_OPENER_DB, UNKNOWN_PER_PROOF_DB = -15, 6, 20
 #: Rivals further behind than this are not worth a line.
 FARTHEST_RIVAL_DB = 40
 #: Causes printed per complaint.
 LONGEST_LIST = 5
-
-
-@frozen
-class Explanation:
-    """How one complaint was settled: its leader (a cause id, "healthy" or "unknown") and what to print."""
-
-    complaint: str
-    openers: tuple[Finding, ...]
-    leader: str
-    causes: tuple[RankedCause, ...]
-    verdict: Verdict
-    folded_into: str | None = None
-    #: first step of the records that it was judged by; None for the whole run
-    since_step: int | None = None
-    findings: Mapping[str, Finding] = field(default_factory=dict)
 
 
 #: Step → what the rules say of the run from that step on; None where too little is left, or nothing is cut off.
@@ -62,33 +46,79 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     explained: list[Explanation] = []
     for complaint, openers in open_complaints(pack, findings):
         step, by_rule = _witnesses(complaint, openers, pack, findings, since)
-        accounts = _candidates(complaint, openers, pack, by_rule)
-        settled = _settle(complaint, openers, accounts, pack, by_rule)
-        explained.append(replace(settled, since_step=step, findings=by_rule))
-    return _folded(explained, pack)
+        settled = _settled(complaint, openers, pack, by_rule)
+        explained += [replace(entry, since_step=step, findings=by_rule) for entry in settled]
+    return folded(explained, pack)
+
+
+def _settled(
+    complaint: str, openers: tuple[Finding, ...], pack: Pack, findings: Mapping[str, Finding]
+) -> list[Explanation]:
+    """Return the explanation of a complaint, and a second one where openers are left that its leaders do not explain.
+
+    Two faults may open one complaint. Nothing that the first explains speaks for or against the second, which has to be
+    sure: what is left over is often only a symptom that nobody has yet weighed for the first.
+    """
+    accounts = _candidates(complaint, openers, pack, findings)
+    first = _settle(complaint, openers, accounts, pack, findings)
+    if first.leader == UNKNOWN and accounts:
+        first = _by_its_part(first, accounts[0], pack, findings)
+    second = _second(first, openers, pack, findings) if first.firm else None
+    return [first, second] if second else [first]
+
+
+def _second(
+    first: Explanation, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
+) -> Explanation | None:
+    """Return the explanation of openers that the first one's leaders say nothing of, None where it is not established.
+
+    What began clearly after the first fault may be its consequence, and a cause that speaks for what the first explains
+    as well is a rival, not a second fault.
+    """
+    leaders = [cause.id for cause in first.causes if cause.leader]
+    told = _explained(leaders, pack)
+    by_first = [opener for opener in openers if opener.rule in told]
+    rest = tuple(o for o in openers if o.rule not in told and not later_than(by_first, o))
+    if not rest or not enough(rest, pack):
+        return None
+    untold = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
+    rivals = set.intersection(*spoken_for(by_first, pack)) if by_first else set[str]()
+    speaking = set[str]().union(*spoken_for(rest, pack)) - rivals - {*leaders}
+    others = [a for a in candidates(pack, first.complaint, untold, rest) if a.cause.id in speaking]
+    second = _settle(first.complaint, rest, others, pack, untold)
+    return second if second.names_a_fault and second.doubt == 0 else None
+
+
+def _by_its_part(unknown: Explanation, best: Account, pack: Pack, findings: Mapping[str, Finding]) -> Explanation:
+    """Return the best account's explanation of the openers that speak for it, where these open the complaint.
+
+    A symptom that opens nothing alone does not turn what is known into something unknown.
+    """
+    told = _explained([best.cause.id], pack)
+    part = tuple(opener for opener in unknown.openers if opener.rule in told)
+    if len(part) == len(unknown.openers) or not enough(part, pack):
+        return unknown
+    settled = _settle(unknown.complaint, part, _candidates(unknown.complaint, part, pack, findings), pack, findings)
+    return settled if settled.names_a_fault else unknown
+
+
+def _explained(causes: Sequence[str], pack: Pack) -> set[str]:
+    """Return the findings that speak for some causes, or that they lead to."""
+    found = [cause for cause in pack.causes if cause.id in causes]
+    return {w.finding for cause in found for w in cause.weights if w.fired > 0} | {
+        name for cause in found for name in cause.leads_to
+    }
 
 
 def _candidates(
     complaint: str, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
 ) -> list[Account]:
     """Return the accounts that compete for a complaint; where it may be several faults, those behind its openers."""
-    accounts = candidates(pack, complaint, findings)
-    if complaint not in _one_by_one(pack):
+    accounts = candidates(pack, complaint, findings, openers)
+    if complaint not in one_by_one(pack):
         return accounts
-    speaking = _spoken_for(openers, pack)
+    speaking = spoken_for(openers, pack)
     return [account for account in accounts if any(account.cause.id in causes for causes in speaking)]
-
-
-def _one_by_one(pack: Pack) -> set[str]:
-    return {complaint.id for complaint in pack.complaints if complaint.one_by_one}
-
-
-def _spoken_for(openers: Iterable[Finding], pack: Pack) -> list[set[str]]:
-    """Return, for each opener, the causes that it speaks for."""
-    return [
-        {cause.id for cause in pack.causes if any(w.finding == opener.rule and w.fired > 0 for w in cause.weights)}
-        for opener in openers
-    ]
 
 
 def _witnesses(
@@ -116,45 +146,6 @@ def _witness(part: Finding, whole: Finding, rule: Rule, step: int) -> Finding:
     timeless = all(need.startswith("config.") for need in rule.needs)
     of_that_time = whole.status == "fired" and whole.onset_step is not None and whole.onset_step >= step
     return whole if part.status == "skipped" and (timeless or of_that_time) else part
-
-
-def open_complaints(pack: Pack, findings: Iterable[Finding]) -> list[tuple[str, tuple[Finding, ...]]]:
-    """Return the open complaints with their fired openers, worst first, then by onset.
-
-    A proof opens alone; a soft symptom needs another on a different link.
-    """
-    rules = {rule.name: rule for rule in pack.rules}
-    fired: dict[str, list[Finding]] = {}
-    for finding in findings:
-        opens = rules[finding.rule].opens
-        if finding.status == "fired" and opens:
-            fired.setdefault(opens, []).append(finding)
-    apart = _one_by_one(pack)
-    opened = [
-        (complaint, group)
-        for complaint, openers in fired.items()
-        for group in (_groups(openers, pack) if complaint in apart else [tuple(openers)])
-        if any(rules[f.rule].opens_alone for f in group) or len({f.link for f in group}) > 1
-    ]
-    return sorted(opened, key=lambda entry: (_worst(entry[1]), _onset(entry[1]), entry[0]))
-
-
-def _groups(openers: Sequence[Finding], pack: Pack) -> list[tuple[Finding, ...]]:
-    """Return openers in groups that share a cause which they speak for."""
-    groups: list[tuple[set[str], list[Finding]]] = []
-    for opener, causes in zip(openers, _spoken_for(openers, pack), strict=True):
-        joined = [group for group in groups if group[0] & causes]
-        merged = (causes.union(*(g[0] for g in joined)), [*(f for g in joined for f in g[1]), opener])
-        groups = [group for group in groups if group not in joined] + [merged]
-    return [tuple(found) for _, found in groups]
-
-
-def _worst(findings: Iterable[Finding]) -> int:
-    return min(finding.severity.rank for finding in findings)
-
-
-def _onset(findings: Iterable[Finding]) -> int:
-    return min((f.onset_step for f in findings if f.onset_step is not None), default=0)
 
 
 def _settle(
@@ -317,81 +308,3 @@ def _to_log(finding: Finding) -> str:
     metrics = [name for name in finding.missing if name in METRICS]
     settings = [f"--set {name}=…" for name in finding.missing if name not in METRICS]
     return ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)
-
-
-def _folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, ...]:
-    """Return the explanations with those folded that another one's leader already accounts for.
-
-    Between two that account for each other the one with the higher score stands, the earlier one where they are equal.
-    """
-    kept: list[Explanation] = []
-    for index, entry in enumerate(explained):
-        into = next((e for e in kept if _accounts_for(e, entry, pack)), None) or next(
-            (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _stands(entry, e, pack)), None
-        )
-        kept.append(replace(entry, causes=(), verdict="healthy", folded_into=into.leader) if into else entry)
-    return tuple(_since_its_first(entry, explained) for entry in kept)
-
-
-def _since_its_first(entry: Explanation, explained: Sequence[Explanation]) -> Explanation:
-    """Let a leading cause begin where the first complaint that it leads began, be that one folded or not."""
-    leaders = [e.causes[0] for e in explained if e.causes and e.leader == entry.leader]
-    first = min((cause.onset_step for cause in leaders if cause.onset_step is not None), default=None)
-    if not entry.causes or entry.causes[0].onset_step is None or first is None:
-        return entry
-    return replace(entry, causes=(replace(entry.causes[0], onset_step=first), *entry.causes[1:]))
-
-
-def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:
-    """Tell whether an explanation stands against a later one that accounts for it: the surer, then the stronger.
-
-    Of two with one cause and equally sure the earlier stands: it knows the onset.
-    """
-    if not _weighs(entry, later, pack) or _doubt(entry) != _doubt(later):
-        return _weighs(entry, later, pack) and _doubt(entry) < _doubt(later)
-    return entry.leader == later.leader or _score(entry) >= _score(later)
-
-
-def _doubt(explanation: Explanation) -> int:
-    """Return how unsure an explanation's leader is: 0 when established."""
-    return min((CONFIDENCES.index(cause.confidence) for cause in explanation.causes), default=len(CONFIDENCES))
-
-
-def _score(explanation: Explanation) -> int:
-    return explanation.causes[0].score_db if explanation.causes else 0
-
-
-def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
-    """Tell whether an earlier leader accounts for another complaint.
-
-    It does when each opener weighs for it, or when numbers broke before: what is read after that is no measurement.
-    """
-    cause = pack.cause(first.leader)
-    known = cause is not None and not cause.benign and not first.folded_into
-    return known and (_weighs(first, other, pack) or _after_the_break(first, other.openers))
-
-
-def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:
-    """Tell whether each opener of one complaint weighs for the leader of another, or is what that cause leads to.
-
-    What began clearly before a cause's own complaint is nothing that it led to.
-    """
-    cause = pack.cause(first.leader)
-    if cause is None or cause.benign:
-        return False
-    if first.leader == other.leader:
-        return True
-    weighed = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB}
-    return all(o.rule in weighed or (o.rule in cause.leads_to and _follows(o, first)) for o in other.openers)
-
-
-def _follows(finding: Finding, first: Explanation) -> bool:
-    """Tell whether a finding may be what an explanation's cause led to: unless it was there clearly before."""
-    return not all(clearly_before(finding, opener) for opener in first.openers)
-
-
-def _after_the_break(explanation: Explanation, openers: Sequence[Finding]) -> bool:
-    if explanation.complaint != "numbers-break" or explanation.verdict != "unhealthy":
-        return False
-    onsets = [opener.onset_step for opener in openers if opener.onset_step is not None]
-    return bool(onsets) and min(onsets) >= _onset(explanation.openers)

@@ -118,6 +118,8 @@ class OpenComplaint:
     folded_into: str | None = None
     #: first step of the records that it was judged by; None for the whole run
     since_step: int | None = None
+    #: step before which the records lie that it was judged by; None for the whole run
+    until_step: int | None = None
 
 
 @frozen

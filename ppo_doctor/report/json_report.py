@@ -208,6 +208,7 @@ def _complaint(complaint: OpenComplaint) -> dict[str, Json]:
         "verdict": complaint.verdict,
         "folded_into": complaint.folded_into,
         "since_step": complaint.since_step,
+        "until_step": complaint.until_step,
     }
 
 
