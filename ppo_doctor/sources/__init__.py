@@ -9,7 +9,15 @@ from pathlib import Path
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.sources.layouts import RunSource, regrouped, runs_in
-from ppo_doctor.sources.naming import LOG_NAMES, MAY_HOLD_SETTINGS, is_config, role_of, says_log
+from ppo_doctor.sources.naming import (
+    COMPLETIONS,
+    LOG_NAMES,
+    MAY_HOLD_SETTINGS,
+    NAMED_DUMPS,
+    is_config,
+    role_of,
+    says_log,
+)
 from ppo_doctor.sources.walking import Walker
 
 __all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "sources_in"]
@@ -70,7 +78,7 @@ def _sort_in(path: str, found: _Given) -> None:
         found.dumps += dumps
     elif is_config(Path(path)) or _reads_as_config(Path(path)):
         found.configs.append(Path(path))
-    elif role_of(Path(path)) == "dump":
+    elif is_dump(Path(path)):
         found.dumps.append(Path(path))
     else:
         found.logs.append(path)
@@ -110,8 +118,9 @@ def sources_in(folder: Path) -> list[RunSource]:
 
 
 def is_dump(path: Path) -> bool:
-    """Tell by its name whether a file is a dump or a checkpoint."""
-    return role_of(path) == "dump"
+    """Tell by its name whether a file that was named by itself is a dump or a checkpoint."""
+    named = path.suffix.lower() in NAMED_DUMPS or COMPLETIONS.fullmatch(path.name)
+    return bool(named) or role_of(path) == "dump"
 
 
 def log_in(folder: Path) -> Path:

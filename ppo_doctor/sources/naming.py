@@ -40,9 +40,13 @@ CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
 #: Suffixes of files that hold a log or settings: what is in them has to tell.
 MAY_HOLD_SETTINGS = (".json", ".txt", ".sh", ".bash", ".args", ".cfg", ".conf", ".ini", ".log", ".out", "")
 DATABASES = (".db", ".sqlite", ".sqlite3")
-DUMPS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy")
+DUMPS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy", ".distcp")
+#: Suffixes that tensors share with other things: a file is one only where it is named by itself.
+NAMED_DUMPS = (".bin", ".idx")
 #: Samples, one per line, as NeMo-RL leaves them for each step.
 SAMPLES = re.compile(r"train_data_step\d+\.jsonl")
+#: TRL's completions: samples where they are named by themselves, a part of the log in the folder of a run.
+COMPLETIONS = re.compile(r"completions_\d+\.parquet")
 
 
 def role_of(path: Path) -> Role:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _ZIP, _NPY, _PICKLE, _PARQUET = b"PK\x03\x04", b"\x93NUMPY", b"\x80", b"PAR1"
+_MEGATRON = b"MMIDIDX\x00\x00"
 #: Pickles of settings, which lie in the folders of checkpoints.
 _SETTINGS = frozenset(("training_args.bin", "scheduler.bin"))
 #: Files of a folder that are looked at.
@@ -82,6 +83,7 @@ def read_archive(path: Path) -> Archive:
         return read_torch_zip(path, size)
     if container == "pt" and head.startswith(MAGIC):
         return read_legacy(path)
+    _refuse_others(path, head)
     if container == "pt":
         raise DoctorError(
             f"{path} is a plain pickle, which could run anything; it is never unpickled",
@@ -91,6 +93,22 @@ def read_archive(path: Path) -> Archive:
         f"{path} holds no tensors that can be read",
         hint="dumps are .npz, .npy, .safetensors and .pt files; see docs/dumps.md",
     )
+
+
+def _refuse_others(path: Path, head: bytes) -> None:
+    """Raise DoctorError for formats that are told apart and not read, with what to convert."""
+    suffix = path.suffix.lower()
+    if suffix == ".distcp":
+        raise DoctorError(
+            f"{path} is a part of a distributed checkpoint, which torch has to put together",
+            hint="python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER weights.pt (Megatron: "
+            "tools/checkpoint/convert.py to torch or Hugging Face format)",
+        )
+    if head.startswith(_MEGATRON) or (suffix == ".bin" and path.with_suffix(".idx").is_file()):
+        raise DoctorError(
+            f"{path} is a Megatron dataset (.bin with .idx): token ids without log-probs",
+            hint="write log_probs, old_log_probs and advantages of an update to .npz or .pt; see docs/dumps.md",
+        )
 
 
 def _first(path: Path) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
 from array import array
 from typing import IO, TYPE_CHECKING
@@ -81,13 +83,15 @@ class _Column:
         self._held = array("d")
         self._spilled: IO[bytes] | None = None
         self._lengths = array("q")
-        self._words: dict[str, int] = {}
+        self._words: dict[bytes, int] = {}
         self._is_group = role(name) == "group"
         self._fill(missing)
 
     def add(self, value: object, row: int) -> bool:
         """Take a cell; False for what holds no numbers."""
         self._fill(row - len(self._lengths))
+        if self._is_group and isinstance(value, str | list | dict):
+            value = self._words.setdefault(_digest(value), len(self._words))
         if isinstance(value, list):
             before = self._count()
             fits = self._extend(value, 0)
@@ -149,8 +153,6 @@ class _Column:
         return self._extend(value, depth + 1) if isinstance(value, list) else self._number(value)
 
     def _number(self, value: object) -> bool:
-        if isinstance(value, str) and self._is_group:
-            value = self._words.setdefault(value, len(self._words))
         if value is None or isinstance(value, bool | int | float):
             self._held.append(float("nan") if value is None else _as_float(value))
             return True
@@ -171,6 +173,12 @@ class _Column:
         self._spill()
         self._spilled.flush()
         return np.asarray(np.memmap(self._spilled, dtype=np.float64, mode="r"))
+
+
+def _digest(value: object) -> bytes:
+    """Return 16 bytes that are equal for equal prompts: words, messages of a conversation, or token ids."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def _as_float(value: float) -> float:

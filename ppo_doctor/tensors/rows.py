@@ -7,12 +7,14 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
 import orjson
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.columns import Columns
-from ppo_doctor.tensors.tensor import Archive
+from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.tensor import Archive, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 #: A longer line is not parsed: a sample of 100,000 tokens with ten numbers each has 20 MB.
 LONGEST_LINE = 32 << 20
 LARGEST_PARQUET = 2 << 30
-_ROWS = 1 << 12
+#: Values of a table: completions of 64,000 tokens for each of a thousand samples, twice over.
+MOST_VALUES = 1 << 27
+_ROWS = 1 << 8
 _NAMED = re.compile(r"train_data_step(\d+)\.jsonl")
 _COMPLETIONS = re.compile(r"completions_(\d+)\.parquet")
 
@@ -72,6 +76,8 @@ def _torn(path: Path, count: int) -> Note:
 def read_parquet(path: Path, size: int) -> Archive:
     """Return the columns of a table with one sample per row; words that name a group become whole numbers.
 
+    Of a table of TRL's completions the rewards are the sum of the columns that nothing else is known of.
+
     Raises DoctorError where pyarrow is missing, or the file is damaged.
     """
     if size > LARGEST_PARQUET:
@@ -79,16 +85,26 @@ def read_parquet(path: Path, size: int) -> Archive:
     with Columns(str(path)) as columns:
         for record in _records(path):
             columns.add(record)
-        return Archive(
-            path=str(path),
-            container="parquet",
-            tensors=columns.tensors(),
-            scalars={},
-            notes=tuple(columns.notes()),
-        )
+        tensors, notes = columns.tensors(), list(columns.notes())
+    rewards = _rewards(tensors)
+    if rewards:
+        text = f"rewards: the sum of {', '.join(rewards)[:200]}; their weights are not in the file"
+        notes.append(Note(text=text, source=SourceRef(path=str(path))))
+        values = [next(iter(tensors[name].chunks(tensors[name].size))) for name in rewards]
+        tensors["rewards"] = Tensor.of("rewards", np.nansum(np.array(values, np.float64), axis=0))
+    return Archive(path=str(path), container="parquet", tensors=tensors, scalars={}, notes=tuple(notes))
+
+
+def _rewards(tensors: dict[str, Tensor]) -> list[str]:
+    """Return the columns of single numbers that are no known role's, beside advantages without rewards."""
+    roles = {role(name) for name in tensors}
+    if "advantages" not in roles or "rewards" in roles:
+        return []
+    return [name for name, tensor in tensors.items() if role(name) is None and len(tensor.shape) == 1 and tensor.size]
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table: of its columns of words only those that name a group."""
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
@@ -96,12 +112,49 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             f"{path} is Parquet, which takes pyarrow", hint='pip install "ppo-doctor[parquet]"'
         ) from error
     try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS):
-                yield from batch.to_pylist()
+        schema = parquet.read_schema(path)
+        words = [field.name for field in schema if role(field.name) == "group" and arrow.types.is_string(field.type)]
+        with parquet.ParquetFile(path, read_dictionary=words) as file:
+            wanted = [field.name for field in schema if _useful(arrow, field)]
+            _check_values(path, file.metadata, wanted)
+            for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+                yield from _rows_of(arrow, batch)
     except (arrow.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0]
         raise DoctorError(f"{path} is cut off or damaged: {first}") from error
+
+
+def _useful(arrow: Any, field: Any) -> bool:  # noqa: ANN401 - pyarrow may not be there
+    """Tell whether a column holds numbers, lists of them, or names groups."""
+    kind = field.type
+    while arrow.types.is_list(kind) or arrow.types.is_large_list(kind):
+        kind = kind.value_type
+    types = arrow.types
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return number or types.is_null(kind) or role(field.name) == "group"
+
+
+def _check_values(path: Path, metadata: Any, wanted: list[str]) -> None:  # noqa: ANN401 - pyarrow may not be there
+    """Raise DoctorError for a table that unpacks to more than dumps hold: some bytes may stand for a billion values."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
+    held = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
+    values, size = sum(chunk.num_values for chunk in held), sum(chunk.total_uncompressed_size for chunk in held)
+    if values > MOST_VALUES or size > LARGEST_PARQUET:
+        raise DoctorError(f"{path} unpacks to {values:,} values, {size:,} bytes", hint="write one table per update")
+
+
+def _rows_of(arrow: Any, batch: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - pyarrow may not be there
+    """Yield rows; words that stand in a dictionary are not copied for each row."""
+    held = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if arrow.types.is_dictionary(column.type):
+            known = column.dictionary.to_pylist()
+            held[name] = [None if at is None else known[at] for at in column.indices.to_pylist()]
+        else:
+            held[name] = column.to_pylist()
+    for values in zip(*held.values(), strict=True):
+        yield dict(zip(held, values, strict=True))
 
 
 def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
