@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[Item]:
     """
     reader = _Reader(source)
     for chunk in source.chunks():
-        reader.take(chunk, source.line)
+        source.line += reader.take(chunk, source.line)
         yield from reader.ready()
     yield from reader.end()
 
@@ -67,17 +67,23 @@ class _Reader:
         self._open: list[bytes] = []
         self._open_at = 0
 
-    def take(self, chunk: bytes, line: int) -> None:
-        """Read some whole lines, of which the first is number `line`."""
-        rest, more = chunk, b"\n"
+    def take(self, chunk: bytes, first: int) -> int:
+        """Read some whole lines, of which the first is number `first`, and return how many they are."""
+        rest, more, line = chunk, b"\n", first
         while more and (self._to_sample > 0 or self._open):
             row, more, rest = rest.partition(b"\n")
             self._by_text(row, line)
             line += 1
-        if more and not self._by_number(rest, line):
-            for number, row in enumerate(rest.split(b"\n"), line):
+        if not more:
+            return line - first
+        taken = self._by_number(rest, line)
+        if not taken:
+            rows = rest.split(b"\n")
+            taken = len(rows)
+            for number, row in enumerate(rows, line):
                 if not self._by_number(row, number):
                     self._by_text(row, number)
+        return line + taken - first
 
     def ready(self) -> Iterator[Item]:
         """Yield what was collected, where it is time to."""
@@ -107,11 +113,14 @@ class _Reader:
             )
             self._notes.tell_once("exports", "runs", text)
 
-    def _by_number(self, chunk: bytes, line: int) -> bool:
-        """Read lines that hold plain numbers and blanks only, the JSON parser doing the work; False for all others."""
+    def _by_number(self, chunk: bytes, line: int) -> int:
+        """Read lines that hold plain numbers and blanks only, the JSON parser doing the work, and return how many.
+
+        0 for lines that hold anything else.
+        """
         rows = None if self._open else self._rows(chunk)
         if rows is None:
-            return False
+            return 0
         packer = self._packer
         layout = packer.layout(self._names)
         pack, buffer, ordinal = layout.pack, layout.buffer, packer.ordinal
@@ -124,7 +133,7 @@ class _Reader:
                 self._uneven(row, number)
                 ordinal = packer.ordinal
         packer.ordinal = ordinal
-        return True
+        return len(rows)
 
     def _rows(self, chunk: bytes) -> list[list[float | None]] | None:
         if b'"' in chunk or b"]" in chunk:  # the two that would let a cell break out of the JSON made of it

