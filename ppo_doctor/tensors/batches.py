@@ -24,11 +24,15 @@ SPREAD = ("advantages", "advantages_raw", "mask", "sample_mask", "rewards")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The tensors of one dump by role; those that go with log-probs have their size. `names` are as in the file."""
+    """The tensors of one dump by role; those that go with log-probs have their size. `names` are as in the file.
+
+    `shows_memory` tells that tensors which shared memory in the trainer share it in the file: torch.save keeps that.
+    """
 
     tensors: Mapping[str, Tensor]
     names: Mapping[str, str]
     notes: tuple[Note, ...] = ()
+    shows_memory: bool = False
 
     def get(self, *roles: str) -> Tensor | None:
         """Return the first of some roles that the dump has."""
@@ -60,7 +64,12 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
     whole = {known: _joined(name, rows) for known, (name, rows) in first.items()}
     fitted, lost = _fitted(whole, lengths)
     notes += [Note(text=text, source=source) for text in lost]
-    return Batch(tensors=fitted, names={known: name for known, (name, _) in first.items()}, notes=tuple(notes))
+    return Batch(
+        tensors=fitted,
+        names={known: name for known, (name, _) in first.items()},
+        notes=tuple(notes),
+        shows_memory=archive.container == "pt",
+    )
 
 
 _LOG_PROBS = ("log_prob", "old_log_prob", "rollout_log_prob", "ref_log_prob")

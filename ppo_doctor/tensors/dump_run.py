@@ -11,6 +11,7 @@ from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.alignment import shift_gain
 from ppo_doctor.tensors.batches import Batch, batch_of
 from ppo_doctor.tensors.cells import Cells, cells_of, chosen, drift, per_epoch
+from ppo_doctor.tensors.checkpoints import same_memory
 from ppo_doctor.tensors.jitter import change_correlation
 from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
@@ -129,6 +130,8 @@ def _of_update(batch: Batch, cells: Cells | None, mask: Tensor | None, known: Kn
     found = _of_ratio(stats) | _shift(new, old, mask)
     if cells is None:
         return found
+    if not cells.first.all() and batch.shows_memory:
+        found["old_policy_shared"] = float(same_memory(new, old))
     if (cells.first | cells.later_starts).all():
         found = {name: value for name, value in found.items() if name in _AT_START}
     change = change_correlation(new, old, cells, mask)
@@ -148,7 +151,9 @@ def _departures(new: Tensor, old: Tensor, cells: Cells, mask: Tensor | None) -> 
 
 
 #: What samples at the start of an epoch say where a dump holds no others: not the ratio, which is 1 before any step.
-_AT_START = frozenset({"log_probs_nonfinite", "tokens_in_loss", "policy_loss", "log_prob_shift_gain"})
+_AT_START = frozenset(
+    {"old_policy_shared", "log_probs_nonfinite", "tokens_in_loss", "policy_loss", "log_prob_shift_gain"}
+)
 
 
 def _of_advantages(batch: Batch, cells: Cells | None, known: Known) -> dict[str, float]:
