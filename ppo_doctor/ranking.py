@@ -70,7 +70,7 @@ def _settled(
 def _second(
     first: Explanation, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
 ) -> Explanation | None:
-    """Return the explanation of openers that the first one's leaders say nothing of, None where it is not established.
+    """Return the explanation of openers that the first one's leaders say nothing of, None where it is only suspected.
 
     What began clearly after the first fault may be its consequence, and a cause that speaks for what the first explains
     as well is a rival, not a second fault.
@@ -86,7 +86,7 @@ def _second(
     speaking = set[str]().union(*spoken_for(rest, pack)) - rivals - {*leaders}
     others = [a for a in candidates(pack, first.complaint, untold, rest) if a.cause.id in speaking]
     second = _settle(first.complaint, rest, others, pack, untold)
-    return second if second.names_a_fault and second.doubt == 0 else None
+    return second if second.firm else None
 
 
 def _by_its_part(unknown: Explanation, best: Account, pack: Pack, findings: Mapping[str, Finding]) -> Explanation:

@@ -49,7 +49,7 @@ def test_a_rival_that_explains_what_the_leader_does_is_no_second_fault():
     assert leaders([CLIPPED, NO_GRADIENT], [replace(NOTHING_EARNED, prior=10), rival]) == ["nothing-earned"]
 
 
-def test_a_second_fault_has_to_be_established():
+def test_a_second_fault_has_to_be_sure():
     faint = a_cause("faint", {"clipped": 12})
     assert leaders([CLIPPED, NO_GRADIENT], [NOTHING_EARNED, faint]) == ["nothing-earned"]
 

@@ -18,10 +18,11 @@ from .records import RunRecord
 from .settings import Setup, Stages
 from .train import train
 
-Split = Literal["training", "held-out"]
+Split = Literal["training", "held-out", "unseen"]
 DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
-#: No seed is on both sides.
-SEEDS: dict[Split, tuple[int, ...]] = {"training": (300, 301), "held-out": (700, 701, 702)}
+#: No seed is on two sides. The held-out side was looked at once, and a fault of the ranking that it shared with the
+#: training side was mended after; the unseen one was made afterwards.
+SEEDS: dict[Split, tuple[int, ...]] = {"training": (300, 301), "held-out": (700, 701, 702), "unseen": (900, 901)}
 UPDATES = 60
 
 #: No optimizer step reaches the policy.
@@ -197,6 +198,23 @@ _HELD_OUT: tuple[tuple[str, int, str, int], ...] = (
     ("truncation-dominates", 2, "epochs-not-executed", 2),
     ("kl-penalty-too-strong", 2, "epochs-not-executed", 2),
 )
+_UNSEEN: tuple[tuple[str, int, str, int], ...] = (
+    ("reward-scale-off", 2, "entropy-explosion", 2),
+    ("temperature-mismatch", 2, "critic-worse-than-mean", 2),
+    ("clip-range-too-small", 2, "critic-worse-than-mean", 2),
+    ("late-collapse", 2, "critic-worse-than-mean", 2),
+    ("nan-inf", 1, "clip-range-too-small", 2),
+    ("lr-too-high", 2, "critic-not-learning", 2),
+    ("old-policy-aliased", 1, "reward-scale-off", 2),
+    ("kl-penalty-too-strong", 2, "critic-not-learning", 2),
+    ("group-std-zero-partial", 2, "temperature-mismatch", 2),
+    ("reward-part-broken", 2, "epochs-not-executed", 2),
+    ("entropy-collapse", 2, "reward-scale-off", 2),
+    ("target-kl-stops-early", 2, "critic-not-learning", 2),
+    ("lr-zero", 1, "critic-not-learning", 2),
+    ("length-collapse", 2, "temperature-mismatch", 2),
+    ("lr-too-small", 2, "reward-scale-off", 2),
+)
 _MASKED: tuple[tuple[str, int, str, int], ...] = (
     ("lr-zero", 3, "clip-range-too-small", 2),
     ("no-grad-path", 3, "epochs-not-executed", 2),
@@ -206,5 +224,6 @@ _MASKED: tuple[tuple[str, int, str, int], ...] = (
 PAIRS: tuple[Pair, ...] = (
     *(Pair(first=a, second=b, severities=(s, t)) for a, s, b, t in _TRAINING),
     *(Pair(first=a, second=b, severities=(s, t), split="held-out") for a, s, b, t in _HELD_OUT),
+    *(Pair(first=a, second=b, severities=(s, t), split="unseen") for a, s, b, t in _UNSEEN),
     *(Pair(first=a, second=b, severities=(s, t), masked=True) for a, s, b, t in _MASKED),
 )
