@@ -18,6 +18,7 @@ from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archi
 from ppo_doctor.tensors.agreement import compared, with_agreement
 from ppo_doctor.tensors.measured import Measured
 from ppo_doctor.tensors.naming import parse_overrides
+from ppo_doctor.tensors.stacked import updates_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import IntArray, Setting
@@ -126,7 +127,8 @@ def _measured(
 ) -> list[Measured]:
     dumps = [archive for archive in archives if dump_run.is_dump(archive, names)]
     weights = [archive for archive in archives if archive not in dumps]
-    found = [dump_run.measure(archive, overrides=names, known=_known(settings, updates)) for archive in dumps]
+    parts = [part for archive in dumps for part in updates_of(archive, names)]
+    found = [dump_run.measure(part, overrides=names, known=_known(settings, updates)) for part in parts]
     return dump_run.with_epochs(found) + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
 
 

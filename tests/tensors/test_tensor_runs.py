@@ -144,6 +144,36 @@ def test_advantages_per_sequence_and_ragged_rows_are_spread_over_tokens(tmp_path
     assert ragged.step == 3
 
 
+def stacked(folder, layout):
+    """Write three dumps, and the same in one file."""
+    held = [dict(np.load(dump(folder / "apart" / f"update_{n}.npz", seed=n))) for n in (3, 5, 9)]
+    if layout == "by row":
+        joined = {name: np.concatenate([one[name] for one in held]) for name in held[0]}
+        joined["update"] = np.repeat([3, 5, 9], [len(one["log_probs"]) for one in held])
+    else:
+        joined = {name: np.stack([one[name] for one in held]) for name in held[0]} | {"update": np.array([3, 5, 9])}
+    np.savez(folder / "all.npz", **joined)
+
+
+@pytest.mark.parametrize("layout", ["by row", "leading axis"])
+def test_updates_in_one_file_are_those_of_several(layout, tmp_path):
+    (tmp_path / "apart").mkdir()
+    stacked(tmp_path, layout)
+    apart, whole = load_run(tmp_path / "apart"), load_run(tmp_path / "all.npz")
+    assert set(whole.series) == set(apart.series)
+    for name, series in whole.series.items():
+        np.testing.assert_allclose(series.values, apart.series[name].values, rtol=1e-12, err_msg=name)
+        assert list(series.axis.steps) == [3, 5, 9]
+
+
+def test_updates_whose_rows_are_mixed_are_refused(tmp_path, cli):
+    held = dict(np.load(dump(tmp_path / "d.npz")))
+    np.savez(tmp_path / "mixed.npz", **held, update=np.arange(len(held["log_probs"])) % 3)
+    outcome = cli("analyze", tmp_path / "mixed.npz")
+    assert outcome.code == ExitCode.NOTHING_TO_JUDGE
+    assert "update" in outcome.err
+
+
 CHECKPOINTS = {
     "aliased": "old-policy-aliased",
     "orphaned": "optimizer-orphaned-params",

@@ -9,9 +9,12 @@ from pathlib import Path
 from .files import write
 from .judge import judge_folder, line, summary
 from .kinds import KINDS
+from .variety import varied
 
 #: Rules and weights were made with runs of these seeds in view; the others were kept for the figures.
 TRAINING, HELD_OUT = (0, 1), (100, 101, 102)
+#: Of these the sizes, layouts, types and names differ, too, and differ from each other.
+VARIED_OPEN, VARIED = (10, 11), (200, 201, 202)
 
 
 def main() -> None:
@@ -21,13 +24,16 @@ def main() -> None:
     options.add_argument("folder", type=Path)
     options.add_argument("names", nargs="*", help="kinds; all of them if none is given")
     options.add_argument("--held-out", action="store_true", help="the seeds that were kept for the figures")
+    options.add_argument("--varied", action="store_true", help="in other sizes, layouts, types and under other names")
     options.add_argument("--seeds", type=int, default=3)
     given = options.parse_args()
-    seeds = (HELD_OUT if given.held_out else TRAINING)[: given.seeds]
+    kept, open_ones = (VARIED, VARIED_OPEN) if given.varied else (HELD_OUT, TRAINING)
+    seeds = (kept if given.held_out else open_ones)[: given.seeds]
     chosen = [KINDS[name] for name in given.names] or list(KINDS.values())
     found = []
-    for kind in chosen:
+    for plain in chosen:
         for seed in seeds:
+            kind = varied(plain, seed) if given.varied else plain
             folder = given.folder / kind.name / str(seed)
             if given.what == "write":
                 write(kind, seed, folder)

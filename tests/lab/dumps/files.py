@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,30 @@ def write(kind: Kind, seed: int, folder: Path) -> Path:
     updates = train(plan, seed)
     if kind.shape == "logged":
         _logged(kind, updates, folder)
+    if kind.shape != "checkpoints" and kind.stacked:
+        _in_one_file(kind, [_held(kind, plan, update, rng) for update in updates], folder)
+        return folder
     for update in updates:
         if kind.shape == "checkpoints":
             _checkpoint(kind, plan, update, folder)
         else:
             _dumped(kind, plan, update, rng, folder)
     return folder
+
+
+def _in_one_file(kind: Kind, updates: list[dict[str, Any]], folder: Path) -> None:
+    """Write the rows of all updates one after the other, each with the number of its update."""
+    sizes = [len(held["epoch"]) for held in updates]
+    numbers = [held.pop("step") for held in updates]
+    joined = {
+        name: np.concatenate([_by_row(held[name], size) for held, size in zip(updates, sizes, strict=True)])
+        for name in updates[0]
+    }
+    _save(kind, folder / "all", {**joined, "update": np.repeat(numbers, sizes)})
+
+
+def _by_row(value: Any, rows: int) -> Any:
+    return value if isinstance(value, np.ndarray) else np.full(rows, value)
 
 
 def _logged(kind: Kind, updates: list[Update], folder: Path) -> None:
@@ -53,13 +71,29 @@ def _logged(kind: Kind, updates: list[Update], folder: Path) -> None:
 
 
 def _dumped(kind: Kind, plan: Plan, update: Update, rng: np.random.Generator, folder: Path) -> None:
+    for suffix, part in _parts(kind, _held(kind, plan, update, rng)):
+        _save(kind, folder / f"update_{update.number:03}{suffix}", part)
+
+
+def _held(kind: Kind, plan: Plan, update: Update, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the tensors of an update with the kind's change, the step first."""
     held = _tensors(plan, update)
     if kind.change:
         kind.change(held, update, rng)
-    for name in kind.without:
-        held.pop(name, None)
-    for suffix, part in _parts(kind, held):
-        _save(kind, folder / f"update_{update.number:03}{suffix}", part)
+    return {name: value for name, value in held.items() if name not in kind.without}
+
+
+def _stored(kind: Kind, held: dict[str, Any]) -> dict[str, Any]:
+    """Return tensors under the kind's names and log-probs in its type."""
+    found = {}
+    for name, value in held.items():
+        narrow = value
+        if name.endswith("log_probs") and kind.stored == "float16":
+            narrow = np.asarray(value, np.float16)
+        elif name.endswith("log_probs") and kind.stored == "bfloat16":
+            narrow = bfloat16(np.asarray(value))
+        found[kind.keys.get(name, name)] = narrow
+    return found
 
 
 def _tensors(plan: Plan, update: Update) -> dict[str, Any]:
@@ -116,18 +150,20 @@ def _parts(kind: Kind, held: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
 
 
 def _save(kind: Kind, stem: Path, held: dict[str, Any]) -> None:
+    if kind.form == "jsonl":
+        number = stem.name.rpartition("_")[2]
+        rows_jsonl(stem.with_name(f"train_data_step{int(number)}.jsonl"), _as_rows(held, kind.keys))
+        return
+    held = _stored(kind, held)
     if kind.form == "npz":
         npz(stem.with_suffix(".npz"), held)
     elif kind.form == "safetensors":
         safetensors(stem.with_suffix(".safetensors"), held)
-    elif kind.form == "pt":
-        pt(stem.with_suffix(".pt"), {"batch": held})
     else:
-        number = stem.name.rpartition("_")[2]
-        rows_jsonl(stem.with_name(f"train_data_step{int(number)}.jsonl"), _as_rows(held))
+        pt(stem.with_suffix(".pt"), {"batch": held})
 
 
-def _as_rows(held: dict[str, Any]) -> list[dict[str, Any]]:
+def _as_rows(held: dict[str, Any], keys: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a dict per sample, its tokens without padding."""
     keep = held["response_mask"]
     count = len(keep)
@@ -137,7 +173,7 @@ def _as_rows(held: dict[str, Any]) -> list[dict[str, Any]]:
         for name, value in held.items():
             if not isinstance(value, np.ndarray) or len(value) != count or name in ("response_mask", "attention_mask"):
                 continue
-            row[name] = value[at][keep[at]].tolist() if value.ndim == 2 else value[at].item()
+            row[keys.get(name, name)] = value[at][keep[at]].tolist() if value.ndim == 2 else value[at].item()
         rows.append(row)
     return rows
 

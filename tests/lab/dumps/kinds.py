@@ -40,6 +40,10 @@ class Kind:
     clip_logged: Callable[[float], float] = float
     #: names of tensors that are left out
     without: tuple[str, ...] = ()
+    #: other names for tensors, the type that log-probs are stored in, and whether all updates stand in one file
+    keys: Mapping[str, str] = field(default_factory=dict)
+    stored: Literal["float32", "float16", "bfloat16"] = "float32"
+    stacked: bool = False
 
 
 KINDS: dict[str, Kind] = {}
