@@ -56,7 +56,7 @@ class RunBuilder:
     @property
     def keys(self) -> frozenset[str]:
         """Return every native key seen."""
-        return frozenset(key for table in self.tables for key in table.columns)
+        return frozenset().union(*(names for table in self.tables for names in (table.columns, table.others)))
 
     @property
     def records(self) -> int:

@@ -13,7 +13,7 @@ from ppo_doctor import frameworks, readers
 from ppo_doctor.agreement import Agreement, compared, overlap
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
-from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
+from ppo_doctor.reading import STEP_KEYS, Content, Request, collect, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _linked(links: Sequence[Content], *, together: bool) -> list[Content]:
 
 def _span(content: Content) -> tuple[float, float]:
     """Return the first and last step of a content by the first column that counts steps, or of its records."""
-    for key in ("step", "_step", "global_step"):
+    for key in STEP_KEYS:
         values = [table.columns[key] for table in content.builder.tables if key in table.columns]
         finite = [column[np.isfinite(column)] for column in values]
         if any(map(len, finite)):

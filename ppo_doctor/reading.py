@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
-from ppo_doctor.splitting import by_name, split
+from ppo_doctor.splitting import RUN_KEYS, by_name, split
 from ppo_doctor.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, Setting
     from ppo_doctor.readers import Item
 
+#: Records from which on a table is worth going through for columns that nobody needs.
+LONG = 1_000
+#: Columns by which files of one run are put in order, whatever the framework.
+STEP_KEYS = ("step", "_step", "global_step")
 #: Containers that say themselves which run a record is of: steps that start over are no second run in there.
 TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
 
@@ -82,13 +86,26 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders)
     for item in items:
         if isinstance(item, Table):
-            content.builder.append(item)
+            content.builder.append(_lean(item))
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
             content.embedded.append(Found(values=redacted, source=item.source))
         else:
             content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
     return content
+
+
+def _lean(table: Table) -> Table:
+    """Return a table without the columns that can mean nothing to anyone, of which most logs hold three in four.
+
+    Their names stay. Short tables stay as they are: to know the names of all frameworks takes longer than they do.
+    """
+    if len(table.records) < LONG:
+        return table
+    wanted = frameworks.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS)
+    # Copies, for columns are rows of one matrix, and what is left out goes only with all of it.
+    kept = {key: values.copy() for key, values in table.columns.items() if key in wanted}
+    return replace(table, columns=kept, others=frozenset(table.columns.keys() - kept.keys()))
 
 
 def told_apart(content: Content) -> list[Content]:

@@ -30,6 +30,8 @@ class Table:
     decimals: Mapping[str, int] = field(default_factory=dict)
     #: text cells by key: (record, text); bounded by the reader
     texts: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    #: keys of these records whose columns were not kept, because they can mean nothing to anyone
+    others: frozenset[str] = frozenset()
 
 
 @frozen

@@ -25,6 +25,7 @@ __all__ = [
     "build",
     "detect",
     "fuzzy",
+    "meaningful",
     "near_misses",
     "profile",
     "profiles",
@@ -104,6 +105,27 @@ def _detect(keys: frozenset[str]) -> Profile | None:
         best = [found] if (found := _by_peculiar_keys(held)) else []
     found = best[0] if best else None
     return found.resolved(held.names) if found else _by_likeness(held)
+
+
+@lru_cache(maxsize=64)  # the tables of a log hold the same keys
+def meaningful(keys: frozenset[str]) -> frozenset[str]:
+    """Return the native keys that some framework maps, or that are like a metric's or a clock's name.
+
+    Whatever else is read of a log, and whatever its framework turns out to be, the others mean nothing to us.
+    """
+    held = Keys(keys)
+    known = {key for name in _names_of_all() for key in held.matching(name)}
+    like = {key for key in keys - known if fuzzy(key) or fuzzy(key, language=True)}
+    return frozenset({*known, *like, *clocks(keys)})
+
+
+@cache
+def _names_of_all() -> frozenset[str]:
+    """Return every name and pattern of a metric or clock that any version of any framework writes."""
+    tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
+    lists = [keys for table in tables for part in ("axis", "components") for keys in table.get(part, {}).values()]
+    lists += [metric["keys"] for table in tables for metric in table.get("metrics", {}).values() if "keys" in metric]
+    return frozenset(name for names in lists for name in names)
 
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:
