@@ -153,6 +153,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
+        "movement_cliff": _row("cliffs:movement_cliff", "approx_kl+entropy", "ratio_std+entropy"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
         "loss_leap": _row("steps:loss_leap", "policy_loss", "loss+kl_coef"),
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),

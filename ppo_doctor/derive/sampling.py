@@ -168,3 +168,32 @@ def clipping_trend(observations: Observations) -> Fact | None:
     trend = float(np.corrcoef(np.arange(len(values)), _ranks(values))[0, 1]) if level >= CLIPPED else 0.0
     says = f"{clipped.raw} correlates with time by {trend:.2f}"
     return Fact(name="clipping_trend", value=trend, how="computed", source=clipped.source(), says=says)
+
+
+def clip_high_share(observations: Observations) -> Fact | None:
+    """Return the share of clipped samples that lie above the range, where a twelfth of all samples is clipped.
+
+    Counted by frameworks for the side that stops the gradient: above for good samples, below for bad ones.
+    """
+    low, high = (observations.run.series.get(f"clip_fraction_{side}") for side in ("low", "high"))
+    if low is None or high is None:
+        return None
+    below, above = (values[2:] for values in _together(low, high))
+    if len(below) < 12 or float(np.mean(below + above)) < CLIPPED / 2:
+        return None
+    share = float(above.sum() / (below + above).sum())
+    says = f"{share:.0%} of what is clipped lies above the range ({high.raw})"
+    return Fact(name="clip_high_share", value=share, how="computed", source=high.source(), says=says)
+
+
+def kl_trend(observations: Observations) -> Fact | None:
+    """Return Spearman's correlation of the KL of an update with time, from the third update on."""
+    kl = observations.run.series.get("approx_kl")
+    if kl is None:
+        return None
+    values = kl.values[np.isfinite(kl.values)][2:]
+    if len(values) < FEWEST_CHANGES:
+        return None
+    trend = float(np.corrcoef(np.arange(len(values)), _ranks(values))[0, 1])
+    says = f"{kl.raw} correlates with time by {trend:.2f}"
+    return Fact(name="kl_trend", value=trend, how="computed", source=kl.source(), says=says)
