@@ -62,7 +62,8 @@ def _rate(observations: Observations, steps: FloatArray) -> FloatArray:
     if rate is None or not known.any():
         return np.ones(len(steps))
     values: FloatArray = np.interp(steps, rate.axis.steps[known], rate.values[known])
-    return values / values.max()
+    shares: FloatArray = values / values.max()
+    return shares
 
 
 def _fall(values: FloatArray, at: int) -> float:
