@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import median
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
