@@ -158,6 +158,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "loss_leap": _row("steps:loss_leap", "policy_loss", "loss+kl_coef"),
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
         "kl_per_squared_rate": _row("steps:kl_per_squared_rate", "approx_kl+learning_rate"),
+        "learning_rate_leap": _row("leaps:learning_rate_leap", "learning_rate"),
+        "entropy_left_at_once": _row("leaps:entropy_left_at_once", "entropy"),
         "choice_entropy": _row("entropy:choice_entropy", "entropy"),
         "entropy_share": _row("entropy:entropy_share", "entropy"),
         "entropy_over_start": _row("entropy:entropy_over_start", "entropy+episode_return"),
@@ -222,6 +224,19 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_without_gain": _row("goal:kl_without_gain", "ref_kl+reward_mean"),
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
+        "value_loss_follow": _row("value_losses:value_loss_follow", "value_loss+reward_mean"),
+        "value_loss_floor": _row("value_losses:value_loss_floor", "value_loss"),
+        "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
+        "explained_variance_best": _row("value_losses:explained_variance_best", "explained_variance"),
+        "value_mean_slope": _row("value_losses:value_mean_slope", "values_mean+returns_mean"),
+        "returns_over_longest": _row(
+            "payment:returns_over_longest", "returns_mean+reward_mean+episode_return+episode_length+gamma"
+        ),
+        "pay_per_step_growth": _row("payment:pay_per_step_growth", "episode_return+episode_length"),
+        "entropy_sum_growth": _row("payment:entropy_sum_growth", "objective_entropy+entropy"),
+        "reward_follows_entropy_sum": _row("payment:reward_follows_entropy_sum", "reward_mean+objective_entropy"),
+        "one_length_share": _row("payment:one_length_share", "response_length+entropy"),
+        "discount_of_unknown_episodes": _row("payment:discount_of_unknown_episodes", "gamma+episode_return"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
 )
