@@ -22,7 +22,7 @@ BACK = 0.2
 
 
 def learning_rate_leap(observations: Observations) -> Fact | None:
-    """Return the largest learning rate, from a fifth of the run on, over the largest of all records before it; 1 at least.
+    """Return the largest learning rate, from a fifth of the run on, over the largest before it; 1 at least.
 
     Schedules climb while they warm up, and restart at most where they began. None for a rate that follows the KL.
     """
@@ -60,6 +60,7 @@ def entropy_left_at_once(observations: Observations) -> Fact | None:
         if (least := values[at - BEFORE : at].min()) > 0
     ]
     value, at = min(shares, default=(1.0, 0))
-    says = f"{entropy.raw} falls to {value:.2g} of what it was, within {skip} records"
+    step = entropy.axis.steps[np.isfinite(entropy.values)][at]
+    says = f"{entropy.raw} falls to {value:.2g} of what it was, within {skip} records from step {step:.0f} on"
     source = entropy.source()
     return Fact(name="entropy_left_at_once", value=min(1.0, value), how="computed", source=source, says=says)
