@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import median, quantile
 from ppo_doctor.derive.onset import reward_series
 from ppo_doctor.model import Fact
 
@@ -70,12 +71,12 @@ def _fall(values: FloatArray, at: int) -> float:
     before, after = values[at - BEFORE : at], values[at + 1 : at + 1 + AFTER]
     if not np.isfinite(before).all() or not np.isfinite(after).all():
         return 1.0
-    return float(np.sort(before)[1] / max(float(np.quantile(after, 1 - ODD)), 1e-300))
+    return float(np.sort(before)[1] / max(quantile(after, 1 - ODD), 1e-300))
 
 
 def _ceased_not(kl: FloatArray, at: int) -> bool:
     after = kl[at + 1 : at + 1 + AFTER]
-    return bool(np.isfinite(after).all() and np.median(after) > CEASED)
+    return bool(np.isfinite(after).all()) and median(after) > CEASED
 
 
 def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
@@ -84,6 +85,6 @@ def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
     before = entropy.values[(entropy.axis.steps >= steps[at - BEFORE]) & (entropy.axis.steps < steps[at])]
     after = entropy.values[(entropy.axis.steps > steps[at]) & (entropy.axis.steps <= end)]
     before, after = before[np.isfinite(before)], after[np.isfinite(after)]
-    if not len(before) or not len(after) or not np.median(before) > 0:
+    if not len(before) or not len(after) or not median(before) > 0:
         return 1.0
-    return float(np.median(after) / np.median(before))
+    return median(after) / median(before)

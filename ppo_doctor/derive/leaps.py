@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import quantile
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def entropy_left_at_once(observations: Observations) -> Fact | None:
     skip = max(WITHIN, int(WITHIN_SHARE * count))
     last = count - skip - max(AFTER, int(REST * count))
     shares = [
-        (float(np.quantile(np.abs(values[at + skip :]), 1 - BACK) / least), at)
+        (quantile(np.abs(values[at + skip :]), 1 - BACK) / float(least), at)
         for at in range(max(BEFORE, int(BEGUN * count)), last)
         if (least := values[at - BEFORE : at].min()) > 0
     ]

@@ -97,7 +97,7 @@ def rate_over_usual(observations: Observations) -> Fact | None:
         return None
     if isinstance(rate, Series):
         known, exact = rate.values[np.isfinite(rate.values)], rate.resolution.absolute
-        if not len(known) or float(np.median(known)) <= exact:
+        if not len(known) or median(known) <= exact:
             return None  # zero, or zero in print
         value = float(known.max())
     else:
