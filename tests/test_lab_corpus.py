@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 
 import pytest
 
 from tests.lab import FAULTS, run
 from tests.lab.corpus import (
     FAULTY_IN,
+    SPLITS,
     UNSEEN,
     VARIANTS,
     Training,
@@ -30,9 +32,11 @@ def side(name: str) -> list[Training]:
 
 
 def test_no_seed_is_on_both_sides_and_no_faulty_task():
-    assert not {t.seed for t in side("training")} & {t.seed for t in side("held-out")}
+    for one, other in combinations(SPLITS, 2):
+        assert not {t.seed for t in side(one)} & {t.seed for t in side(other)}
     for task in ("control", "language"):
-        assert not {*FAULTY_IN["training"][task]} & {*FAULTY_IN["held-out"][task]}
+        for one, other in combinations(SPLITS, 2):
+            assert not {*FAULTY_IN[one][task]} & {*FAULTY_IN[other][task]}
         assert not {*VARIANTS[task]} & {*UNSEEN[task]}
 
 
@@ -43,7 +47,7 @@ def test_the_plan_is_large_and_a_third_of_it_is_sound():
     assert sum(sound(training.fault) for training in side("held-out")) >= 150
 
 
-@pytest.mark.parametrize("split", ["training", "held-out"])
+@pytest.mark.parametrize("split", SPLITS)
 def test_every_fault_is_on_both_sides_at_every_severity_and_in_all_its_dialects(split):
     severities = Counter((t.fault, t.dialects, t.severity) for t in side(split))
     for fault in FAULTS:

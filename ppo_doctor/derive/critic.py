@@ -34,12 +34,13 @@ def explained_variance_size(observations: Observations) -> Series | None:
     holds fewer than 100 optimizer steps, as with one per batch: a sound critic starts at 0 and needs that many.
     """
     series = observations.run.series.get("explained_variance")
-    if series is None or series.estimator == WITH_BIAS or _hardly_trained(observations, series):
+    if series is None or series.estimator == WITH_BIAS or hardly_trained(observations, series):
         return None
     return dataclasses.replace(series, name="explained_variance_size", values=np.abs(series.values), how="computed")
 
 
-def _hardly_trained(observations: Observations, series: Series) -> bool:
+def hardly_trained(observations: Observations, series: Series) -> bool:
+    """Tell whether a log whose records are those of a series holds fewer than 100 optimizer steps."""
     updates = observations.fact("updates_known")
     return updates is not None and float(str(updates.value)) * len(series) < FEWEST_STEPS
 

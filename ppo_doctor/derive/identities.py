@@ -47,21 +47,39 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
     """Return by how much the clip fraction demands more KL than there is: (needed - k3)/needed, 0 where it fits.
 
     A share f of samples outside 1 ± ε has mean k3 of at least f·min(k3(1 + ε), k3(1 - ε)), which is 0.0177·f at
-    ε = 0.2; with k2 it is 0.0166·f. Both sides have to be counted.
+    ε = 0.2; with k2 it is 0.0166·f. Both sides have to be counted. A share f of all minibatches is one of at least
+    1 - n·(1 - f) in any n-th part of them, such as the last epoch.
     """
     series = observations.run.series
     kl, clipped = series.get("approx_kl"), series.get("clip_fraction")
     epsilon = _range(observations)
-    if kl is None or clipped is None or epsilon is None or not _same_window(kl, clipped):
+    if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis:
         return None
-    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides":
+    parts = _parts(observations, clipped, kl)
+    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or parts is None:
         return None
-    needed = np.maximum(0.0, clipped.values - clipped.resolution.absolute) * _least(kl.estimator, epsilon)
+    share = 1 - (1 - clipped.values + clipped.resolution.absolute) * parts
+    needed = np.maximum(0.0, share) * _least(kl.estimator, epsilon)
     have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + 1e-7
     value = np.maximum(0.0, needed - have) / np.maximum(needed, 1e-9)
     return dataclasses.replace(
         kl, name="clip_kl_contradiction", values=value, resolution=EXACT, how="computed", unit=""
     )
+
+
+def _parts(observations: Observations, whole: Series, part: Series) -> float | None:
+    """Return how many times the window of one metric holds that of another; None where it does not, or nobody knows.
+
+    Of configured work: an early stop leaves fewer parts, each of which holds more of what was counted.
+    """
+    if whole.aggregation == part.aggregation:
+        return 1.0
+    if whole.aggregation != "all minibatches":
+        return None
+    if part.aggregation == "last epoch":
+        return observations.number("ppo_epochs")
+    configured = observations.run.facts.get("updates_configured")
+    return float(str(configured.value)) if part.aggregation == "last minibatch" and configured is not None else None
 
 
 def kl_over_unclipped(observations: Observations) -> Series | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import median
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
@@ -88,20 +88,24 @@ def motion_per_rate(observations: Observations) -> Series | None:
 
 
 def rate_over_usual(observations: Observations) -> Fact | None:
-    """Return the learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language models."""
+    """Return the top of the learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language.
+
+    The top, since rates are told as what a schedule starts from or warms up to.
+    """
     rate = observations.get("series.applied_learning_rate") or observations.get("fact.applied_learning_rate")
     if rate is None:
         return None
     if isinstance(rate, Series):
-        value, exact = finite_median(rate.values), rate.resolution.absolute
-        if not np.isfinite(value) or value <= exact:
+        known, exact = rate.values[np.isfinite(rate.values)], rate.resolution.absolute
+        if not len(known) or median(known) <= exact:
             return None  # zero, or zero in print
+        value = float(known.max())
     else:
         value = float(rate.value) if isinstance(rate.value, int | float) else math.nan
     usual = LOWEST_USUAL[_domain(observations)]
     if not value > 0:
         return None
-    says = f"median learning rate {value:.2g}, lowest usual {usual:g}"
+    says = f"learning rate up to {value:.2g}, lowest usual {usual:g}"
     return Fact(name="rate_over_usual", value=value / usual, how="computed", source=_source(rate), says=says)
 
 

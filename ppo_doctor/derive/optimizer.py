@@ -33,6 +33,8 @@ UNTOLD = ("auto", "none", "")
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
 #: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py).
 BOUNDS = (1e-5, 1e-2)
+#: It moves by this factor, several times where it looks at each minibatch; how near, and how often, to be known by it.
+NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
 #: Trainers built on transformers switch clipping off at max_grad_norm = 0 (transformers/trainer.py).
 ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
 
@@ -142,11 +144,14 @@ def controller_idle(observations: Observations) -> Series | None:
     """Return 1 where an adaptive learning rate stays although the KL asks for another, else 0.
 
     rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
-    logged, a rate at exactly one of the bounds counts.
+    logged, or no desired KL is known, a rate at exactly one of the bounds counts. A controller that nobody
+    configured is known by its notches.
     """
     rate = observations.run.series.get("learning_rate")
-    adaptive = "adaptive_learning_rate" in observations.run.facts or observations.configured("desired_kl")
-    if rate is None or not adaptive or len(rate) < 3 or _fixed(observations):
+    if rate is None or len(rate) < 3 or _fixed(observations):
+        return None
+    told = "adaptive_learning_rate" in observations.run.facts or observations.configured("desired_kl")
+    if not told and not _moves_by_notches(rate.values):
         return None
     if float(np.nanmax(rate.values)) == float(np.nanmin(rate.values)) and rate.values[0] not in BOUNDS:
         return None  # never moved and not at a bound: a fixed schedule
@@ -155,6 +160,16 @@ def controller_idle(observations: Observations) -> Series | None:
     axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
     return dataclasses.replace(rate, name="controller_idle", axis=axis, values=values, unit="", how="computed")
+
+
+def _moves_by_notches(rates: FloatArray) -> bool:
+    """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so."""
+    held = rates[np.isfinite(rates) & (rates > 0)]
+    notches = np.log(held[1:] / held[:-1]) / np.log(NOTCH)
+    bounded = np.isclose(held[1:, None], BOUNDS, rtol=1e-6, atol=0.0).any(axis=1)
+    moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~bounded]
+    whole = np.round(moves)
+    return len(moves) >= FEWEST_NOTCHES and bool(np.all((whole != 0) & (np.abs(moves - whole) < NEAR_NOTCH)))
 
 
 def _fixed(observations: Observations) -> bool:

@@ -46,6 +46,8 @@ class Scored:
     #: the held-out logs once more, without any configuration
     bare: Sequence[Score]
     training: Sequence[Score]
+    #: logs of seeds and tasks that nobody had seen when the rules were as they are
+    confirmation: Sequence[Score]
     shares: Shares
     temperature: float
     #: logs that the plan has, on both sides
@@ -78,12 +80,14 @@ def scored(root: Path, jobs: int) -> Scored:
     every = judged(cases(root), root, jobs=jobs)
     training = [entry for entry in every if entry.case.split == "training"]
     held_out = [entry for entry in every if entry.case.split == "held-out"]
+    last = [entry for entry in every if entry.case.split == "confirmation"]
     shares = recognised([entry.case for entry in training], root, jobs)
     seen = [score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in training]
     return Scored(
         held_out=[score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in held_out],
         bare=[score(e, e.bare, identifiable=False) for e in held_out if e.bare],
         training=seen,
+        confirmation=[score(e, e.whole, identifiable=_told(e.case.cause, e.case.dialect, shares)) for e in last],
         shares=shares,
         temperature=fit(seen),
         planned=sum(len(t.dialects) for t in trainings() if possible(t)),
@@ -103,6 +107,9 @@ def figures(found: Scored) -> dict[str, Any]:
         "all": asdict(board(found.sick)),
         "all without configuration": asdict(board([s for s in found.bare if not s.benign])),
         "training side": asdict(board([s for s in found.training if not s.benign])),
+        "confirmation": asdict(board([s for s in found.confirmation if not s.benign and s.identifiable])),
+        "confirmation, all": asdict(board([s for s in found.confirmation if not s.benign])),
+        "false alarms on the confirmation side": {"hits": share(bool(s.alarms) for s in found.confirmation if s.benign)},
         "logs": {"held out": len(found.held_out), "training side": len(found.training), "planned": found.planned},
         "false alarms": {"hits": alarms, "below": round(upper_bound(*alarms), 4)},
         "false alarms on healthy runs": {"hits": share(bool(s.alarms) for s in found.sound if s.fault == "healthy")},

@@ -28,6 +28,8 @@ class Found(Protocol):
     @property
     def training(self) -> Sequence[Score]: ...
     @property
+    def confirmation(self) -> Sequence[Score]: ...
+    @property
     def shares(self) -> Shares: ...
     @property
     def harmful(self) -> Shares: ...
@@ -65,7 +67,7 @@ def page(found: Found, figures: Mapping[str, Any], rivals: Mapping[str, Any] | N
 
 def _head(found: Found) -> str:
     runs = {(s.fault, s.variant, s.severity, s.seed) for s in found.held_out}
-    present = len(found.held_out) + len(found.training)
+    present = len(found.held_out) + len(found.training) + len(found.confirmation)
     short = "" if present >= found.planned else f" {present} of the {found.planned} logs of the plan were there.\n"
     return (
         "# Scoreboard\n\n"
@@ -87,7 +89,10 @@ def _short(found: Found) -> str:
         ("identifiable", *_row(board(found.known))),
         ("all", *_row(board(found.sick))),
         ("all, without any configuration", *_row(board([s for s in found.bare if not s.benign]))),
+        ("training side, identifiable", *_row(board([s for s in found.training if not s.benign and s.identifiable]))),
         ("training side, all", *_row(board([s for s in found.training if not s.benign]))),
+        ("confirmation, identifiable", *_row(board([s for s in found.confirmation if not s.benign and s.identifiable]))),
+        ("confirmation, all", *_row(board([s for s in found.confirmation if not s.benign]))),
     ]
     low, high = interval(*board(found.known).top_1)
     return (
@@ -97,7 +102,8 @@ def _short(found: Found) -> str:
         "independent, so that the true one is wider). *Level set*: first, or listed as level with the first. "
         "*Abstained*: "
         "else, and the verdict is inconclusive, or the cause is listed as one that this log does not speak about. "
-        "*Wrong*: a grave cause is firmly named, and it is neither the true one nor level with it.\n"
+        "*Wrong*: a grave cause is firmly named, and it is neither the true one nor level with it. *Confirmation*: seeds "
+        "and tasks that were trained last; no rule was made with one of their logs in view.\n"
     )
 
 
@@ -109,6 +115,7 @@ def _alarms(found: Found) -> str:
         "look-alikes that are benign": [s for s in found.sound if s.fault != "healthy"],
         "all, without any configuration": [s for s in found.bare if s.benign],
         "training side": [s for s in found.training if s.benign],
+        "confirmation": [s for s in found.confirmation if s.benign],
     }
     rows = [(name, *_alarm_row(of)) for name, of in sets.items()]
     rows += [(f"dialect {name}", *_alarm_row(of)) for name, of in grouped(found.sound, lambda s: s.dialect).items()]
@@ -229,12 +236,13 @@ def _corpus() -> str:
     calm = sum(sound(training.fault) for training in plan)
     sides = Counter(training.split for training in plan)
     tasks = "; ".join(
-        f"{task}: {', '.join(FAULTY_IN['training'][task])} against {', '.join(FAULTY_IN['held-out'][task])}"
+        f"{task}: " + " against ".join(", ".join(variants[task]) for variants in FAULTY_IN.values())
         for task in FAULTY_IN["training"]
     )
     return (
         "## The corpus\n\n`make lab` trains what the plan in `tests/lab/corpus.py` says and is not there yet: "
-        f"{len(plan)} runs ({sides['training']} on the training side, {sides['held-out']} held out), {calm} of them "
+        f"{len(plan)} runs ({sides['training']} on the training side, {sides['held-out']} held out, "
+        f"{sides['confirmation']} to confirm), {calm} of them "
         "healthy or benign, each written in every dialect that shares its conventions. Each fault is injected in each "
         "group of dialects with three seeds, each severity once (on the training side the middle one twice), "
         "into tasks "

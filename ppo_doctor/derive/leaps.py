@@ -1,0 +1,67 @@
+"""What changes between two records, far into a run: the learning rate upwards, the entropy to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import quantile
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+
+#: Warm-ups and first updates are over after this share of a run.
+BEGUN = 0.2
+#: Fewest records of a run; records before a fall, and at least after it; share of a run that has to follow it.
+FEWEST, BEFORE, AFTER, REST = 20, 8, 6, 0.05
+#: How long a fall may take, in records and as a share of a run.
+WITHIN, WITHIN_SHARE = 2, 1 / 60
+#: Share of what follows that may be back up.
+BACK = 0.2
+
+
+def learning_rate_leap(observations: Observations) -> Fact | None:
+    """Return the largest learning rate, from a fifth of the run on, over the largest before it; 1 at least.
+
+    Schedules climb while they warm up, and restart at most where they began. None for a rate that follows the KL.
+    """
+    rate = observations.run.series.get("learning_rate")
+    if rate is None or observations.series("controller_idle") is not None:
+        return None
+    values = rate.values[np.isfinite(rate.values)]
+    if len(values) < FEWEST or not values[: int(BEGUN * len(values))].max() > 0:
+        return None
+    before = np.maximum.accumulate(values)[:-1]
+    first = int(BEGUN * len(values)) - 1
+    leaps = values[1:][first:] / before[first:]
+    at = int(np.argmax(leaps))
+    value = max(1.0, float(leaps[at]))
+    says = f"{rate.raw} goes up to {values[1:][first:][at]:.3g}, and was at most {before[first:][at]:.3g} before"
+    return Fact(name="learning_rate_leap", value=value, how="computed", source=rate.source(), says=says)
+
+
+def entropy_left_at_once(observations: Observations) -> Fact | None:
+    """Return the share of entropy that the steepest lasting fall leaves, from a fifth of the run on; 1 where none is.
+
+    What four in five later records stay below, over the least of eight records before, two records apart (or a
+    sixtieth of the run). None where entropy is not above 0, as for narrow Gaussians.
+    """
+    entropy = observations.run.series.get("entropy")
+    values = entropy.values[np.isfinite(entropy.values)] if entropy is not None else np.empty(0)
+    count = len(values)
+    if entropy is None or count < FEWEST or not values[: int(BEGUN * count)].min() > 0:
+        return None
+    skip = max(WITHIN, int(WITHIN_SHARE * count))
+    last = count - skip - max(AFTER, int(REST * count))
+    shares = [
+        (quantile(np.abs(values[at + skip :]), 1 - BACK) / float(least), at)
+        for at in range(max(BEFORE, int(BEGUN * count)), last)
+        if (least := values[at - BEFORE : at].min()) > 0
+    ]
+    value, at = min(shares, default=(1.0, 0))
+    step = entropy.axis.steps[np.isfinite(entropy.values)][at]
+    says = f"{entropy.raw} falls to {value:.2g} of what it was, within {skip} records from step {step:.0f} on"
+    source = entropy.source()
+    return Fact(name="entropy_left_at_once", value=min(1.0, value), how="computed", source=source, says=says)

@@ -1,0 +1,187 @@
+"""What is paid for, and with what: pay per step, length told by entropies, lengths that only a limit explains."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median, quantile, running_medians
+from ppo_doctor.derive.repeats import beside_each_other
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Series
+
+#: Records that a statement about a whole run needs, and that tell of its start.
+LEAST, FIRST = 20, 3
+#: Pay per step counts as one rate where the first fifth of the run spreads by at most this share of its median.
+ONE_RATE = 0.3
+#: Lengths have to spread by this factor before return can be seen to go with them.
+VARIED = 1.3
+#: Single episodes may be longer than the longest mean by this factor.
+LONGER = 1.5
+#: More records than this share at the longest are a time limit.
+AT_LIMIT = 0.1
+#: Episodes have to have got shorter than this share of their best for pay per step to have replaced length.
+SHORTER = 0.75
+#: A policy that is this far from its first entropy is no longer random, and may have settled on one length.
+RANDOM = 0.5
+
+
+def pay_per_step_growth(observations: Observations) -> Fact | None:
+    """Return return per step of the last fifth over the first, where it began as one rate and episodes got shorter.
+
+    A task that pays a fixed rate per step pays for lasting. 0 where pay per step spreads by more than 0.3 of its median
+    at the start, is not positive, or where episodes of the last fifth are not clearly shorter than they were at best.
+    """
+    paid, lasted = (observations.run.series.get(name) for name in ("episode_return", "episode_length"))
+    if paid is None or lasted is None or not beside_each_other(paid, lasted):
+        return None
+    usable = np.isfinite(paid.values) & np.isfinite(lasted.values) & (lasted.values > 0)
+    rate, steps = paid.values[usable] / lasted.values[usable], lasted.values[usable]
+    if len(rate) < LEAST:
+        return None
+    fifth = len(rate) // 5
+    first, last = median(rate[:fifth]), median(rate[-fifth:])
+    best, now = float(running_medians(steps, max(3, len(steps) // 10)).max()), median(steps[-fifth:])
+    spread = quantile(rate[:fifth], 0.9) - quantile(rate[:fifth], 0.1)
+    counts = first > 0 and spread <= ONE_RATE * first and now <= SHORTER * best
+    rates = f"{paid.raw} per {lasted.raw} went from {first:.3g} to {last:.3g}"
+    says = f"{rates}; episodes from {best:.3g} at best to {now:.3g}"
+    value = last / first if counts else 0.0
+    return Fact(name="pay_per_step_growth", value=value, how="computed", unit="times", source=paid.source(), says=says)
+
+
+def returns_over_longest(observations: Observations) -> Fact | None:
+    """Return the critic's targets over those of episodes half as long again as the longest mean that is logged.
+
+    Of episodes of M steps that pay r each, the mean over steps of what is still to come grows with M; it is
+    r/(1 - γ)·(1 - (1 - γᴹ)/(M·(1 - γ))). None where lengths hardly vary or return does not go with length, so that pay
+    per step is not shown; where many records stand at the longest, as with a time limit, which may be bootstrapped.
+    """
+    series, gamma = observations.run.series, observations.number("gamma")
+    returns, reward = series.get("returns_mean"), series.get("reward_mean")
+    paid, lasted = series.get("episode_return"), series.get("episode_length")
+    if returns is None or reward is None or paid is None or lasted is None or not beside_each_other(returns, reward):
+        return None
+    if (
+        gamma is None
+        or not 0 < gamma < 1
+        or not observations.configured("gamma")
+        or not beside_each_other(paid, lasted)
+    ):
+        return None
+    steps = _steps_that_pay(paid, lasted)
+    later = slice(len(returns) // 2, None)
+    usable = np.isfinite(returns.values[later]) & (reward.values[later] > 0)
+    if steps is None or usable.sum() < LEAST // 2:
+        return None
+    longest = LONGER * steps
+    most = 1 - (1 - gamma**longest) / (longest * (1 - gamma))
+    told = median((returns.values[later][usable] * (1 - gamma)) / reward.values[later][usable])
+    says = f"{returns.raw} over what episodes of {longest:.3g} steps are worth at gamma {gamma:g}"
+    source = returns.source()
+    return Fact(name="returns_over_longest", value=told / most, how="computed", source=source, says=says)
+
+
+def _steps_that_pay(paid: Series, lasted: Series) -> float | None:
+    """Return the longest mean length of the later half, where each step pays about the same and no limit shows."""
+    if not beside_each_other(paid, lasted):
+        return None
+    usable = np.isfinite(paid.values) & np.isfinite(lasted.values) & (lasted.values > 0)
+    rate, steps = (paid.values[usable] / lasted.values[usable]), lasted.values[usable]
+    rate, steps = rate[len(rate) // 2 :], steps[len(steps) // 2 :]
+    if len(steps) < LEAST // 2:
+        return None
+    varied = quantile(steps, 0.9) >= VARIED * quantile(steps, 0.1)
+    level = median(rate) > 0 and quantile(rate, 0.9) - quantile(rate, 0.1) <= ONE_RATE * median(rate)
+    longest = float(steps.max())
+    limited = float((steps >= 0.99 * longest).mean()) > AT_LIMIT
+    return longest if varied and level and not limited else None
+
+
+def entropy_sum_growth(observations: Observations) -> Fact | None:
+    """Return the entropy of whole answers, last fifth over first records, where that of single tokens did not rise.
+
+    The sum over an answer is length times entropy per token, less one for each token of padding in trl: where the sum
+    rises and the entropy per token does not, answers got longer. 0 where the entropy per token rose.
+    """
+    whole, token = observations.run.series.get("objective_entropy"), observations.run.series.get("entropy")
+    if whole is None or token is None or not beside_each_other(whole, token):
+        return None
+    ends = [_ends(series) for series in (whole, token)]
+    if ends[0] is None or ends[1] is None or ends[0][0] <= 0:
+        return None
+    (first, last), (before, after) = ends[0], ends[1]
+    says = f"{whole.raw} went from {first:.3g} to {last:.3g}, {token.raw} from {before:.3g} to {after:.3g}"
+    value = last / first if after <= before else 0.0
+    return Fact(name="entropy_sum_growth", value=value, how="computed", unit="times", source=whole.source(), says=says)
+
+
+def _ends(series: Series) -> tuple[float, float] | None:
+    """Return the mean of the first records and the median of the last fifth."""
+    values = series.values[np.isfinite(series.values)]
+    if len(values) < LEAST:
+        return None
+    return float(np.mean(values[:FIRST])), median(values[-(len(values) // 5) :])
+
+
+def reward_follows_entropy_sum(observations: Observations) -> Fact | None:
+    """Return the correlation of reward and entropy of whole answers over batches, as differences of neighbours."""
+    paid, whole = observations.run.series.get("reward_mean"), observations.run.series.get("objective_entropy")
+    if paid is None or whole is None or not beside_each_other(paid, whole):
+        return None
+    usable = np.isfinite(paid.values) & np.isfinite(whole.values)
+    earned, said = np.diff(paid.values[usable]), np.diff(whole.values[usable])
+    if len(earned) < LEAST or not earned.std() > 0 or not said.std() > 0:
+        return None
+    value = float(np.corrcoef(earned, said)[0, 1])
+    says = f"changes of {paid.raw} and {whole.raw} from record to record, {len(earned)} of them"
+    return Fact(name="reward_follows_entropy_sum", value=value, how="computed", source=paid.source(), says=says)
+
+
+def one_length_share(observations: Observations) -> Fact | None:
+    """Return the share of records with the longest mean length, in the first third but its start, of a random policy.
+
+    Random answers end at random: batch after batch of one whole number of tokens is a limit. 0 where the entropy of
+    that time is below half of the first, since a policy may settle on a length, and where the longest mean is no whole
+    number.
+    """
+    length, entropy = observations.run.series.get("response_length"), observations.run.series.get("entropy")
+    if length is None or entropy is None:
+        return None
+    values, free = (s.values[np.isfinite(s.values)] for s in (length, entropy))
+    if len(values) < LEAST or len(free) < LEAST or not free[0] > 0:
+        return None
+    longest, early = float(values.max()), values[len(values) // 10 : len(values) // 3]
+    limit = longest == math.floor(longest) and median(free[: len(free) // 3]) >= RANDOM * free[0]
+    share = float((early >= 0.99 * longest).mean()) if limit else 0.0
+    says = f"{length.raw} is {longest:.4g} at most"
+    return Fact(
+        name="one_length_share", value=share, how="computed", unit="of records", source=length.source(), says=says
+    )
+
+
+def discount_of_unknown_episodes(observations: Observations) -> Fact | None:
+    """Return 1/(1 - gamma) where episodes' returns are logged and their lengths are not.
+
+    None where the discount is a default.
+    """
+    gamma, series = observations.number("gamma"), observations.run.series
+    if gamma is None or not observations.configured("gamma") or gamma >= 1:
+        return None
+    if "episode_return" not in series or "episode_length" in series:
+        return None
+    setting = observations.run.config["gamma"]
+    says = f"{setting.key} = {gamma:g}"
+    return Fact(
+        name="discount_of_unknown_episodes",
+        value=1 / (1 - gamma),
+        how="configured",
+        unit="steps",
+        source=setting.source,
+        says=says,
+    )

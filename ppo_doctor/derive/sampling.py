@@ -1,0 +1,199 @@
+"""Signs, in means over whole updates, that another policy drew the samples than the one that is trained."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.derive.mismatch import clipped_at_generation
+from ppo_doctor.model import Fact, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray
+
+#: Fewest changes from record to record that a correlation is taken of.
+FEWEST_CHANGES = 24
+#: Less clipping than this is ordinary: where it begins says nothing.
+CLIPPED = 0.08
+#: One sample in two hundred: a first update without any is not a hundredth of a later one.
+ONE_SAMPLE = 0.005
+#: A learning rate that starts below this share of what it is later is warmed up.
+WARM = 0.7
+
+
+def kl_follows_entropy(observations: Observations) -> Fact | None:
+    """Return the upper end of the 95 % interval of the rank correlation of KL and entropy, from record to record.
+
+    The KL of a step depends on the step; the distance to another policy grows as this one gets sharper. Fisher's
+    z-transform of Spearman's coefficient of the changes, so that slow trends do not matter.
+    """
+    entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
+    if entropy is None or kl is None:
+        return None
+    changes = [np.diff(values) for values in _together(kl, entropy)]
+    count = len(changes[0])
+    if count < FEWEST_CHANGES or any(np.mean(change == 0) > 0.1 for change in changes):
+        return None
+    together = min(0.999, max(-0.999, float(np.corrcoef(*map(_ranks, changes))[0, 1])))
+    upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
+    says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
+    return Fact(name="kl_follows_entropy", value=upper, how="computed", source=kl.source(), says=says)
+
+
+def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
+    """Return the values of two series at the steps that both have, where both are finite."""
+    _, left, right = np.intersect1d(one.axis.steps, other.axis.steps, return_indices=True)
+    pair = one.values[left], other.values[right]
+    finite = np.isfinite(pair[0]) & np.isfinite(pair[1])
+    return pair[0][finite], pair[1][finite]
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    ranks = np.empty(len(values))
+    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return ranks
+
+
+def clipping_after_first(observations: Observations) -> Fact | None:
+    """Return how many times more samples are clipped soon after the first update than in it; 0 where few are clipped.
+
+    Only the first update is sure to be made on samples of the policy that it starts from. None for a log that does not
+    begin with the run, or whose learning rate is warmed up.
+    """
+    clipped = clipped_at_generation(observations) or _per_update(observations)
+    if clipped is None or len(clipped) < 12 or not _from_the_start(clipped) or _warmed_up(observations):
+        return None
+    values = clipped.values[np.isfinite(clipped.values)]
+    soon = values[2 : max(9, len(values) // 3)]
+    first, later = float(values[0]), median(soon) if len(soon) else 0.0
+    times = later / (first + ONE_SAMPLE) if later >= CLIPPED else 0.0
+    says = f"{clipped.raw} {first:.3g} in the first update, {later:.3g} soon after"
+    return Fact(
+        name="clipping_after_first", value=times, how="computed", unit="times", source=clipped.source(), says=says
+    )
+
+
+def _per_update(observations: Observations) -> Series | None:
+    """Return the clip fraction where a record is an update, not one optimizer step of several."""
+    return None if "generation_marker" in observations.run.facts else observations.run.series.get("clip_fraction")
+
+
+def _from_the_start(series: Series) -> bool:
+    return int(series.axis.steps[0]) <= 2 * int(median(np.diff(series.axis.steps)))
+
+
+def _warmed_up(observations: Observations) -> bool:
+    rate = observations.run.series.get("learning_rate")
+    if rate is None or len(rate) < 9:
+        return "warmup_steps" in observations.run.config
+    return bool(rate.values[0] < WARM * median(rate.values[1 : max(9, len(rate) // 3)]))
+
+
+def reference_kl_asleep(observations: Observations) -> Fact | None:
+    """Return in how many records the KL to the reference is exactly 0 before it suddenly is not, while samples clip.
+
+    The policy leaves the reference with its first step, and its samples with it: at first by a little, then by more. A
+    KL that is exactly 0 for several updates and then at once a good part of what it becomes was taken on samples of
+    the policy that the run began with.
+    """
+    kl, clipped = (observations.run.series.get(name) for name in ("ref_kl", "clip_fraction"))
+    if kl is None or clipped is None or len(kl) < 12 or not np.isfinite(kl.values).all():
+        return None
+    asleep = int(np.argmax(kl.values != 0)) if kl.values.any() else len(kl)
+    moved = clipped.values[1 : max(asleep, 2)]
+    woken = abs(float(kl.values[asleep])) if asleep < len(kl) else math.inf
+    sudden = woken > 20 * max(kl.resolution.absolute, 1e-7)
+    records = asleep if sudden and len(moved) and moved.max() > 0 else 0
+    says = f"{kl.raw} is exactly 0 in the first {asleep} records"
+    return Fact(
+        name="reference_kl_asleep", value=records, how="computed", unit="records", source=kl.source(), says=says
+    )
+
+
+def gain_per_root_kl(observations: Observations) -> Fact | None:
+    """Return the median surrogate gain over the root of the KL of the same update.
+
+    A policy that is better than the one that sampled gains on its samples, in proportion to how far it went; ratios to
+    log-probs that are not those of the samples gain nothing, and the clip makes them lose. Takes advantages of unit
+    scale: the loss is in their unit.
+    """
+    loss, kl = (observations.run.series.get(name) for name in ("policy_loss", "approx_kl"))
+    if loss is None or kl is None or kl.estimator == "k1":
+        return None
+    losses, distances = _together(loss, kl)
+    moved = distances[2:] > 1e-6
+    if moved.sum() < 12:
+        return None
+    value = median(-losses[2:][moved] / np.sqrt(distances[2:][moved]))
+    says = f"-{loss.raw} over the root of {kl.raw} is {value:.2f}"
+    return Fact(name="gain_per_root_kl", value=value, how="computed", source=loss.source(), says=says)
+
+
+def mean_ratio_above_one(observations: Observations) -> Fact | None:
+    """Return the share of records whose mean ratio is above 1, where it is off by more than 0.003; else one half.
+
+    Importance weights scatter around 1. Log-probs that are off by noise of whatever sign lift the mean: E[exp(noise)]
+    is above 1 (Jensen).
+    """
+    ratio, k1 = (observations.run.series.get(name) for name in ("ratio_mean", "approx_kl_k1"))
+    kl = observations.run.series.get("approx_kl")
+    if ratio is not None:
+        source, off = ratio, ratio.values - 1
+    elif kl is not None and k1 is not None and kl.estimator == "k3" and kl.aggregation == k1.aggregation:
+        longer, shorter = _together(kl, k1)
+        source, off = kl, longer - shorter
+    else:
+        return None
+    off = off[np.isfinite(off)]
+    if len(off) < 20:
+        return None
+    share = float(np.mean(off > 0)) if abs(median(off)) > 0.003 else 0.5
+    says = f"mean ratio {1 + median(off):.4f}, above 1 in {share:.0%} of {len(off)} records"
+    return Fact(name="mean_ratio_above_one", value=share, how="computed", source=source.source(), says=says)
+
+
+def clipping_trend(observations: Observations) -> Fact | None:
+    """Return Spearman's correlation of the clip fraction with time from the third update on; 0 where few are clipped."""
+    clipped = clipped_at_generation(observations) or _per_update(observations)
+    if clipped is None:
+        return None
+    values = clipped.values[np.isfinite(clipped.values)][2:]
+    if len(values) < FEWEST_CHANGES:
+        return None
+    level = median(values)
+    trend = float(np.corrcoef(np.arange(len(values)), _ranks(values))[0, 1]) if level >= CLIPPED else 0.0
+    says = f"{clipped.raw} correlates with time by {trend:.2f}"
+    return Fact(name="clipping_trend", value=trend, how="computed", source=clipped.source(), says=says)
+
+
+def clip_high_share(observations: Observations) -> Fact | None:
+    """Return the share of clipped samples that lie above the range, where a twelfth of all samples is clipped.
+
+    Counted by frameworks for the side that stops the gradient: above for good samples, below for bad ones.
+    """
+    low, high = (observations.run.series.get(f"clip_fraction_{side}") for side in ("low", "high"))
+    if low is None or high is None:
+        return None
+    below, above = (values[2:] for values in _together(low, high))
+    if len(below) < 12 or float(np.mean(below + above)) < CLIPPED / 2:
+        return None
+    share = float(above.sum() / (below + above).sum())
+    says = f"{share:.0%} of what is clipped lies above the range ({high.raw})"
+    return Fact(name="clip_high_share", value=share, how="computed", source=high.source(), says=says)
+
+
+def kl_trend(observations: Observations) -> Fact | None:
+    """Return Spearman's correlation of the KL of an update with time, from the third update on."""
+    kl = observations.run.series.get("approx_kl")
+    if kl is None:
+        return None
+    values = kl.values[np.isfinite(kl.values)][2:]
+    if len(values) < FEWEST_CHANGES:
+        return None
+    trend = float(np.corrcoef(np.arange(len(values)), _ranks(values))[0, 1])
+    says = f"{kl.raw} correlates with time by {trend:.2f}"
+    return Fact(name="kl_trend", value=trend, how="computed", source=kl.source(), says=says)

@@ -1,0 +1,132 @@
+"""What a value loss, or the share of clipped predictions, tells of a critic whose explained variance is not logged."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median, quantile
+from ppo_doctor.derive.critic import MOVED, WITH_BIAS, hardly_trained
+from ppo_doctor.derive.repeats import beside_each_other
+from ppo_doctor.model import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray
+
+#: Records that a statement about a whole run needs, and those right before a leap.
+LEAST, BEFORE = 20, 8
+#: Records that tell where a value loss begins.
+FIRST = 5
+#: A value loss that is a multiple of the reward's square has grown by this before its correlation says anything.
+GROWN = 3.0
+#: A value loss that never fell reaches at most this many times the median of its later half.
+STEADY = 1.3
+#: Of what a leap reached, at most this is left at the end where the critic learned anew.
+LEFT = 0.5
+
+
+def value_loss_follow(observations: Observations) -> Fact | None:
+    """Return the correlation of value loss and mean reward, the lesser of levels and of changes between records.
+
+    A critic that says one number has an error of E[(R - c)²], which goes with the reward from batch to batch; one that
+    learns takes most of it away. 0 where the loss did not grow to three times its start.
+    """
+    loss, paid = observations.run.series.get("value_loss"), observations.run.series.get("reward_mean")
+    if loss is None or paid is None or not beside_each_other(loss, paid):
+        return None
+    usable = np.isfinite(loss.values) & np.isfinite(paid.values)
+    lost, earned = loss.values[usable], paid.values[usable]
+    if len(lost) < LEAST or not np.diff(lost).std() > 0 or not np.diff(earned).std() > 0:
+        return None
+    fifth = len(lost) // 5
+    grown = median(lost[-fifth:]) >= GROWN * median(lost[:fifth])
+    value = min(_correlation(lost, earned), _correlation(np.diff(lost), np.diff(earned))) if grown else 0.0
+    says = f"{loss.raw} went from {median(lost[:fifth]):.3g} to {median(lost[-fifth:]):.3g} with {paid.raw}"
+    return Fact(name="value_loss_follow", value=value, how="computed", source=loss.source(), says=says)
+
+
+def _correlation(one: FloatArray, other: FloatArray) -> float:
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def value_loss_floor(observations: Observations) -> Fact | None:
+    """Return the least value loss of the later half over where the run began (median of five records), if it is steady.
+
+    A critic that learns has less error at some time than an untrained one, or than it had before. 0 where any record
+    exceeds 1.3 times the median of the later half. None below 100 optimizer steps.
+    """
+    loss = observations.run.series.get("value_loss")
+    values = loss.values[np.isfinite(loss.values)] if loss is not None else np.empty(0)
+    if loss is None or len(values) < LEAST + LEAST // 2 or hardly_trained(observations, loss):
+        return None
+    start, later = median(values[:FIRST]), values[len(values) // 2 :]
+    if not start > 0:
+        return None
+    steady = values.max() <= STEADY * median(later)
+    says = f"{loss.raw} began at {start:.3g}; the later half lies between {later.min():.3g} and {later.max():.3g}"
+    value = float(later.min()) / start if steady else 0.0
+    return Fact(
+        name="value_loss_floor", value=value, how="computed", unit="of its start", source=loss.source(), says=says
+    )
+
+
+def clipped_values_leap(observations: Observations) -> Fact | None:
+    """Return by how much the share of clipped predictions leapt from one record to the next, where it later went back.
+
+    The leap is over the largest of the eight records before it; at the end at most half of what it reached is left.
+    """
+    clipped = observations.run.series.get("value_clip_fraction")
+    values = clipped.values[np.isfinite(clipped.values)] if clipped is not None else np.empty(0)
+    if clipped is None or len(values) < LEAST:
+        return None
+    end = median(values[-BEFORE:])
+    leaps = [
+        (float(values[at] - values[at - BEFORE : at].max()), at)
+        for at in range(BEFORE, len(values) - BEFORE)
+        if end <= LEFT * values[at]
+    ]
+    leap, at = max(leaps, default=(0.0, 0))
+    says = f"record {at + 1} of {len(values)}: {values[at]:.3g}; {end:.3g} at the end"
+    source = clipped.source(at)
+    return Fact(name="clipped_values_leap", value=max(0.0, leap), how="computed", source=source, says=says)
+
+
+def value_mean_slope(observations: Observations) -> Fact | None:
+    """Return how far the critic's mean goes with the mean of its targets: the slope of least squares over records.
+
+    1 for a critic that follows, 0 for one that is frozen. None where the targets' mean moves by less than three times
+    what it changes by from record to record.
+    """
+    returns, values = observations.run.series.get("returns_mean"), observations.run.series.get("values_mean")
+    if returns is None or values is None or not beside_each_other(returns, values):
+        return None
+    usable = np.isfinite(returns.values) & np.isfinite(values.values)
+    targets, said = returns.values[usable], values.values[usable]
+    if len(targets) < LEAST:
+        return None
+    moved = quantile(targets, 0.9) - quantile(targets, 0.1)
+    if not moved > MOVED * median(np.abs(np.diff(targets))):
+        return None
+    off = targets - targets.mean()
+    value = float((off * (said - said.mean())).sum() / (off**2).sum())
+    says = f"{values.raw} by {returns.raw}, {len(targets)} records"
+    return Fact(name="value_mean_slope", value=value, how="computed", source=values.source(), says=says)
+
+
+def explained_variance_best(observations: Observations) -> Fact | None:
+    """Return the explained variance that the best tenth of the records reaches.
+
+    None where the logged number counts the critic's bias, and below 100 optimizer steps.
+    """
+    series = observations.run.series.get("explained_variance")
+    values = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    if series is None or len(values) < LEAST or series.estimator == WITH_BIAS or hardly_trained(observations, series):
+        return None
+    value = quantile(values, 0.9)
+    if not math.isfinite(value):
+        return None
+    says = f"ninth decile of {len(values)} records"
+    return Fact(name="explained_variance_best", value=value, how="computed", source=series.source(), says=says)
