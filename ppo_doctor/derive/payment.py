@@ -109,7 +109,7 @@ def costs_escaped(observations: Observations) -> Fact | None:
     """Return the share of a reward that only costs which was saved in the first fifth of the run, and for good.
 
     Rewards are below 0 in every record. 0 where the rest of the run changes by more than a quarter of what was saved,
-    or where the policy keeps a quarter of its entropy through the first half. None where rewards are not always below 0.
+    or where the policy keeps a quarter of its entropy through the first half. None where rewards reach 0.
     """
     paid, entropy = observations.run.series.get("reward_mean"), observations.run.series.get("entropy")
     if paid is None or entropy is None:
