@@ -182,9 +182,12 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reference_kl_at_sampling": _row("mismatch:reference_kl_at_sampling", "ref_kl"),
         "reference_kl_at_start": _row("mismatch:reference_kl_at_start", "ref_kl"),
         "reference_kl_deficit": _row("mismatch:reference_kl_deficit", "ref_kl"),
+        "reference_kl_sinks": _row("lagging:reference_kl_sinks", "ref_kl"),
         "reference_kl_returns": _row("mismatch:reference_kl_returns", "ref_kl"),
         "gain_without_entropy": _row("entropy:gain_without_entropy", "entropy+reward_mean", "entropy+episode_return"),
-        "answer_length_spread": _row("entropy:answer_length_spread", "response_length_min+response_length_max"),
+        "answer_length_spread": _row(
+            "entropy:answer_length_spread", "response_length_min+response_length_max", "response_length"
+        ),
         "sampler_gap": _row("mismatch:sampler_gap", "rollout_logp_diff"),
         "completions": _row("mismatch:completions", "response_length", "episode_return"),
         "action_spread": _row("mismatch:action_spread", "action_std"),
@@ -229,6 +232,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "value_loss_floor": _row("value_losses:value_loss_floor", "value_loss"),
         "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
         "explained_variance_best": _row("value_losses:explained_variance_best", "explained_variance"),
+        "costs_escaped": _row("payment:costs_escaped", "reward_mean+entropy"),
+        "steady_kl_spread": _row("advantage_signs:steady_kl_spread", "approx_kl+entropy"),
+        "nats_for_nothing": _row("advantage_signs:nats_for_nothing", "ref_kl+reward_mean+entropy"),
         "value_mean_slope": _row("value_losses:value_mean_slope", "values_mean+returns_mean"),
         "returns_over_longest": _row(
             "payment:returns_over_longest", "returns_mean+reward_mean+episode_return+episode_length+gamma"

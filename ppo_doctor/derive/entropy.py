@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Below this entropy at the start (nats) the policy began deterministic, as where one action is rare.
 ALIVE = 0.15
+#: Below this share of its start, in the median of the first half, entropy was gone early: as entropy-vanishes-early.
+GONE = 0.13
 
 
 def choice_entropy(observations: Observations) -> Series | None:
@@ -116,12 +118,28 @@ def answer_length_spread(observations: Observations) -> Series | None:
     run = observations.run
     low, high = run.series.get("response_length_min"), run.series.get("response_length_max")
     if low is None or high is None or low.axis is not high.axis:
-        return None
+        return _mean_length_off(observations)
     cut = run.series.get("truncated_fraction")
     late = cut.values[len(cut) // 2 :] if cut is not None else np.empty(0)
     if (late[np.isfinite(late)] > 0.5).any():
         return None
     return dataclasses.replace(high, name="answer_length_spread", values=high.values - low.values, how="computed")
+
+
+def _mean_length_off(observations: Observations) -> Series | None:
+    """Return how far each record's mean length is from the whole number next to the last third's median.
+
+    The mean of many lengths is the same whole number time after time where all of them are. None at the longest of the
+    run, which may be the limit.
+    """
+    mean = observations.run.series.get("response_length")
+    values = mean.values[np.isfinite(mean.values)] if mean is not None else np.empty(0)
+    if mean is None or len(values) < 12:
+        return None
+    settled = float(round(median(values[-(len(values) // 3) :])))
+    if settled >= 0.9 * values.max():
+        return None
+    return dataclasses.replace(mean, name="answer_length_spread", values=np.abs(mean.values - settled), how="computed")
 
 
 def gain_without_entropy(observations: Observations) -> Fact | None:
@@ -131,6 +149,6 @@ def gain_without_entropy(observations: Observations) -> Fact | None:
         return None
     early = share.values[: len(share) // 2]
     early = early[np.isfinite(early)]
-    if not len(early) or median(early) >= 0.1:
+    if not len(early) or median(early) >= GONE:
         return None
     return dataclasses.replace(gain, name="gain_without_entropy")

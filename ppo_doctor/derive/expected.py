@@ -174,14 +174,19 @@ def timing_epochs(observations: Observations) -> Fact | None:
 
 
 def sampler_drift(observations: Observations) -> Fact | None:
-    """Return the median |KL| of sampler to trainer in the second half of the run, in nats."""
+    """Return the median |KL| of sampler to trainer in that half of the run where it is larger, in nats.
+
+    A sampler that lags behind drifts more and more, but less where the learning rate falls to nothing.
+    """
     drift = observations.run.series.get("rollout_kl")
     if drift is None or np.isfinite(drift.values).sum() < 6:
         return None
     values = np.abs(drift.values[np.isfinite(drift.values)])
-    late = median(values[len(values) // 2 :])
-    says = f"median |{drift.raw}| {late:.3g} in the second half"
-    return Fact(name="sampler_drift", value=late, how="observed", unit="nats", source=drift.source(), says=says)
+    early, late = median(values[: len(values) // 2]), median(values[len(values) // 2 :])
+    says = f"median |{drift.raw}| {early:.3g} in the first half, {late:.3g} in the second"
+    return Fact(
+        name="sampler_drift", value=max(early, late), how="observed", unit="nats", source=drift.source(), says=says
+    )
 
 
 def drift_over_ratio(observations: Observations) -> Fact | None:

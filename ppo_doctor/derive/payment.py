@@ -23,6 +23,8 @@ ONE_RATE = 0.3
 VARIED = 1.3
 #: Single episodes may be longer than the longest mean by this factor.
 LONGER = 1.5
+#: What changes by at most this share has settled, or is gone.
+SETTLED = 0.25
 #: More records than this share at the longest are a time limit.
 AT_LIMIT = 0.1
 #: Episodes have to have got shorter than this share of their best for pay per step to have replaced length.
@@ -101,6 +103,27 @@ def _steps_that_pay(paid: Series, lasted: Series) -> float | None:
     longest = float(steps.max())
     limited = float((steps >= 0.99 * longest).mean()) > AT_LIMIT
     return longest if varied and level and not limited else None
+
+
+def costs_escaped(observations: Observations) -> Fact | None:
+    """Return the share of a reward that only costs which was saved in the first fifth of the run, and for good.
+
+    Rewards are below 0 in every record. 0 where the rest of the run changes by more than a quarter of what was saved,
+    or where the policy keeps a quarter of its entropy through the first half. None where rewards reach 0.
+    """
+    paid, entropy = observations.run.series.get("reward_mean"), observations.run.series.get("entropy")
+    if paid is None or entropy is None:
+        return None
+    earned, free = (s.values[np.isfinite(s.values)] for s in (paid, entropy))
+    if len(earned) < LEAST or len(free) < LEAST or earned.max() >= 0 or not free[0] > 0:
+        return None
+    fifth = len(earned) // 5
+    first, then, last = float(np.mean(earned[:FIRST])), median(earned[fifth : 2 * fifth]), median(earned[-fifth:])
+    settled = abs(last - then) <= SETTLED * (then - first)
+    gone = median(free[: len(free) // 2]) <= SETTLED * free[0]
+    says = f"{paid.raw} went from {first:.3g} to {then:.3g} in the first fifth, and is {last:.3g} at the end"
+    value = 1 - then / first if settled and gone else 0.0
+    return Fact(name="costs_escaped", value=value, how="computed", unit="of the cost", source=paid.source(), says=says)
 
 
 def entropy_sum_growth(observations: Observations) -> Fact | None:

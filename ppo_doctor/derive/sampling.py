@@ -34,11 +34,11 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
-    changes = [np.diff(values) for values in _together(kl, entropy)]
+    changes: list[FloatArray] = [np.diff(values) for values in _together(kl, entropy)]
     count = len(changes[0])
     if count < FEWEST_CHANGES or any(np.mean(change == 0) > 0.1 for change in changes):
         return None
-    together = min(0.999, max(-0.999, float(np.corrcoef(*map(_ranks, changes))[0, 1])))
+    together = min(0.999, max(-0.999, _spearman(changes[0], changes[1])))
     upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
     says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
     return Fact(name="kl_follows_entropy", value=upper, how="computed", source=kl.source(), says=says)
@@ -46,10 +46,18 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
 
 def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
     """Return the values of two series at the steps that both have, where both are finite."""
-    _, left, right = np.intersect1d(one.axis.steps, other.axis.steps, return_indices=True)
-    pair = one.values[left], other.values[right]
+    pair = one.values, other.values
+    if one.axis is not other.axis:
+        left, right = (np.isin(s.axis.steps, t.axis.steps) for s, t in ((one, other), (other, one)))
+        pair = one.values[left], other.values[right]
+    if len(pair[0]) != len(pair[1]):  # a step that one of them holds twice
+        return pair[0][:0], pair[1][:0]
     finite = np.isfinite(pair[0]) & np.isfinite(pair[1])
     return pair[0][finite], pair[1][finite]
+
+
+def _spearman(one: FloatArray, other: FloatArray) -> float:
+    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
 
 
 def _ranks(values: FloatArray) -> FloatArray:
@@ -165,7 +173,7 @@ def clipping_trend(observations: Observations) -> Fact | None:
     if len(values) < FEWEST_CHANGES:
         return None
     level = median(values)
-    trend = float(np.corrcoef(np.arange(len(values)), _ranks(values))[0, 1]) if level >= CLIPPED else 0.0
+    trend = _spearman(np.arange(len(values), dtype=np.float64), values) if level >= CLIPPED else 0.0
     says = f"{clipped.raw} correlates with time by {trend:.2f}"
     return Fact(name="clipping_trend", value=trend, how="computed", source=clipped.source(), says=says)
 
@@ -194,6 +202,6 @@ def kl_trend(observations: Observations) -> Fact | None:
     values = kl.values[np.isfinite(kl.values)][2:]
     if len(values) < FEWEST_CHANGES:
         return None
-    trend = float(np.corrcoef(np.arange(len(values)), _ranks(values))[0, 1])
+    trend = _spearman(np.arange(len(values), dtype=np.float64), values)
     says = f"{kl.raw} correlates with time by {trend:.2f}"
     return Fact(name="kl_trend", value=trend, how="computed", source=kl.source(), says=says)

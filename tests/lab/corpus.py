@@ -261,9 +261,9 @@ def possible(training: Training) -> bool:
     return True
 
 
-def sound(fault: str) -> bool:
+def sound(fault: str, dialect: str | None = None) -> bool:
     """Tell whether nothing may be alarmed of under a fault: health, and what only looks like a failure."""
-    return FAULTS[fault].verdict == "healthy"
+    return FAULTS[fault].sound(dialect)
 
 
 def begins(fault: str, severity: int) -> float:
@@ -311,7 +311,7 @@ def _written(root: Path, training: Training, dialect: str, record: Any) -> bool:
         log = write(record, dialect, folder)
     except ValueError:  # this dialect is of another algorithm
         return False
-    truth = asdict(training) | {"dialect": dialect, "cause": FAULTS[training.fault].cause, "log": log.name}
+    truth = asdict(training) | {"dialect": dialect, "cause": FAULTS[training.fault].cause_in(dialect), "log": log.name}
     (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
     return True
 
@@ -329,8 +329,9 @@ def cases(root: Path, plan: Iterable[Training] | None = None) -> list[Case]:
 
 def _case(path: Path) -> Case:
     truth = json.loads(path.read_text(encoding="utf-8"))
-    kept = {name: truth[name] for name in ("fault", "cause", "split", "dialect", "variant", "severity", "seed")}
-    return Case(**kept, log=path.parent / truth["log"])
+    kept = {name: truth[name] for name in ("fault", "split", "dialect", "variant", "severity", "seed")}
+    cause = FAULTS[kept["fault"]].cause_in(kept["dialect"])
+    return Case(**kept, cause=cause, log=path.parent / truth["log"])
 
 
 def make(root: Path, plan: Iterable[Training], *, jobs: int) -> int:

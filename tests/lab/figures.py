@@ -99,7 +99,7 @@ def score(judged: Judged, said: Verdict, *, identifiable: bool) -> Score:
     return Score(
         **{name: getattr(case, name) for name in ("fault", "cause", "split", "dialect", "variant", "severity", "seed")},
         family=families().get(case.cause, HEALTHY),
-        benign=sound(case.fault),
+        benign=sound(case.fault, case.dialect),
         configured=whole,
         identifiable=identifiable,
         verdict=said.verdict,

@@ -109,7 +109,9 @@ def figures(found: Scored) -> dict[str, Any]:
         "training side": asdict(board([s for s in found.training if not s.benign])),
         "confirmation": asdict(board([s for s in found.confirmation if not s.benign and s.identifiable])),
         "confirmation, all": asdict(board([s for s in found.confirmation if not s.benign])),
-        "false alarms on the confirmation side": {"hits": share(bool(s.alarms) for s in found.confirmation if s.benign)},
+        "false alarms on the confirmation side": {
+            "hits": share(bool(s.alarms) for s in found.confirmation if s.benign)
+        },
         "logs": {"held out": len(found.held_out), "training side": len(found.training), "planned": found.planned},
         "false alarms": {"hits": alarms, "below": round(upper_bound(*alarms), 4)},
         "false alarms on healthy runs": {"hits": share(bool(s.alarms) for s in found.sound if s.fault == "healthy")},

@@ -91,7 +91,10 @@ def _short(found: Found) -> str:
         ("all, without any configuration", *_row(board([s for s in found.bare if not s.benign]))),
         ("training side, identifiable", *_row(board([s for s in found.training if not s.benign and s.identifiable]))),
         ("training side, all", *_row(board([s for s in found.training if not s.benign]))),
-        ("confirmation, identifiable", *_row(board([s for s in found.confirmation if not s.benign and s.identifiable]))),
+        (
+            "confirmation, identifiable",
+            *_row(board([s for s in found.confirmation if not s.benign and s.identifiable])),
+        ),
         ("confirmation, all", *_row(board([s for s in found.confirmation if not s.benign]))),
     ]
     low, high = interval(*board(found.known).top_1)

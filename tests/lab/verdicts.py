@@ -117,7 +117,7 @@ def _raw(pack: Pack | None, case: Case) -> dict[str, Any]:
     return {
         "whole": asdict(whole),
         "bare": asdict(verdict(_bare(case.log), used)) if held_out else None,
-        "told_after": _told_after(case, run, used) if held_out and not sound(case.fault) else None,
+        "told_after": _told_after(case, run, used) if held_out and not sound(case.fault, case.dialect) else None,
     }
 
 

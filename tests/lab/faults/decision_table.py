@@ -317,6 +317,10 @@ def placebo_ratio_noise(setup: Setup, severity: int) -> Setup:
     severities="learning rate × 0.5, 1, 1.5 (all sound)",
     verdict="healthy",
     level_with={"canonical": (), "canonical-lean": (), "canonical-full": (), "*": _SELF_RATIO},
+    # These name the loss. The others log a clip range and passes over a batch: where a ratio is promised, one that is
+    # taken against the policy itself is the fault.
+    sound_in=("canonical", "canonical-lean", "canonical-full"),
+    elsewhere="old-policy-aliased",
 )
 def loss_has_no_ratio(setup: Setup, severity: int) -> Setup:
     def current(batch: Batch, rows: Any, agent: Agent) -> F32:

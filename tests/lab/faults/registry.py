@@ -27,6 +27,18 @@ class Fault:
     level_with: Mapping[str, tuple[str, ...]]
     """Dialect → causes that its logs can't separate from this one; the key "*" holds for every other dialect."""
     inject: Inject
+    sound_in: tuple[str, ...] | None = None
+    """Of what is sound: the dialects whose settings say so; None: all. Elsewhere they promise what the training lacks."""
+    elsewhere: str = ""
+    """The cause that it is where it is not sound."""
+
+    def sound(self, dialect: str | None = None) -> bool:
+        """Tell whether nothing may be alarmed of: in a dialect, or (None) in any."""
+        return self.verdict == "healthy" and (self.sound_in is None or dialect is None or dialect in self.sound_in)
+
+    def cause_in(self, dialect: str) -> str:
+        """Return the cause that the logs of a dialect show."""
+        return self.elsewhere if self.verdict == "healthy" and not self.sound(dialect) else self.cause
 
     def twins(self, dialect: str) -> tuple[str, ...]:
         if dialect.startswith("recorder"):  # it is there to tell apart what others leave level
@@ -47,6 +59,8 @@ def fault(
     verdict: Verdict = "unhealthy",
     default_severity: int = 2,
     level_with: Mapping[str, tuple[str, ...]] | None = None,
+    sound_in: tuple[str, ...] | None = None,
+    elsewhere: str = "",
 ) -> Callable[[Inject], Inject]:
     """Register the decorated injection under `name`."""
 
@@ -60,6 +74,8 @@ def fault(
             default_severity=default_severity,
             level_with=level_with or {},
             inject=inject,
+            sound_in=sound_in,
+            elsewhere=elsewhere,
         )
         return inject
 
