@@ -165,7 +165,7 @@ def mean_ratio_above_one(observations: Observations) -> Fact | None:
 
 
 def clipping_trend(observations: Observations) -> Fact | None:
-    """Return Spearman's correlation of the clip fraction with time from the third update on; 0 where few are clipped."""
+    """Return Spearman's correlation of clip fraction and time from the third update on; 0 where few are clipped."""
     clipped = clipped_at_generation(observations) or _per_update(observations)
     if clipped is None:
         return None

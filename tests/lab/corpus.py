@@ -4,8 +4,9 @@
 
 A seed is on one side only, and faults are injected into other tasks there. Sound runs of the training side's tasks
 are on the held-out side too, with other seeds, beside tasks that the training side has not. The confirmation side was
-trained last, in tasks of its own: no rule was made, and no weight was set, with a run of it in view. A run that exists already
-is not trained again, so that an interrupted corpus goes on; folders that are not of the plan are not looked at.
+trained last, in tasks of its own: no rule was made, and no weight was set, with a run of it in view. A run that
+exists already is not trained again, so that an interrupted corpus goes on; folders that are not of the plan are not
+looked at.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def _short(found: Found) -> str:
         "independent, so that the true one is wider). *Level set*: first, or listed as level with the first. "
         "*Abstained*: "
         "else, and the verdict is inconclusive, or the cause is listed as one that this log does not speak about. "
-        "*Wrong*: a grave cause is firmly named, and it is neither the true one nor level with it. *Confirmation*: seeds "
-        "and tasks that were trained last; no rule was made with one of their logs in view.\n"
+        "*Wrong*: a grave cause is firmly named, and it is neither the true one nor level with it. "
+        "*Confirmation*: seeds and tasks that were trained last; no rule was made with one of their logs in view.\n"
     )
 
 

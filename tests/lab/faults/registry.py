@@ -28,7 +28,7 @@ class Fault:
     """Dialect → causes that its logs can't separate from this one; the key "*" holds for every other dialect."""
     inject: Inject
     sound_in: tuple[str, ...] | None = None
-    """Of what is sound: the dialects whose settings say so; None: all. Elsewhere they promise what the training lacks."""
+    """Of what is sound: the dialects whose settings say so (None: all). Elsewhere they promise what it lacks."""
     elsewhere: str = ""
     """The cause that it is where it is not sound."""
 
