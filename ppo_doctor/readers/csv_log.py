@@ -120,9 +120,10 @@ class _Reader:
 
         0 for lines that hold anything else.
         """
-        if self._open or not (even := self._even and self._all_even(chunk, line)):
-            return 0 if self._open else self._row_by_row(chunk, line)
-        return even
+        if self._open:
+            return 0
+        even = self._all_even(chunk, line) if self._even else 0
+        return even or self._row_by_row(chunk, line)
 
     def _all_even(self, chunk: bytes, line: int) -> int:
         """Read lines of which each holds a number in every cell, and return how many; 0 where one does not.
