@@ -213,6 +213,10 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_without_gain": _row("goal:kl_without_gain", "ref_kl+reward_mean"),
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
+        "answer_entropy": _row("samples:answer_entropy", "entropy+response_length"),
+        "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
+        "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
+        "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
 )
