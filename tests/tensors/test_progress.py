@@ -10,7 +10,7 @@ import pytest
 from ppo_doctor.tensors import Tensor
 from ppo_doctor.tensors.cells import Cells
 from ppo_doctor.tensors.progress import Kl, growth, joined, kl_by_cell
-from ppo_doctor.tensors.recompute import group_bound
+from ppo_doctor.tensors.recompute import group_bound, odd_group
 
 
 def update(size_at, epochs=4, minibatches=3, rows=60):
@@ -77,5 +77,10 @@ def test_one_success_of_a_group_reaches_the_bound_and_none_goes_beyond(freedom):
     merged = used.copy()
     merged[4, 0] = 4.0
     assert group_bound(merged.ravel(), place, 8) > 1.4
+    by_others = rewards[3:].repeat(3, axis=0)  # leave-one-out: heavy tails, and no mean of 0
+    rest = np.stack([np.delete(by_others, at, axis=1) for at in range(8)], axis=2)
+    alone = (by_others - rest.mean(axis=1)) / rest.std(axis=1, ddof=1)
+    assert math.isnan(group_bound(alone.ravel(), np.repeat(np.arange(6), 8), 8))
+    assert math.isnan(odd_group(alone.ravel(), np.repeat(np.arange(6), 8), 8))
     assert math.isnan(group_bound(3 * used.ravel(), place, 8)), "not scaled to 1"
     assert math.isnan(group_bound(0 * used.ravel(), place, 8)), "nothing varies"
