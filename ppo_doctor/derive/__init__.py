@@ -279,11 +279,10 @@ class Observations:
         return setting is not None and setting.how != "default"
 
     def _derived(self, name: str) -> Series | Fact | None:
-        if name not in DERIVED:
-            return None
-        if name not in self._memo:
-            self._memo[name] = _function(name)(self)
-        return self._memo[name]
+        if name in self._memo:
+            return self._memo[name]
+        found = self._memo[name] = _function(name)(self) if name in DERIVED else None
+        return found
 
 
 def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
