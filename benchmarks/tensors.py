@@ -1,6 +1,7 @@
 """The pass over a dump against one np.exp over the same array and against plain NumPy: `python -m benchmarks.tensors`.
 
-With `--checkpoints GB` two checkpoints of that size in bfloat16, of which every weight differs, are compared instead.
+With `--checkpoints GB` two checkpoints of that size in bfloat16, of which every weight differs, are compared instead;
+`--torch PYTHON` names an interpreter with torch and safetensors that does it, too, with one thread and as it likes.
 
 Times are processor seconds, best of the rounds, all in one process, one after the other in each round; memory is the
 largest anonymous part of the process (what is mapped from the file does not count), each in a process of its own.
@@ -129,23 +130,62 @@ def write_checkpoint(path: Path, size: int, seed: int) -> None:
             )
 
 
-def checkpoints(folder: Path, size: int) -> None:
+#: As one would with torch: load both, subtract, norms; or all that we tell, which takes equality and finiteness, too.
+_TORCH = """
+import sys, time, torch
+from safetensors.torch import load_file
+threads, rounds, whole = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "whole"
+if threads:
+    torch.set_num_threads(threads)
+for _ in range(rounds):
+    wall, cpu = time.perf_counter(), time.process_time()
+    new, old = map(load_file, sys.argv[4:])
+    for name, tensor in old.items():
+        float((new[name].double() - tensor.double()).norm() / tensor.double().norm())
+        if whole:
+            int((new[name] != tensor).sum()), bool(torch.isfinite(new[name]).all())
+    print(time.process_time() - cpu, time.perf_counter() - wall)
+"""
+
+
+def _by_torch(python: str, paths: list[Path], rounds: int) -> None:
+    """Print what the same costs in torch: with one thread, as many as we use, and with its default."""
+    for what in ("norms", "whole"):
+        for threads in (1, 0):
+            command = [python, "-c", _TORCH, str(threads), str(rounds), what, *map(str, paths)]
+            run = subprocess.run(command, capture_output=True, text=True, check=True)
+            cpu, wall = (sorted(times)[len(times) // 2] for times in _columns(run.stdout))
+            words = "norms alone" if what == "norms" else "and which weights changed, and are finite"
+            print(f"torch, {threads or 'default'} threads, {words}: {cpu:.2f} s of CPU, {wall:.2f} s")
+
+
+def _columns(text: str) -> list[list[float]]:
+    return [list(column) for column in zip(*(map(float, line.split()) for line in text.splitlines()), strict=True)]
+
+
+def checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None:
     """Print what comparing two checkpoints costs, and what that makes of 7 billion parameters."""
     paths = [folder / "policy.safetensors", folder / "old_policy.safetensors"]
     for seed, path in enumerate(paths):
         write_checkpoint(path, size, seed)
-    found: list[float] = []
+    found: list[tuple[float, float]] = []
 
     def task(_dump: Archive) -> object:
-        start = time.process_time()
+        start, wall = time.process_time(), time.perf_counter()
         measured = checkpoint_run.measure([read_archive(path) for path in paths])
-        found.append(time.process_time() - start)
+        found.append((time.process_time() - start, time.perf_counter() - wall))
         return measured
 
     most = peak(task, read_archive(paths[0]))
+    for _ in range(rounds):
+        task(read_archive(paths[0]))
+    cpu, wall = (sorted(times)[rounds // 2] for times in zip(*found[1:], strict=True))
     gigabytes = sum(path.stat().st_size for path in paths) / 1e9
-    print(f"{gigabytes:.1f} GB in two files: {found[0]:.1f} s of CPU, {most / 1e6:.0f} MB beyond what is mapped")
-    print(f"two of 7 billion parameters (28 GB), extrapolated: {found[0] * 28 / gigabytes:.0f} s, as much memory")
+    print(f"{gigabytes:.1f} GB in two files, median of {rounds}: {cpu:.2f} s of CPU, {wall:.2f} s")
+    print(f"{most / 1e6:.0f} MB beyond what is mapped")
+    print(f"two of 7 billion parameters (28 GB), extrapolated: {cpu * 28 / gigabytes:.0f} s, as much memory")
+    if torch:
+        _by_torch(torch, paths, rounds)
 
 
 def main() -> None:
@@ -155,10 +195,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--peak", nargs=2, metavar=("TASK", "FILE"), help=argparse.SUPPRESS)
     parser.add_argument("--checkpoints", type=float, metavar="GB", help="compare two checkpoints of this size instead")
+    parser.add_argument(
+        "--torch", metavar="PYTHON", help="an interpreter that has torch and safetensors, to compare with"
+    )
     given = parser.parse_args()
     if given.checkpoints:
         with tempfile.TemporaryDirectory() as folder:
-            checkpoints(Path(folder), int(given.checkpoints * 1e9))
+            checkpoints(Path(folder), int(given.checkpoints * 1e9), given.repeat, given.torch)
         return
     if given.peak:
         name, file = given.peak

@@ -282,12 +282,19 @@ def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
 
     An all-zero column says nothing about its digits; if every telling column was rounded, so was this one.
     """
-    telling = [s for s in named.values() if len(distinct(s.values[np.isfinite(s.values)][:4096])) >= DISTINCT]
-    fractional = [s for s in telling if not np.array_equal(np.round(s.values), s.values, equal_nan=True)]
-    if not fractional or any(series.resolution.exact for series in fractional):
+    if any(s.resolution.exact and _tells_fractions(s) for s in named.values()):
+        return dict(named)  # the usual log, known by its first column
+    fractional = [s for s in named.values() if not s.resolution.exact and _tells_fractions(s)]
+    if not fractional:
         return dict(named)
     finest = min(series.resolution.absolute for series in fractional)
     return {name: _rounded(s, finest) if s.resolution.exact else s for name, s in named.items()}
+
+
+def _tells_fractions(series: Series) -> bool:
+    values = series.values
+    telling = len(distinct(values[np.isfinite(values)][:4096])) >= DISTINCT
+    return telling and not np.array_equal(np.round(values), values, equal_nan=True)
 
 
 def _rounded(series: Series, absolute: float) -> Series:

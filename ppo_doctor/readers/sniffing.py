@@ -109,6 +109,12 @@ def _holds_records(lists: list[list[object]]) -> bool:
 
 
 def _is_object(line: str) -> bool:
+    import orjson  # seven times as fast, for 60 lines of every log; what it refuses may still be NaN
+
+    try:
+        return isinstance(orjson.loads(line), dict)
+    except ValueError:
+        pass
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

@@ -8,17 +8,13 @@ comes back.
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformers import TrainerCallback
-
-from ppo_doctor.record.guard import guarded, tell, tell_fault
+from ppo_doctor.record.guard import guarded, tell
 from ppo_doctor.record.kinds import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
+from ppo_doctor.record.trl_callback import TrainerRecorder, settings_of
 
 #: TRL's names of what its log holds beside.
 _LOGGED = {
@@ -42,7 +38,7 @@ _SETTINGS = {
 }
 
 
-class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
+class GrpoRecorder(TrainerRecorder):
     """Writes a canonical record per generation batch: `GrpoRecorder.attach(trainer, "run.jsonl")` before `train()`.
 
     Args:
@@ -52,6 +48,8 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         stop_on: end training, with a line on stderr, once a cause at least as severe is confirmed.
         dump_when, dump_folder: as for `Recorder`.
     """
+
+    LOGGED = _LOGGED
 
     def __init__(
         self,
@@ -63,9 +61,7 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         dump_when: str | None = None,
         dump_folder: str | None = None,
     ) -> None:
-        self.quiet = False
-        self._trainer = trainer
-        self.recorder = Recorder(
+        recorder = Recorder(
             target,
             every=every,
             config=settings(trainer),
@@ -76,29 +72,11 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
             dump_when=dump_when,
             dump_folder=dump_folder,
         )
+        super().__init__(trainer, recorder)
         self._taken: list[str] = []
         self._inputs: Mapping[str, Any] | None = None
         self._micro_steps = 0
         self._running = self._told_stop = False
-        self._logged: dict[str, list[float]] = defaultdict(list)
-
-    @classmethod
-    def attach(cls, trainer: Foreign, target: Any, **options: Any) -> GrpoRecorder | None:  # noqa: ANN401
-        """Return a recorder that the trainer calls from now on; None, and a line on stderr, where that fails."""
-        try:
-            made = cls(trainer, target, **options)
-            trainer.add_callback(made)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
-            tell_fault("the recorder cannot look into this trainer, training goes on", fault)
-            return None
-        return made
-
-    def fail(self, fault: Exception) -> None:
-        """Tell a fault and leave the trainer as it was."""
-        self.quiet = True
-        self._release()
-        tell_fault("the recorder stops, training goes on", fault)
-        self.recorder.close()
 
     @guarded
     def on_train_begin(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
@@ -108,13 +86,6 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         self._wrap("_generate_and_score_completions", self._generated)
         self._wrap("_compute_loss", self._losing)
         self._wrap("_get_per_token_logps_and_entropies", self._evaluated)
-
-    @guarded
-    def on_log(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
-        """Keep what TRL logs of rewards and completions."""
-        for name, value in (given.get("logs") or {}).items():
-            if name in _LOGGED and isinstance(value, int | float):
-                self._logged[_LOGGED[name]].append(float(value))
 
     @guarded
     def on_step_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
@@ -193,12 +164,7 @@ class GrpoRecorder(TrainerCallback):  # type: ignore[misc]
         if not self._running:
             return
         self._running = False
-        numbers = {name: statistics.fmean(values) for name, values in self._logged.items() if values}
-        self._logged.clear()
-        kept: dict[str, Tensor] = {
-            name: value for name, value in numbers.items() if math.isfinite(value) or name == "loss"
-        }
-        self.recorder.end_update(step=self._trainer.state.global_step, **kept)
+        self.recorder.end_update(step=self._trainer.state.global_step, **self._means())
 
 
 def _mask(batch: Mapping[str, Any]) -> Tensor:
@@ -209,7 +175,12 @@ def _mask(batch: Mapping[str, Any]) -> Tensor:
 def settings(trainer: Foreign) -> dict[str, object]:
     """Return the settings that decide how many optimizer steps a generation gets, and the rest that rules ask for."""
     args = trainer.args
-    told: dict[str, object] = {name: getattr(args, key, None) for key, name in _SETTINGS.items()}
-    told |= {"algorithm": "grpo", "ppo_epochs": args.num_iterations, "clip_range": trainer.epsilon_low}
-    told["updates_per_batch"] = args.num_iterations * args.steps_per_generation // args.gradient_accumulation_steps
-    return {name: value for name, value in told.items() if value is not None}
+    steps = args.num_iterations * args.steps_per_generation // args.gradient_accumulation_steps
+    return settings_of(
+        args,
+        _SETTINGS,
+        algorithm="grpo",
+        ppo_epochs=args.num_iterations,
+        clip_range=trainer.epsilon_low,
+        updates_per_batch=steps,
+    )

@@ -7,17 +7,14 @@ and the rest of the minibatch stands in the caller's variables, which are read a
 
 from __future__ import annotations
 
-import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformers import TrainerCallback
-
-from ppo_doctor.record.guard import guarded, tell_fault
+from ppo_doctor.record.guard import guarded
 from ppo_doctor.record.kinds import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
+from ppo_doctor.record.trl_callback import TrainerRecorder, settings_of
 
 WRAPPED = "selective_log_softmax"
 #: Variables of `train()` by what they hold.
@@ -43,52 +40,36 @@ _SETTINGS = {
 }
 
 
-class PpoRecorder(TrainerCallback):  # type: ignore[misc]
+class PpoRecorder(TrainerRecorder):
     """Writes a canonical record per rollout batch: `PpoRecorder.attach(trainer, "run.jsonl")` before `train()`.
 
     The trainer asks no callback whether to stop, so there is no `stop_on`. Other options are those of `Recorder`.
     """
 
-    def __init__(self, trainer: Foreign, target: Any, **options: Any) -> None:  # noqa: ANN401 - path or logger
-        self.quiet = False
-        self._trainer = trainer
-        self.recorder = Recorder(
-            target,
-            config=settings(trainer.args),
-            clip_range=trainer.args.cliprange,
-            reference=trainer.ref_model,
-            **options,
-        )
-        self._module: dict[str, Any] = type(trainer).train.__globals__
-        self._inner: Callable[..., Any] | None = None
-        self._running = False
-        self._logged: dict[str, list[float]] = defaultdict(list)
+    LOGGED = _LOGGED
 
-    @classmethod
-    def attach(
-        cls,
+    def __init__(
+        self,
         trainer: Foreign,
         target: Any,  # noqa: ANN401 - path or logger
         *,
         every: int = 1,
         dump_when: str | None = None,
         dump_folder: str | None = None,
-    ) -> PpoRecorder | None:
-        """Return a recorder that the trainer calls from now on; None, and a line on stderr, where that fails."""
-        try:
-            made = cls(trainer, target, every=every, dump_when=dump_when, dump_folder=dump_folder)
-            trainer.add_callback(made)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
-            tell_fault("the recorder cannot look into this trainer, training goes on", fault)
-            return None
-        return made
-
-    def fail(self, fault: Exception) -> None:
-        """Tell a fault and leave the trainer as it was."""
-        self.quiet = True
-        self._release()
-        tell_fault("the recorder stops, training goes on", fault)
-        self.recorder.close()
+    ) -> None:
+        recorder = Recorder(
+            target,
+            every=every,
+            config=settings_of(trainer.args, _SETTINGS, algorithm="ppo"),
+            clip_range=trainer.args.cliprange,
+            reference=trainer.ref_model,
+            dump_when=dump_when,
+            dump_folder=dump_folder,
+        )
+        super().__init__(trainer, recorder)
+        self._module: dict[str, Any] = type(trainer).train.__globals__
+        self._inner: Callable[..., Any] | None = None
+        self._running = False
 
     @guarded
     def on_train_begin(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
@@ -98,21 +79,12 @@ class PpoRecorder(TrainerCallback):  # type: ignore[misc]
         self._module[WRAPPED] = self._evaluated
 
     @guarded
-    def on_log(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
-        """Keep what TRL logs of scores and losses."""
-        for name, value in (given.get("logs") or {}).items():
-            if name in _LOGGED and isinstance(value, int | float):
-                self._logged[_LOGGED[name]].append(float(value))
-
-    @guarded
     def on_step_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
         """Write the record of the batch."""
         if not self._running:
             return
         self._running = False
-        numbers: dict[str, Tensor] = {name: statistics.fmean(values) for name, values in self._logged.items()}
-        self._logged.clear()
-        self.recorder.end_update(step=state.global_step, clip_range=self._trainer.args.cliprange, **numbers)
+        self.recorder.end_update(step=state.global_step, clip_range=self._trainer.args.cliprange, **self._means())
 
     @guarded
     def on_train_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
@@ -145,10 +117,3 @@ class PpoRecorder(TrainerCallback):  # type: ignore[misc]
             mask=~caller[_PADDING][caller[_CHOSEN]],
             epoch=caller[_EPOCH],
         )
-
-
-def settings(args: Foreign) -> dict[str, object]:
-    """Return the settings that decide how many optimizer steps a batch gets, and the rest that rules ask for."""
-    told: dict[str, object] = {name: getattr(args, key, None) for key, name in _SETTINGS.items()}
-    told["algorithm"] = "ppo"
-    return {name: value for name, value in told.items() if value is not None}

@@ -29,6 +29,8 @@ _SCALED = 0.03
 _NAN = math.nan
 #: Groups whose mean is below this, in deviations of all advantages, are centred: half precision rounds to 5e-4.
 _CENTRED = 5e-3
+#: The share of groups that says what is usual.
+_MOST = 0.6
 #: Advantages of one sample that differ by less, over their deviation, are one number.
 ALIKE = 1e-5
 
@@ -138,13 +140,31 @@ def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArra
     found = (
         _of_rewards(rewards, stored, place, size) if known else Recomputed(correlation=_NAN, reordered=_NAN, std=_NAN)
     )
-    off = np.abs(means) / spread if spread > 0 else np.full(len(means), math.nan)
     return replace(
         found,
         group_mean=float(np.abs(means - stored.mean()).max()) / spread if spread > 0 else math.nan,
         group_bound=group_bound(stored, place, size),
-        odd_group=float(off.max()) if float(np.median(off)) < _CENTRED else math.nan,
+        odd_group=odd_group(stored, place, size),
     )
+
+
+def _varied(stored: Floats, place: npt.NDArray[Any], size: int) -> tuple[Floats, Floats]:
+    """Return mean and deviation (of the sample) of the groups that vary; a group of one reward tells nothing."""
+    means = np.bincount(place, weights=stored) / size
+    spreads = np.sqrt(np.bincount(place, weights=(stored - means[place]) ** 2) / (size - 1))
+    varied = spreads > EPS
+    return means[varied], spreads[varied]
+
+
+def _centred(stored: Floats, means: Floats) -> bool:
+    """Tell whether most groups are centred: leave-one-out scaling, or whitening of the batch, leaves few that are."""
+    return len(means) >= LEAST_GROUPS and float(np.quantile(np.abs(means), _MOST)) < _CENTRED * float(stored.std())
+
+
+def odd_group(stored: Floats, place: npt.NDArray[Any], size: int) -> float:
+    """Return the largest |mean| of a group, in deviations of all, where most groups have none; else NaN."""
+    means, _ = _varied(stored, place, size)
+    return float(np.abs(means).max()) / float(stored.std()) if _centred(stored, means) else math.nan
 
 
 def _of_rewards(rewards: Floats, stored: Floats, place: npt.NDArray[Any], size: int) -> Recomputed:
@@ -161,14 +181,13 @@ def _of_rewards(rewards: Floats, stored: Floats, place: npt.NDArray[Any], size: 
 def group_bound(stored: Floats, place: npt.NDArray[Any], size: int) -> float:
     """Return the largest |advantage| over (G - 1)/sqrt(G) deviations of a group of G = `size`.
 
-    NaN where groups are not scaled to unit deviation, of the sample or of the population: most of those that vary have
-    another one.
+    NaN unless most groups are centred and have one and the same deviation of about 1, of the sample or the population.
     """
-    means = np.bincount(place, weights=stored) / size
-    spreads = np.sqrt(np.bincount(place, weights=(stored - means[place]) ** 2) / (size - 1))
-    varied = spreads[spreads > EPS]
-    usual = float(np.median(varied)) if len(varied) >= LEAST_GROUPS else math.nan
+    means, spreads = _varied(stored, place, size)
+    usual = float(np.median(spreads)) if _centred(stored, means) else math.nan
     if not 1 - _SCALED <= usual <= math.sqrt(size / (size - 1)) + _SCALED:
+        return math.nan
+    if float(np.quantile(np.abs(spreads / usual - 1), _MOST)) > _SCALED:
         return math.nan
     return float(np.abs(stored).max()) / (usual * (size - 1) / math.sqrt(size))
 

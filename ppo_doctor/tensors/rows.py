@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -46,10 +47,13 @@ def read_jsonl_dump(path: Path) -> Archive:
             raise DoctorError(f"{path} holds no JSON object", hint="a dump has one sample per line")
         named = _NAMED.fullmatch(path.name)
         notes = [*columns.notes(), *([] if not skipped else [_torn(path, skipped)])]
+        tensors = columns.tensors()
+        if "idx" in tensors and not any(role(name) == "group" for name in tensors):
+            tensors["group"] = replace(tensors["idx"], name="group")  # NeMo-RL: of the prompt, which has several rows
         return Archive(
             path=str(path),
             container="jsonl-dump",
-            tensors=columns.tensors(),
+            tensors=tensors,
             scalars={"step": int(named[1][:18])} if named else {},
             notes=tuple(notes),
         )

@@ -129,6 +129,8 @@ class RolloutRecord:
     explained_variance: float
     episodes: tuple[Episode, ...] = ()
     completions: Completions | None = None
+    #: mean, least and largest importance ratio of trainer and sampler after a mask, where there is one
+    importance: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

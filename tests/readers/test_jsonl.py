@@ -156,7 +156,7 @@ def test_more_records_than_one_flush_holds(reading):
     got = reading("".join(f'{{"a": {i}, "b": {i}.5}}\n' if i % 3 else f'{{"a": {i}}}\n' for i in range(70_000)))
     assert [record["a"] for record in got.records] == list(range(70_000))
     assert got.lines == list(range(1, 70_001))
-    assert len(got.tables) == 4
+    assert max(len(table.records) for table in got.tables) < 16_384  # of each layout, and at the end of a block
 
 
 def test_layouts_without_end_are_bounded_and_complete(reading):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ppo_doctor.tensors import Tensor, checkpoints
+from ppo_doctor.tensors import Archive, Tensor, checkpoint_run, checkpoints
 from ppo_doctor.tensors.checkpoints import (
     compare,
     nonfinite_of,
@@ -143,3 +143,23 @@ def test_half_a_unit_agrees_with_numpy_in_float16(value):
     alone = {"w": Tensor.of("w", np.array([held]))}
     assert swallowed(alone, half * 0.999) == 1
     assert swallowed(alone, half) == 0
+
+
+def test_what_was_proved_finite_is_not_read_again(monkeypatch):
+    """NaN and infinity are counted all the same: in a pair, beside a pair, and where squares overflow."""
+
+    def record(**named):
+        held = {f"policy.{k}": v for k, v in named.items()} | {"old_policy.w": np.ones(3)}
+        tensors = {name: Tensor.of(name, np.asarray(values)) for name, values in held.items()}
+        file = Archive(path="policy.safetensors", container="safetensors", tensors=tensors, scalars={})
+        return checkpoint_run.measure([file])[0].values["weights_nonfinite"]
+
+    seen = []
+    counted = checkpoints._nonfinite
+    monkeypatch.setattr(checkpoints, "_nonfinite", lambda tensor: seen.append(tensor.name) or counted(tensor))
+    assert record(w=[1.0, 2.0, 3.0]) == 0
+    assert seen == []
+    assert record(w=[1.0, math.nan, 3.0]) == 1
+    assert record(w=[1e200, 2.0, -1e200]) == 0
+    assert record(w=[1.0, 1.0, 1.0], alone=[math.inf, 0.0]) == 1
+    assert record(w=[math.inf, 1.0, math.nan], alone=[math.inf, 0.0]) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.tensors import Tensor, archives_in, columns, is_archive, read_archive, storages
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.tensors import Tensor, archives_in, columns, is_archive, read_archive, rows, storages
 from ppo_doctor.tensors.dtypes import RAW
 
 TYPES = st.one_of(
@@ -208,6 +209,56 @@ def test_a_table_of_completions(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DoctorError):
         read_archive(path)
+
+
+def test_a_table_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    path = tmp_path / "completions_00010.parquet"
+    path.write_bytes(b"PAR1 and more")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DoctorError) as caught:
+        read_archive(path)
+    assert "pip install" in caught.value.hint
+    assert "\n" not in caught.value.message + caught.value.hint
+
+
+def test_a_table_that_unpacks_to_billions_is_refused(tmp_path, monkeypatch):
+    """A few bytes stand for as many equal values, and for as many equal texts."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "completions_00010.parquet"
+    table = {"advantage": np.zeros(300), "log_probs": [np.zeros(1000)] * 300, "prompt": ["p" * 10_000] * 300}
+    parquet.write_table(arrow.table(table | {"completion": ["x" * 10_000] * 300}), path, compression="zstd")
+    assert path.stat().st_size < 1 << 20
+    archive = read_archive(path)
+    assert set(archive.tensors) == {"advantage", "log_probs", "prompt"}
+    monkeypatch.setattr(rows, "MOST_VALUES", 1 << 18)
+    with pytest.raises(DoctorError, match="unpacks"):
+        read_archive(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("tokens.idx", b"MMIDIDX\x00\x00" + bytes(30), "Megatron"),
+        ("tokens.bin", bytes(64), "Megatron"),
+        ("__0_0.distcp", bytes(64), "dcp_to_torch"),
+    ],
+)
+def test_formats_of_large_clusters_are_refused_with_what_to_convert(name, content, words, tmp_path, cli):
+    (tmp_path / "tokens.idx").write_bytes(b"MMIDIDX\x00\x00" + bytes(30))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DoctorError) as caught:
+        read_archive(tmp_path / name)
+    assert words in caught.value.message + caught.value.hint
+    outcome = cli("analyze", tmp_path / name)
+    assert outcome.code == ExitCode.NOTHING_TO_JUDGE
+    assert words in outcome.err
+
+
+def test_a_folder_of_a_distributed_checkpoint_says_how_to_convert(tmp_path, cli):
+    (tmp_path / ".metadata").write_bytes(b"x")
+    (tmp_path / "__0_0.distcp").write_bytes(bytes(64))
+    assert "dcp_to_torch" in cli("analyze", tmp_path).err
 
 
 def test_a_folder_is_read_in_the_order_of_its_numbers(tmp_path):

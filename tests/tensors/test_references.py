@@ -348,7 +348,7 @@ def dump(seed, scale, extreme):
         "log_probs": new,
         "old_log_probs": old[order] + 1e-3 * epoch[:, None],
         "rollout_log_probs": sampled[order],
-        "advantages": scaled[order] + 0.01 * seed,
+        "advantages": scaled[order] + 1e-3 * seed,
         "rewards": rewards[order],
         "group_ids": group[order],
         "response_mask": mask[order],
@@ -551,7 +551,7 @@ def group_bound(h):
 def odd_group(h):
     a, _, g = whole_groups(h)
     off = np.array([abs(mean(own)) / std(a) for own in by_group(a, g)])
-    return (off.max() if np.median(off) < 5e-3 else None), 10
+    return (off.max() if np.quantile(off, 0.6) < 5e-3 else None), 10
 
 
 def of_ratio(name):

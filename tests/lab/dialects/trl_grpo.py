@@ -64,7 +64,14 @@ def _generation(rollout: RolloutRecord, completions: Completions, tokens: int) -
         "reward": rollout.reward_mean,
         "reward_std": completions.group_std_mean,
         "frac_reward_zero_std": completions.frac_reward_zero_std,
+        **_importance(rollout),
     }
+
+
+def _importance(rollout: RolloutRecord) -> dict[str, float]:
+    """Return the importance ratios of trainer and sampler, which only a run with a sampling engine logs."""
+    names = (f"sampling/importance_sampling_ratio/{which}" for which in ("mean", "min", "max"))
+    return {} if rollout.importance is None else dict(zip(names, rollout.importance, strict=True))
 
 
 def _functions(completions: Completions) -> dict[str, float]:
