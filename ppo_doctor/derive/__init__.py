@@ -228,7 +228,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_without_gain": _row("goal:kl_without_gain", "ref_kl+reward_mean"),
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
-<<<<<<< HEAD
         "value_loss_follow": _row("value_losses:value_loss_follow", "value_loss+reward_mean"),
         "value_loss_floor": _row("value_losses:value_loss_floor", "value_loss"),
         "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
@@ -245,12 +244,10 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_follows_entropy_sum": _row("payment:reward_follows_entropy_sum", "reward_mean+objective_entropy"),
         "one_length_share": _row("payment:one_length_share", "response_length+entropy"),
         "discount_of_unknown_episodes": _row("payment:discount_of_unknown_episodes", "gamma+episode_return"),
-=======
         "answer_entropy": _row("samples:answer_entropy", "entropy+response_length"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
         "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),
->>>>>>> main
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
 )
