@@ -30,10 +30,7 @@ HEADINGS = (
 )
 
 #: Causes that never lead, whatever is found, and why that is known and left so.
-NEVER_LEADS = {
-    "length-norm-bias": "its complaint opens for it only together with a second soft symptom on another link, and all"
-    " soft ones of that complaint are on its own; beside a proof that opens it, that proof's cause leads",
-}
+NEVER_LEADS: dict[str, str] = {}
 
 
 def raw(cause):

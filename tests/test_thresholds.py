@@ -24,6 +24,7 @@ SAME = {
     ("value-loss-runs-away", 0, "least_records", "down"): WHOLE,
     ("metric-not-finite", 0, "least_records", "down"): WHOLE,
     ("reference-kl-sawtooth", 0, "bound", "down"): WHOLE,
+    ("samples-begin-at-the-reference", 0, "bound", "up"): WHOLE,
     ("reward-drops-after-gradient-spike", 0, "bound", "down"): DERIVED,
     ("steps-shrink-after-gradient-spike", 0, "bound", "down"): DERIVED,
     ("reward-collapses-late", 0, "bound", "down"): DERIVED,
