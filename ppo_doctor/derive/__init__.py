@@ -172,6 +172,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gain_per_root_kl": _row("sampling:gain_per_root_kl", "policy_loss+approx_kl"),
         "mean_ratio_above_one": _row("sampling:mean_ratio_above_one", "ratio_mean", "approx_kl+approx_kl_k1"),
         "clipping_trend": _row("sampling:clipping_trend", "clip_fraction"),
+        "differential_entropy_fall": _row("entropy:differential_entropy_fall", "entropy"),
         "clip_high_share": _row("sampling:clip_high_share", "clip_fraction_low+clip_fraction_high"),
         "kl_trend": _row("sampling:kl_trend", "approx_kl"),
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),

@@ -152,3 +152,23 @@ def gain_without_entropy(observations: Observations) -> Fact | None:
     if not len(early) or median(early) >= GONE:
         return None
     return dataclasses.replace(gain, name="gain_without_entropy")
+
+
+def differential_entropy_fall(observations: Observations) -> Fact | None:
+    """Return by how many nats the entropy of a density has fallen at the end of the run; None where it never is one.
+
+    The entropy of actions that are chosen is never below 0; that of a Gaussian falls by a nat, in each dimension, where
+    its deviation falls to a third.
+    """
+    entropy = observations.run.series.get("entropy")
+    if entropy is None:
+        return None
+    values = entropy.values[np.isfinite(entropy.values)]
+    if len(values) < 12 or float(values.min()) >= 0:
+        return None
+    end = median(values[-max(3, len(values) // 10) :])
+    says = f"{entropy.raw} went from {values[0]:.3g} to {end:.3g}"
+    fall = float(values[0]) - end
+    return Fact(
+        name="differential_entropy_fall", value=fall, how="computed", unit="nats", source=entropy.source(), says=says
+    )
