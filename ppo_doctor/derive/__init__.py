@@ -214,6 +214,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
         "answer_entropy": _row("samples:answer_entropy", "entropy+response_length"),
+        "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
         "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),
