@@ -74,7 +74,9 @@ def _by_record(vital: list[Series]) -> tuple[FloatArray, Axis]:
     for series, ours in zip(vital, keys, strict=True):
         at = np.searchsorted(records, ours)
         steps[at] = series.axis.steps
-        np.add.at(counts, at, ~np.isfinite(series.values))
+        broken = ~np.isfinite(series.values)
+        if broken.any():
+            counts += np.bincount(at[broken], minlength=len(records))
     order = np.argsort(steps, kind="stable")
     return counts[order], Axis(
         path=vital[0].axis.path,
