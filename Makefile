@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fuzz schemas check lint types samples docs bench demos lab scoreboard calibrate rivals clean install
+.PHONY: demo test fuzz schemas check lint types samples docs bench bench-quick demos lab scoreboard calibrate rivals clean install
 
 install: $(STAMP)
 
@@ -69,6 +69,10 @@ bench: $(STAMP)
 	test -x build/torch/bin/python || $(PYTHON) -m venv build/torch
 	build/torch/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy
 	TORCH_PYTHON=build/torch/bin/python $(BIN)/python -m benchmarks --out docs
+
+# The same on small data, which takes seconds and holds nothing against a bound.
+bench-quick: $(STAMP)
+	$(BIN)/python -m benchmarks --quick
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,11 +24,12 @@ def measure(parts: list[str], repeat: int, *, quick: bool) -> list[Line | Unmeas
     """Run parts one after the other and print their rows as they come."""
     found: list[Line | Unmeasured] = []
     for part in parts:
+        start = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="ppo-doctor-bench-") as scratch:
             made = importlib.import_module(f"benchmarks.{part}").rows(Path(scratch), repeat, quick=quick)
         if quick:  # the bounds are for the whole sizes
             made = [replace(row, bound=None) if isinstance(row, Line) else row for row in made]
-        print(told(made), flush=True)
+        print(f"{told(made)}\n({part}: {time.perf_counter() - start:.0f} s)", flush=True)
         found += made
     return found
 

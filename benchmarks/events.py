@@ -26,7 +26,7 @@ def _row(scratch: Path, kind: str, events: int, repeat: int) -> Line:
     path = tfevents.write_events(folder, events, tensors=kind == "tensors")
     tfevents.theirs(path), tfevents.ours(path)  # imports and tables are no part of it
     readers = (tfevents.ours, tfevents.theirs)
-    rounds = [[tfevents.timed(reader, path, events) for reader in readers] for _ in range(min(repeat, 5))]
+    rounds = [[tfevents.timed(reader, path, events) for reader in readers] for _ in range(repeat)]
     ratios = [theirs / ours for ours, theirs in rounds]
     ours, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
     return Line(

@@ -16,18 +16,17 @@ LINEAR = "a straight line"
 
 def rows(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
     """Measure a sweep, the share of the rules, and growth over three decades."""
-    return [*_sweep(scratch, repeat, quick=quick), *_growth(scratch, max(1, repeat // 2), quick=quick)]
+    return [*_sweep(scratch, repeat, quick=quick), *_growth(scratch, min(repeat, 2), quick=quick)]
 
 
 def _sweep(scratch: Path, repeat: int, *, quick: bool) -> list[Line]:
     count = 20 if quick else 1_000
     folder = data.runs(scratch / "sweep", count)
     cases = {ORJSON: partial(worker, "orjson_lines", folder), "runs": partial(worker, "analyze_all", folder)}
-    costs = interleaved(cases, min(repeat, 3) if not quick else 1)
+    costs = interleaved(cases, repeat, warm=False)
     log = data.jsonl(scratch / "share.jsonl", 2_000 if quick else 100_000, 40)
-    share = interleaved(
-        {"the whole diagnosis": partial(worker, "analyze", log), "judge": partial(worker, "judge", log)}, repeat
-    )
+    shares = {"the whole diagnosis": partial(worker, "analyze", log), "judge": partial(worker, "judge", log)}
+    share = interleaved(shares, repeat, warm=False)
     return [
         line(f"{count:,} runs of 500 records in one process", costs, "runs", ORJSON, bound=15.0),
         line("rules and ranking, 100k × 40", share, "judge", "the whole diagnosis", bound=0.2),
@@ -35,12 +34,13 @@ def _sweep(scratch: Path, repeat: int, *, quick: bool) -> list[Line]:
 
 
 def _growth(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
-    step = 10 if quick else 1
+    if quick:
+        return [_grown("records", (100, 1_000), _records, "analyze", scratch, 1)]
     decades: Mapping[str, tuple[Sequence[int], Callable[[Path, int], Path], str]] = {
-        "records": ([n // step for n in (1_000, 10_000, 100_000, 1_000_000)], _records, "analyze"),
-        "keys": ([n // step for n in (20, 200, 2_000, 20_000)], _keys, "analyze"),
-        "runs": ([n // step for n in (1, 10, 100, 1_000)], _runs, "analyze_all"),
-        "tokens": ([n // step for n in (10_000, 100_000, 1_000_000, 10_000_000)], _tokens, "analyze"),
+        "records": ((1_000, 10_000, 100_000, 1_000_000), _records, "analyze"),
+        "keys": ((20, 200, 2_000, 20_000), _keys, "analyze"),
+        "runs": ((10, 100, 1_000, 10_000), _runs, "analyze_all"),
+        "tokens": ((10_000, 100_000, 1_000_000, 10_000_000), _tokens, "analyze"),
     }
     return [_grown(name, *decade, scratch, 1 if name == "runs" else repeat) for name, decade in decades.items()]
 
@@ -50,7 +50,7 @@ def _grown(
 ) -> Line:
     """Fit cost over size. What every run pays is measured on the smallest size and is in all of them."""
     places = {size: make(scratch / f"{name}-{size}", size) for size in sizes}
-    costs = interleaved({str(size): partial(worker, work, place) for size, place in places.items()}, repeat)
+    costs = interleaved({str(size): partial(worker, work, place) for size, place in places.items()}, repeat, warm=False)
     best = {size: min(cost.cpu for cost in costs[str(size)]) for size in sizes}
     slopes = [exponent([a, b], [best[a], best[b]]) for a, b in itertools.pairwise(sizes)]
     return Line(
@@ -77,7 +77,7 @@ def _keys(place: Path, size: int) -> Path:
 
 
 def _runs(place: Path, size: int) -> Path:
-    return data.runs(place, size, 100)
+    return data.runs(place, size, 20)
 
 
 def _tokens(place: Path, size: int) -> Path:

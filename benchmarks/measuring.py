@@ -95,13 +95,16 @@ def _environment(further: Mapping[str, str] | None) -> dict[str, str]:
     return kept | ONE_THREAD | dict(further or {})
 
 
-def interleaved(cases: Mapping[str, Callable[[], Cost]], repeat: int) -> dict[str, list[Cost]]:
-    """Return `repeat` costs of each case, in rounds so that noise hits all alike; a first round warms caches."""
+def interleaved(cases: Mapping[str, Callable[[], Cost]], repeat: int, *, warm: bool = True) -> dict[str, list[Cost]]:
+    """Return `repeat` costs of each case, in rounds so that noise hits all alike.
+
+    With `warm` a first round fills caches and is not counted; workers warm themselves.
+    """
     costs: dict[str, list[Cost]] = {name: [] for name in cases}
-    for turn in range(repeat + 1):
+    for turn in range(-warm, repeat):
         for name, case in cases.items():
             cost = case()
-            if turn:
+            if turn >= 0:
                 costs[name].append(cost)
     return costs
 

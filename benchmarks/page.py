@@ -10,6 +10,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.limits import limit_of
 from benchmarks.measuring import Line, Unmeasured
 
 HEAD = """# Benchmarks
@@ -27,7 +28,7 @@ def write(folder: Path, rows: Sequence[Line | Unmeasured], minutes: float) -> No
     """Write benchmarks.md and benchmarks.json."""
     lines = [row for row in rows if isinstance(row, Line)]
     left = [row for row in rows if isinstance(row, Unmeasured)]
-    text = HEAD + "".join(map(_row, lines)) + _notes(lines) + _left(left) + _machine(minutes)
+    text = HEAD + "".join(map(_row, lines)) + _notes(lines) + _limits(lines) + _left(left) + _machine(minutes)
     (folder / "benchmarks.md").write_text(text, encoding="utf-8")
     held = {"lines": [asdict(row) | {"met": row.met} for row in lines], "unmeasured": [asdict(row) for row in left]}
     (folder / "benchmarks.json").write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -44,6 +45,16 @@ def _row(row: Line) -> str:
 def _notes(lines: Iterable[Line]) -> str:
     notes = dict.fromkeys(f"- {row.task}: {row.note}." for row in lines if row.note)
     return "\n" + "\n".join(notes) + "\n" if notes else ""
+
+
+def _limits(lines: Iterable[Line]) -> str:
+    """Return what limits the lines that miss their bounds."""
+    missed = [(row.task, limit) for row in lines if not row.met and (limit := limit_of(row.task))]
+    return (
+        "\nWhat limits those that are missed:\n\n" + "".join(f"- {t}: {text}.\n" for t, text in missed)
+        if missed
+        else ""
+    )
 
 
 def _left(rows: Sequence[Unmeasured]) -> str:

@@ -28,6 +28,31 @@ def orjson_lines(path: Path) -> Job:
     return job
 
 
+def packed_lines(path: Path) -> Job:
+    """Parse every line, compare its keys with the last line's and pack its numbers: the least that gives columns.
+
+    A line that is none of that is passed over, so that this is no reader, but what any reader has to do.
+    """
+    import struct
+
+    import orjson
+
+    def job() -> int:
+        packed, keys, pack = bytearray(), (), struct.Struct("").pack
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    record = orjson.loads(line)
+                    if tuple(record) != keys:
+                        keys, pack = tuple(record), struct.Struct(f"={len(record)}d").pack
+                    packed += pack(*record.values())
+                except (ValueError, struct.error):
+                    continue
+        return len(packed)
+
+    return job
+
+
 def _parsed(loads: Callable[[bytes], object], file: Path) -> int:
     read = 0
     with file.open("rb") as lines:
@@ -116,7 +141,7 @@ def our_delta(path: Path) -> Job:
 
 WORK: dict[str, Callable[[Path], Job]] = {
     work.__name__: work
-    for work in (orjson_lines, columns, pandas_csv, analyze, analyze_all, judge, torch_delta, our_delta)
+    for work in (orjson_lines, packed_lines, columns, pandas_csv, analyze, analyze_all, judge, torch_delta, our_delta)
 }
 
 

@@ -187,10 +187,13 @@ def _place(
     records = np.concatenate([table.records for table in holders])
     lines = np.concatenate([table.lines for table in holders])
     keys = [clock[name][records] for name in ("step", "update", "epoch", "minibatch") if name in clock]
-    # By step, then by the order of the log, so that of equal keys the last one is the later record.
-    order = np.lexsort((records, *[np.nan_to_num(key, nan=-1.0) for key in reversed(keys)]))
+    order = np.argsort(records, kind="stable")
+    rising = bool((keys[0][order][1:] > keys[0][order][:-1]).all())
     merged = 0
-    if not repeats and len(order) > 1:
+    if not rising:
+        # By step, then by the order of the log, so that of equal keys the last one is the later record.
+        order = np.lexsort((records, *[np.nan_to_num(key, nan=-1.0) for key in reversed(keys)]))
+    if not rising and not repeats and len(order) > 1:
         same = np.logical_and.reduce([_equal_next(key[order]) for key in keys])
         merged = int(same.sum())
         order = order[np.append(~same, True)]

@@ -55,7 +55,8 @@ def _present(tables: Sequence[Table], size: int) -> BoolArray:
 
 def _named(tables: Sequence[Table], size: int, least: int) -> FloatArray | None:
     """Return the run of each record by a column that names it, or None without one that takes several values."""
-    for key in RUN_KEYS:
+    held_keys = {key for table in tables for key in (*table.columns, *table.texts)}
+    for key in (key for key in RUN_KEYS if key in held_keys):
         names = _values(tables, key, size)
         held = distinct(names[np.isfinite(names)])
         if len(held) > 1 and all((names == name).sum() >= least for name in held):

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Variables that change what we print or where we look.
 SCRUBBED = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM", "CI", "GITHUB_ACTIONS")
 #: Variables that tell tests where optional material lies.
-PLACES = ("PPO_DOCTOR_REAL_LOGS",)
+PLACES = ("PPO_DOCTOR_REAL_LOGS", "PPO_DOCTOR_RECIPE_SOURCES")
 
 
 # The same examples on every machine, so that a change is judged by itself; `make fuzz` looks for new ones.

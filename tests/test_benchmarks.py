@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from benchmarks import data, page
+from benchmarks.limits import limit_of
 from benchmarks.measuring import Cost, Line, Unmeasured, exponent, interleaved, line
 
 
@@ -53,6 +54,20 @@ def test_the_page_tells_a_missed_bound_and_what_was_not_measured(tmp_path):
     assert "**missed**" in text and "- u: w." in text and "- t: n." in text
     held = json.loads((tmp_path / "benchmarks.json").read_text())
     assert held["lines"][0]["met"] is False and held["unmeasured"][0]["task"] == "u"
+
+
+def test_a_missed_line_tells_what_limits_it_and_a_met_one_does_not(tmp_path):
+    tasks = {"JSONL → columns, 100k × 40, NaN tokens in a tenth": 1.9, "1,000 runs of 500 records in one process": 9.0}
+    rows = [
+        Line(task=task, peer="p", clock="cpu", ratio=ratio, low=1.0, high=20.0, bound=1.8 if ratio < 2 else 15.0)
+        for task, ratio in tasks.items()
+    ]
+    page.write(tmp_path, rows, 1.0)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert limit_of(rows[0].task) in text
+    assert limit_of(rows[0].task) != limit_of("JSONL → columns, 100k × 40, clean")
+    assert limit_of(rows[1].task) and limit_of(rows[1].task) not in text
+    assert limit_of("something else") == ""
 
 
 def test_the_quick_form_prints_its_rows(root):

@@ -77,8 +77,10 @@ def test_a_line_is_parsed_once_and_one_with_nan_once_more(monkeypatch, nan_every
     source = Source("log", io.BytesIO("\n".join(held).encode()))
     read = sum(len(item.records) for item in readers.read_source(source)[1] if isinstance(item, Table))
     assert read == 2_000
-    assert parsed["lines"] <= most * 2_000 + 5
-    assert parsed["lenient"] < 80  # sixty to tell the container, the first of a layout, the first with NaN
+    assert parsed["lines"] <= most * 2_000 + 65  # sixty to tell the container
+    assert (
+        parsed["lenient"] < 20
+    )  # the first of a layout, the first with NaN, those that tell the container and hold NaN
 
 
 def test_a_long_log_keeps_the_columns_that_mean_something(tmp_path):

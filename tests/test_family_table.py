@@ -126,6 +126,15 @@ def test_motion_per_rate_skips_a_learning_rate_of_zero():
     assert values[1:] == pytest.approx([10, 10])
 
 
+@pytest.mark.parametrize(
+    ("length", "plain"), [("0.004x9", True), ("0.0021x9", True), ("0.001x9", False), ("0.05x9", False)]
+)
+def test_motion_per_rate_says_nothing_of_plain_descent(length, plain):
+    """Four steps of 0.01 along gradients of 0.1 add up to 0.002 to 0.004; clipped ones to less, Adam's to more."""
+    logged = {"update_norm": length, "learning_rate": "0.01x9", "grad_norm": "0.1x9", "optimizer_steps": "4x9"}
+    assert (observed(logged).series("motion_per_rate") is None) is plain
+
+
 def test_usual_learning_rates_depend_on_the_task_and_a_printed_zero_is_none():
     assert observed({"learning_rate": "1e-6x5", "episode_return": "1x5"}).fact(
         "rate_over_usual"

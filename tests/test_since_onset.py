@@ -11,7 +11,7 @@ from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import load_pack
-from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series
+from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_run, a_series, an_axis
 
 MOVES = "policy-does-not-move"
 
@@ -153,3 +153,13 @@ def test_what_no_log_can_show_stays_listed():
     never = type(pack)(rules=pack.rules, causes=(), complaints=(), unjudged=(Unjudged(id="hacking", because="why"),))
     (entry,) = not_ruled_out(never, [], [])
     assert (entry.id, entry.a_fuller_log_could) == ("hacking", False)
+
+
+def test_series_of_one_axis_have_one_axis_in_each_part():
+    axis, other = an_axis(range(1, 21)), an_axis(range(1, 41, 2))
+    held = {name: a_series(name, [0.1] * 20, axis=of) for name, of in (("a", axis), ("b", axis), ("c", other))}
+    for part in (cut(held, (5, None)), cut(held, (None, 9)), cut(held, (3, 12))):
+        assert part["a"].axis is part["b"].axis
+        assert part["c"].axis is not part["a"].axis
+        assert all(len(s.axis.steps) == len(s.values) < 20 for s in part.values())
+    assert cut(held, (100, None)) == {}

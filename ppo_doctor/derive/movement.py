@@ -25,6 +25,8 @@ LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
 NO_GAIN = 1e-3
 #: Share of records beyond the largest gain that there can be, which fat tails of the ratio explain.
 MOST_BEYOND = 0.03
+#: Share of updates as long as plain descent makes them, from which on that is no coincidence.
+PLAIN_SHARE = 0.9
 _EPISODES = ("episode_return", "episode_length", "eval_return", "action_std")
 _TEXT = ("response_length", "truncated_fraction", "ref_kl", "frac_reward_zero_std")
 
@@ -76,15 +78,29 @@ def motion_per_rate(observations: Observations) -> Series | None:
     """Return the norm of the parameter change of an update over the learning rate, per record.
 
     Adam moves each of N coordinates by up to the learning rate per step, so that a sound update shows 0.05 to 1 times
-    the square root of N and more (Kingma and Ba 2015, section 2.1); plain descent shows the norm of the gradient.
+    the square root of N and more (Kingma and Ba 2015, section 2.1). Plain descent shows the norm of the gradient, which
+    no bound on Adam's steps speaks of: None.
     """
     moved, rate = observations.run.series.get("update_norm"), observations.run.series.get("learning_rate")
-    if moved is None or rate is None or moved.axis is not rate.axis:
+    if moved is None or rate is None or moved.axis is not rate.axis or _plain_descent(observations, moved, rate):
         return None
     alive = rate.values > 0
     values = np.where(alive, moved.values / np.where(alive, rate.values, 1.0), np.nan)
     motion = dataclasses.replace(moved, name="motion_per_rate", values=values, unit="", how="computed")
     return while_alive(observations, motion)
+
+
+def _plain_descent(observations: Observations, moved: Series, rate: Series) -> bool:
+    """Return whether updates are as long as learning rate times gradient makes K steps: K times that, or its root."""
+    gradient, steps = observations.run.series.get("grad_norm"), observations.fact("updates_known")
+    if gradient is None or steps is None or gradient.axis is not moved.axis:
+        return False
+    known = float(str(steps.value))
+    expected = rate.values * gradient.values
+    alive = expected > 0
+    length = moved.values[alive] / expected[alive]
+    within = (length > 0.9 * math.sqrt(known)) & (length < 1.1 * known)
+    return bool(alive.any()) and float(np.mean(within)) > PLAIN_SHARE
 
 
 def rate_over_usual(observations: Observations) -> Fact | None:

@@ -69,12 +69,13 @@ def _in_step(vital: list[Series]) -> tuple[FloatArray, Axis] | None:
 def _by_record(vital: list[Series]) -> tuple[FloatArray, Axis]:
     files: dict[str, int] = {}
     keys = [_records(series, files) for series in vital]
-    records = distinct(np.concatenate(keys))
+    records, places = _places(keys)
     counts, steps = np.zeros(len(records)), np.zeros(len(records), dtype=np.int64)
-    for series, ours in zip(vital, keys, strict=True):
-        at = np.searchsorted(records, ours)
+    for series, at in zip(vital, places, strict=True):
         steps[at] = series.axis.steps
-        np.add.at(counts, at, ~np.isfinite(series.values))
+        broken = ~np.isfinite(series.values)
+        if broken.any():
+            counts += np.bincount(at[broken], minlength=len(records))
     order = np.argsort(steps, kind="stable")
     return counts[order], Axis(
         path=vital[0].axis.path,
@@ -83,6 +84,22 @@ def _by_record(vital: list[Series]) -> tuple[FloatArray, Axis]:
         files=tuple(files),
         file=records[order] >> _LINE_BITS,
     )
+
+
+def _places(keys: list[IntArray]) -> tuple[IntArray, list[IntArray]]:
+    """Return the sorted distinct numbers among arrays of them, and the place of each number in these.
+
+    Lines of one file fill a range, and are counted off in it: a tenth of the time of a sort and searches.
+    """
+    largest = max(int(ours.max()) for ours in keys)
+    if largest > 4 * sum(map(len, keys)):
+        records = distinct(np.concatenate(keys))
+        return records, [np.searchsorted(records, ours) for ours in keys]
+    present = np.zeros(largest + 1, dtype=np.bool_)
+    for ours in keys:
+        present[ours] = True
+    place = np.cumsum(present) - 1
+    return np.flatnonzero(present), [place[ours] for ours in keys]
 
 
 def _records(series: Series, files: dict[str, int]) -> IntArray:

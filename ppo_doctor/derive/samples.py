@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import median
+from ppo_doctor.derive.critic import WITH_BIAS
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Records that a quotient of two metrics takes to tell something.
 LEAST = 6
+#: Share of its first entropy that a policy with a choice keeps.
+KEPT = 0.5
 
 
 def answer_entropy(observations: Observations) -> Fact | None:
@@ -30,6 +33,22 @@ def answer_entropy(observations: Observations) -> Fact | None:
     values = _last_third(entropy.values * lengths.values)
     says = f"{entropy.raw} × {lengths.raw} over the last third"
     return _fact("answer_entropy", values, entropy, says, unit="nats")
+
+
+def critic_foresight(observations: Observations) -> Fact | None:
+    """Return the median explained variance of the first half of a run whose policy keeps its entropy in that half.
+
+    None where entropy has no scale or is spent, for what a policy without choice will earn is no secret, and where the
+    logged number counts the critic's bias.
+    """
+    explained, entropy = observations.run.series.get("explained_variance"), observations.series("entropy_share")
+    if explained is None or entropy is None or explained.estimator == WITH_BIAS:
+        return None
+    kept = entropy.values[: max(1, len(entropy) // 2)]
+    if not np.isfinite(kept).any() or median(kept[np.isfinite(kept)]) < KEPT:
+        return None
+    values = explained.values[: len(explained) // 2]
+    return _fact("critic_foresight", values, explained, f"median {explained.raw} over the first half")
 
 
 def raw_advantage_share(observations: Observations) -> Fact | None:

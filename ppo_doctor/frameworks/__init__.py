@@ -11,7 +11,7 @@ from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed, load
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks.matching import Keys
+from ppo_doctor.frameworks.matching import Keys, is_pattern
 from ppo_doctor.frameworks.names import COMMON_NAMES, aliases, clocks, fuzzy, squashed
 from ppo_doctor.frameworks.profiles import MetricProfile, PartialMean, Profile, UpdateFormula, profile_of
 from ppo_doctor.metrics import METRICS
@@ -113,19 +113,21 @@ def meaningful(keys: frozenset[str]) -> frozenset[str]:
 
     Whatever else is read of a log, and whatever its framework turns out to be, the others mean nothing to us.
     """
-    held = Keys(keys)
-    known = {key for name in _names_of_all() for key in held.matching(name)}
+    held, (names, patterns) = Keys(keys), _names_of_all()
+    known = (keys & names).union(*map(held.matching, patterns))
     like = {key for key in keys - known if fuzzy(key) or fuzzy(key, language=True)}
     return frozenset({*known, *like, *clocks(keys)})
 
 
 @cache
-def _names_of_all() -> frozenset[str]:
-    """Return every name and pattern of a metric or clock that any version of any framework writes."""
+def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return every name, and every pattern, of a metric or clock that any version of any framework writes."""
     tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
     lists = [keys for table in tables for part in ("axis", "components") for keys in table.get(part, {}).values()]
     lists += [metric["keys"] for table in tables for metric in table.get("metrics", {}).values() if "keys" in metric]
-    return frozenset(name for names in lists for name in names)
+    names = {name for names in lists for name in names}
+    patterns = {name for name in names if is_pattern(name)}
+    return frozenset(names - patterns), tuple(sorted(patterns))
 
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:

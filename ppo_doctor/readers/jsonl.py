@@ -41,6 +41,7 @@ def read(source: Source) -> Iterator[Item]:
     reader = _Reader(source)
     packer = reader.packer
     known, loads, ordinal = reader.known, orjson.loads, 0
+    last: tuple[str, ...] | None = None
     for chunk in source.chunks():
         lines = chunk.split(b"\n")
         for number, line in enumerate(lines, source.line):
@@ -50,7 +51,10 @@ def read(source: Source) -> Iterator[Item]:
                 record = loads(line)
                 if len(record) == 2:
                     record = _unwrapped(record)
-                pack, extend = known[tuple(record)]
+                keys = tuple(record)
+                if keys != last:  # to hash forty names costs a twentieth of parsing the line
+                    pack, extend = known[keys]
+                    last = keys
                 extend(pack(ordinal, number, *record.values()))
                 ordinal += 1
             except _NOT_FAST:
@@ -61,6 +65,7 @@ def read(source: Source) -> Iterator[Item]:
         source.line += len(lines)
         if reader.configs or packer.full:
             yield from reader.ready()
+            last = None  # a flush may forget layouts
     yield from reader.end()
 
 

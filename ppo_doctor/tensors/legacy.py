@@ -30,6 +30,8 @@ def read_legacy(path: Path) -> Archive:
         torch = import_module("torch")
     except ImportError as error:
         raise DoctorError(f"{path} has PyTorch's old format, which takes PyTorch to read", hint=_INSTALL) from error
+    if not hasattr(torch.Tensor, "untyped_storage"):
+        raise DoctorError(f"{path} has PyTorch's old format, which takes PyTorch 2 to read", hint=_INSTALL)
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises whatever its unpickler meets

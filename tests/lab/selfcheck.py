@@ -111,6 +111,24 @@ def _held_in_place(_record: RunRecord, seen: Measures) -> None:
     require(abs(seen.score_last - seen.score_first) < 0.05, "the reward stays where it was")
 
 
+def _copied(record: RunRecord, _seen: Measures) -> None:
+    late = [u.rollout.completions for u in record.updates[len(record.updates) // 2 :]]
+    require(all(c is not None and c.frac_reward_zero_std == 1 for c in late), "every group is one text, and earns one")
+    require(record.updates[-1].minibatches[-1].entropy > 0.1, "of a policy that could say other things")
+
+
+def _foreseen(record: RunRecord, _seen: Measures) -> None:
+    told = [update.rollout for update in record.updates]
+    require(all(r.explained_variance > 0.99 for r in told), "the critic knows the returns")
+    require(all(r.advantages_raw_std < 0.1 * r.returns_std for r in told), "and leaves next to nothing")
+
+
+def _masked_out(record: RunRecord, _seen: Measures) -> None:
+    told = [update.rollout.importance for update in record.updates]
+    few = sum(ratios is not None and ratios[0] < 0.5 and ratios[1] == 0 for ratios in told)
+    require(few > 0.5 * len(told), f"most sequences are masked in {few} of {len(told)} batches")
+
+
 def _resynced(record: RunRecord, _seen: Measures) -> None:
     later = [cell for update in record.updates for cell in update.minibatches if cell.minibatch == 0]
     require(all(cell.ratio_min == 1 == cell.ratio_max for cell in later), "each epoch starts at ratio 1")
@@ -141,6 +159,9 @@ def _decayed(record: RunRecord, _seen: Measures) -> None:
 CHECKS: Mapping[str, Check] = {
     # decision table
     "lr-too-small": _starved,
+    "duplicate-generations": _copied,
+    "baseline-absorbs-signal": _foreseen,
+    "is-mask-discards-batch": _masked_out,
     "grad-clip-starves": _starved,
     "adam-eps-dominates": _starved,
     "bf16-swallowed-update": _starved,

@@ -37,8 +37,10 @@ def test_each_row_of_the_table_is_named(tmp_path, cause, place):
 def test_shared_memory_tells_aliasing_from_a_sync(tmp_path):
     Loop(old="aliased").train(tmp_path / "run.jsonl")
     diagnosis, _ = causes(tmp_path / "run.jsonl")
-    aliased, synced = (next(c for c in diagnosis.causes if c.id == name) for name in sorted(TWINS, reverse=True))
-    assert aliased.score_db - synced.score_db >= 13
+    first = diagnosis.causes[0]
+    assert (first.id, first.confidence, first.level_with) == ("old-policy-aliased", "established", ())
+    synced = [c for c in diagnosis.causes if c.id == "old-logp-resynced-per-minibatch"]
+    assert all(first.score_db - c.score_db >= 13 for c in synced), "it may be too far behind to be listed"
 
 
 @pytest.mark.parametrize("loop", [Loop(updates=6), Loop(old="aliased", updates=6), Loop(half=True, updates=6)])

@@ -46,7 +46,7 @@ def bits_of(tensor):
     """Return a torch tensor's elements in logical order, as bytes."""
     import torch
 
-    flat = tensor.detach().contiguous().reshape(-1)
+    flat = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach()).reshape(-1)
     flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
@@ -75,7 +75,8 @@ def check_torch(path, loaded):
             values = [np.array(piece, np.float64) for piece in ours.chunks(elements)]
             np.testing.assert_array_equal(np.concatenate([np.empty(0), *values]), values_of(tensor), err_msg=name)
         if tensor.numel():
-            assert storages.setdefault(tensor.untyped_storage()._cdata, ours.storage) == ours.storage, name
+            memory = (tensor.untyped_storage if hasattr(tensor, "untyped_storage") else tensor.storage)().data_ptr()
+            assert storages.setdefault(memory, ours.storage) == ours.storage, name
     assert len(set(storages.values())) == len(storages), "two storages of torch are one to us"
 
 
@@ -105,9 +106,9 @@ def types():
 
     names = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool complex64"
     wide = torch.tensor([0.0, 1.0, 3.0, 100.0])
-    found = {name: wide.to(getattr(torch, name)) for name in (*names.split(), "complex128")}
     eight = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-    return found | {name: wide.to(getattr(torch, name)) for name in eight}
+    known = [name for name in (*names.split(), "complex128", *eight) if hasattr(torch, name)]
+    return {name: wide.to(getattr(torch, name)) for name in known}
 
 
 def tied():
@@ -159,6 +160,10 @@ def test_zips_of_torch_are_read_equal(name, way, tmp_path):
 @pytest.mark.parametrize("way", LEGACY, ids=str)
 @pytest.mark.parametrize("name", ["views", "tied", "flattened"])
 def test_the_old_format_of_torch_is_read_equal(name, way, tmp_path):
+    import torch
+
+    if not hasattr(torch.Tensor, "untyped_storage"):
+        pytest.skip("torch itself reads this format, from 2.0 on")
     held = MADE[name]()
     held.pop("args", None)  # torch.load(weights_only=True), which reads this format, takes no Namespace
     loaded = saved(tmp_path / "t.pt", held, **way)
@@ -170,6 +175,8 @@ def test_the_old_format_of_torch_is_read_equal(name, way, tmp_path):
 def test_other_alignments_of_torch_are_read_equal(alignment, tmp_path):
     import torch
 
+    if not hasattr(getattr(torch.utils, "serialization", None), "config"):
+        pytest.skip("this version of torch aligns to 64 bytes")
     save = torch.utils.serialization.config.save
     before = save.storage_alignment
     save.storage_alignment = alignment
@@ -185,7 +192,8 @@ def test_other_alignments_of_torch_are_read_equal(alignment, tmp_path):
 def test_any_view_of_torch_is_read_equal(tmp_path_factory, data):
     import torch
 
-    kind = data.draw(st.sampled_from(["float32", "float16", "bfloat16", "int64", "bool", "float8_e4m3fn"]))
+    kinds = ["float32", "float16", "bfloat16", "int64", "bool", "float8_e4m3fn"]
+    kind = data.draw(st.sampled_from([name for name in kinds if hasattr(torch, name)]))
     shape = data.draw(st.lists(st.integers(0, 5), max_size=4))
     stride = [data.draw(st.integers(0, 7)) for _ in shape]
     offset = data.draw(st.integers(0, 4))

@@ -37,7 +37,7 @@ def write(kind: Kind, seed: int, folder: Path) -> Path:
 
 def _in_one_file(kind: Kind, updates: list[dict[str, Any]], folder: Path) -> None:
     """Write the rows of all updates one after the other, each with the number of its update."""
-    sizes = [len(held["epoch"]) for held in updates]
+    sizes = [len(held["log_probs"]) for held in updates]
     numbers = [held.pop("step") for held in updates]
     joined = {
         name: np.concatenate([_by_row(held[name], size) for held, size in zip(updates, sizes, strict=True)])
