@@ -74,6 +74,29 @@ def test_a_full_disk_does_not_stop_training(tmp_path):
     assert len(ppo_doctor.load_run(path).series["approx_kl"]) == len(kept) - 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_a_device_without_room_is_told_once(capfd):
+    recorder = Recorder("/dev/full", config={"n_epochs": 4})
+    found = [one_update(recorder) for _ in range(3)]
+    assert [record["grad_norm"] for record in found] == [0.25] * 3
+    assert not recorder.quiet
+    assert capfd.readouterr().err.count("No space left on device") == 1
+
+
+def test_a_line_cut_anywhere_costs_that_record_alone(tmp_path):
+    """The kernel may stop a write of a killed process where a page ends, which is anywhere in a line."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, config={"n_epochs": 4})
+    for update in range(4):
+        one_update(recorder, reward_mean=float(update))
+    recorder.close()
+    whole = path.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for cut in [*range(last, len(whole) - 2, 29), len(whole) - 2]:
+        path.write_bytes(whole[:cut])
+        assert ppo_doctor.load_run(path).series["reward_mean"].values.tolist() == [0, 1, 2]
+
+
 def test_records_are_written_again_once_there_is_room(tmp_path, monkeypatch, capfd):
     recorder = Recorder(tmp_path / "run.jsonl")
     one_update(recorder)

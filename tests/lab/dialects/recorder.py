@@ -16,6 +16,7 @@ from ppo_doctor.record import Recorder
 from ..nets import F32
 from ..presets import describe
 from ..records import MinibatchRecord, RunRecord, UpdateArrays, UpdateRecord
+from ..settings import TrainConfig
 from .averages import mean_all
 
 
@@ -29,7 +30,7 @@ def write(record: RunRecord, directory: Path) -> Path:
     config = record.config
     recorder = Recorder(
         path,
-        config=describe(config),
+        config=_settings(config),
         clip_range=config.clip_range,
         model=lambda: first.weights,
         optimizer=lambda: held[0],
@@ -44,6 +45,11 @@ def write(record: RunRecord, directory: Path) -> Path:
         raise RuntimeError("the recorder fell quiet")
     recorder.close()
     return path
+
+
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings in the names that TRL's callback writes."""
+    return {"kl_coef" if name == "beta" else name: value for name, value in describe(config).items()}
 
 
 def _arrays(update: UpdateRecord) -> UpdateArrays:

@@ -254,6 +254,8 @@ def lr_controller_saturated(setup: Setup, severity: int) -> Setup:
     default_severity=1,
     level_with={
         "canonical-full": (),
+        # With one minibatch per epoch, as GRPO has here, the two syncs are one program.
+        "recorder-grpo": _others("old-logp-resynced-per-epoch", *_SELF_RATIO),
         "trl-grpo": _others("old-logp-resynced-per-epoch", *_SELF_RATIO),
         "trl-ppo": _others("old-logp-resynced-per-epoch", *_SELF_RATIO),
         "*": ("healthy",),
