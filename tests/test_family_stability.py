@@ -105,7 +105,8 @@ def test_one_sided_clip_counts_are_doubled_and_tiny_ranges_left_out():
 def test_other_windows_are_not_held_against_each_other():
     same = {"series": {"clip_fraction": "0.5x9", "approx_kl": "0.0001x9"}, "config": {"clip_range": 0.2}}
     assert observed(**same).series("clip_kl_contradiction").values[0] > 0.9
-    assert observed(framework="sb3", **same).series("clip_kl_contradiction") is None
+    last_epoch = observed(framework="sb3", **same).series("clip_kl_contradiction")  # it may have clipped nothing
+    assert last_epoch.values.max() <= 0
 
 
 def test_entropy_near_zero_from_the_start_has_no_share():

@@ -77,7 +77,9 @@ def recomputed_advantages(
     loaded = _Loaded(stored.shape, rows)
     advantages = loaded(stored)
     mask = batch.get("mask")
-    keep = np.ones(advantages.shape, bool) if mask is None or mask.size != stored.size else loaded(mask) != 0
+    keep = np.ones(advantages.shape, bool)
+    if mask is not None and mask.size == stored.size:
+        keep = loaded(mask).reshape(advantages.shape) != 0
     advantages, keep, usable = _usable(advantages, keep)
     if len(advantages) < LEAST_ROWS:
         return None

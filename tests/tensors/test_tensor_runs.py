@@ -287,3 +287,17 @@ def test_damage_is_an_error_that_names_the_file(tmp_path):
     with pytest.raises(DoctorError, match=r"d\.npz") as caught:
         runs_of(source, Request())
     assert caught.value.code == ExitCode.NOTHING_TO_JUDGE
+
+
+def test_a_dump_of_one_dimension_with_its_mask_is_read(tmp_path):
+    rng = np.random.default_rng(0)
+    old = rng.normal(-2, 0.5, 400)
+    arrays = {
+        "old_log_probs": old,
+        "log_probs": old + rng.normal(0, 0.01, 400),
+        "advantages": rng.normal(0, 1, 400),
+        "response_mask": np.arange(400) % 5 > 0,
+    }
+    np.savez(tmp_path / "flat.npz", **arrays)
+    run = load_run(str(tmp_path / "flat.npz"))
+    assert run.series["tokens_in_loss"].values.tolist() == [320.0]
