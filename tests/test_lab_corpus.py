@@ -47,7 +47,7 @@ def test_the_plan_is_large_and_a_third_of_it_is_sound():
     assert sum(sound(training.fault) for training in side("held-out")) >= 150
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("split", ["training", "held-out"])
 def test_every_fault_is_on_both_sides_at_every_severity_and_in_all_its_dialects(split):
     severities = Counter((t.fault, t.dialects, t.severity) for t in side(split))
     for fault in FAULTS:
