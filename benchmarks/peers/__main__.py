@@ -74,8 +74,8 @@ def held_out(root: Path, dialects: Iterable[str], sound: int) -> list[Case]:
     chosen: list[corpus.Case] = []
     for dialect in dialects:
         ours = [case for case in logs if case.dialect == dialect]
-        calm = [case for case in ours if corpus.sound(case.fault)]
-        sick = [case for case in ours if not corpus.sound(case.fault)]
+        calm = [case for case in ours if corpus.sound(case.fault, case.dialect)]
+        sick = [case for case in ours if not corpus.sound(case.fault, case.dialect)]
         for place, fault in enumerate(sorted({case.fault for case in sick})):
             of = [case for case in sick if case.fault == fault]
             chosen.append(of[place % len(of)])
@@ -99,7 +99,7 @@ def summary(outcomes: Sequence[Outcome], sound: int) -> dict[str, Any]:
 
 
 def _sound(case: Case) -> bool:
-    return case.cause in SOUND or FAULTS[case.fault].verdict == "healthy"
+    return case.cause in SOUND or FAULTS[case.fault].sound(case.dialect)
 
 
 def of_rival(rival: Rival, venvs: Path, case: Case) -> Outcome:
