@@ -21,6 +21,8 @@ FEWEST_CHANGES = 24
 CLIPPED = 0.08
 #: One sample in two hundred: a first update without any is not a hundredth of a later one.
 ONE_SAMPLE = 0.005
+#: Surrogate gain over the root of the KL of a policy that learns from its own samples; as policy-gains-on-its-samples.
+GAINS = 0.13
 #: A learning rate that starts below this share of what it is later is warmed up.
 WARM = 0.7
 
@@ -78,11 +80,17 @@ def clipping_after_first(observations: Observations) -> Fact | None:
     values = clipped.values[np.isfinite(clipped.values)]
     soon = values[2 : max(9, len(values) // 3)]
     first, later = float(values[0]), median(soon) if len(soon) else 0.0
-    times = later / (first + ONE_SAMPLE) if later >= CLIPPED else 0.0
+    times = later / (first + ONE_SAMPLE) if later >= CLIPPED and not _learns_late(observations) else 0.0
     says = f"{clipped.raw} {first:.3g} in the first update, {later:.3g} soon after"
     return Fact(
         name="clipping_after_first", value=times, how="computed", unit="times", source=clipped.source(), says=says
     )
+
+
+def _learns_late(observations: Observations) -> bool:
+    """Tell whether answers are paid as a whole and the policy gains on them: rare rewards make first steps small."""
+    gain, completions = observations.fact("gain_per_root_kl"), observations.fact("completions")
+    return bool(gain and completions and completions.value) and float(str(gain.value)) > GAINS
 
 
 def _per_update(observations: Observations) -> Series | None:
