@@ -1,7 +1,9 @@
 """What the recorder costs: `python -m benchmarks.recorder [UPDATES]`, for a policy of ten million weights on this CPU.
 
-Processor time inside of the recorder's calls and hooks against that of the rest, on one thread, with the probe off
-and on: other work on the machine adds to neither. What it costs elsewhere (caches, calls of hooks) is not in it.
+Updates with the probe off, with it, and of a twin that nobody records take turns on one thread, in processor time, to
+which other work on the machine adds little. Two readings: the time inside of the recorder's calls and hooks against the
+rest, which is exact; and each recorded update against the bare one beside it, which holds what it costs elsewhere as
+well (caches, calls of hooks) and scatters by more than it tells.
 `benchmarks.recorder_on_paper` counts what 7 billion weights would cost.
 """
 
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,38 +98,68 @@ class Clock:
         Weights._on = lambda weights, place: self.timed(hook(weights, place))  # type: ignore[method-assign]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Processor seconds of one turn: of the whole updates, and of the recorder within them."""
+
+    bare: float
+    off: float
+    inside_off: float
+    on: float
+    inside_on: float
+
+
+class Rivals:
+    """Two policies alike, of which one is recorded."""
+
+    def __init__(self, log: Path) -> None:
+        self.clock = Clock()
+        self.clock.wind()
+        self.bare, self.recorded = policy(), policy()
+        self.bare_steps, self.steps = (torch.optim.Adam(m.parameters(), lr=1e-5) for m in (self.bare, self.recorded))
+        self.recorder = Recorder(log, clip_range=0.2, model=self.recorded, optimizer=self.steps)
+
+    def turn(self) -> Turn:
+        """Return what one update of each kind takes."""
+        bare = update(self.bare, self.bare_steps, None)
+        (off, inside_off), (on, inside_on) = (self._recorded(probing=probing) for probing in (False, True))
+        return Turn(bare=bare, off=off, inside_off=inside_off, on=on, inside_on=inside_on)
+
+    def _recorded(self, *, probing: bool) -> tuple[float, float]:
+        self.clock.seconds = 0.0
+        return update(self.recorded, self.steps, self.recorder, probing=probing), self.clock.seconds
+
+
 def main() -> None:
     """Print the medians and the overhead."""
     torch.set_num_threads(1)
-    clock = Clock()
-    clock.wind()
-    model = policy()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
-    weights = sum(p.numel() for p in model.parameters())
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 6
     with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(Path(folder) / "run.jsonl", clip_range=0.2, model=model, optimizer=optimizer)
-        update(model, optimizer, recorder)
+        rivals = Rivals(Path(folder) / "run.jsonl")
+        rivals.turn()
+        weights = sum(p.numel() for p in rivals.bare.parameters())
         size = BATCH // MINIBATCHES
         print(f"{weights / 1e6:.1f} million weights, {EPOCHS * MINIBATCHES} optimizer steps of {size} samples")
-        found = {
-            on: [_shares(clock, model, optimizer, recorder, probing=on) for _ in range(number)] for on in (False, True)
-        }
-    without, probed = (statistics.median(ours for ours, _ in found[on]) for on in (False, True))
-    rest = statistics.median(rest for both in found.values() for _, rest in both)
-    shares = [100 * ours / rest for ours, rest in found[False]]
+        turns = [rivals.turn() for _ in range(number)]
+    tell(turns)
+
+
+def tell(turns: list[Turn]) -> None:
+    """Print what the turns come to."""
+    rest = statistics.median(t.off - t.inside_off for t in turns)
+    without, probed = (
+        statistics.median(each) for each in zip(*((t.inside_off, t.inside_on) for t in turns), strict=True)
+    )
+    shares = [100 * t.inside_off / (t.off - t.inside_off) for t in turns]
+    beside = [100 * (t.off - t.bare) / t.bare for t in turns]
     print(f"update without it {rest:.2f} s; in the recorder {1000 * without:.0f} ms, probed {1000 * probed:.0f} ms")
     print(f"probe off: median {statistics.median(shares):.2f} %, from {min(shares):.2f} to {max(shares):.2f} %")
+    print(
+        f"against bare updates: median {statistics.median(beside):.1f} %, from {min(beside):.1f} to {max(beside):.1f} %"
+    )
     for every in EVERY:
         off, on = (100 * spent / rest / every for spent in (without, probed))
         print(f"every={every:<3} probe off {off:.2f} %, with {PROBED} samples probed {on:.2f} %")
-
-
-def _shares(clock: Clock, model: Any, optimizer: Any, recorder: Recorder, *, probing: bool) -> tuple[float, float]:
-    """Return processor seconds inside of the recorder, and in the rest of an update."""
-    clock.seconds = 0.0
-    whole = update(model, optimizer, recorder, probing=probing)
-    return clock.seconds, whole - clock.seconds
 
 
 if __name__ == "__main__":

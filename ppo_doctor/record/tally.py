@@ -18,8 +18,8 @@ _CLIPPED = {
     "clip_fraction_negative": "negative",
 }
 
-#: A spread below CONSTANT is rounding, one above DEPARTED is not (bounds of the rule loss-ignores-stored-log-probs).
-CONSTANT, DEPARTED = 1e-5, 1e-3
+#: A relative spread below CONSTANT is rounding; float32 makes one of ROUNDING, and one FAR beyond it is something else.
+CONSTANT, ROUNDING, FAR = 1e-5, 1e-7, 100
 
 
 def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, advantages: bool) -> dict[str, float]:
@@ -119,7 +119,7 @@ def as_in_the_loss(numbers: Mapping[str, float], stored: float | None) -> dict[s
     if stored is None or used is None:
         return dict(numbers)
     result = {**numbers, "stored_ratio_std": stored}
-    if not (used < CONSTANT and stored > DEPARTED):
+    if not (used < CONSTANT and stored > FAR * max(used, ROUNDING)):
         return result
     result.pop("logratio_advantage_corr", None)
     zero = (*_MEANS, *_CLIPPED, "clip_fraction", "epoch_start_ratio_dev", "batch_start_ratio_dev", "ratio_std")

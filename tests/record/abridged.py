@@ -144,3 +144,35 @@ class LightningModule:
     def on_train_epoch_end(self):
         pass
 """
+
+#: CleanRL at fe8d8a0 (MIT), cleanrl/ppo.py.
+CLEANRL_PPO = """
+import tyro
+from torch import nn, optim
+from torch.utils.tensorboard import SummaryWriter
+
+
+if __name__ == "__main__":
+    args = tyro.cli(Args)
+    agent = Agent(envs).to(device)
+    optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    global_step = 0
+    for iteration in range(1, args.num_iterations + 1):
+        b_logprobs, b_advantages, b_values, b_returns = rollout()
+        # Optimizing the policy and value network
+        clipfracs = []
+        for epoch in range(args.update_epochs):
+            for mb_inds in minibatches():
+                _, newlogprob, entropy, newvalue = agent.get_action_and_value(mb_inds)
+                mb_advantages = b_advantages[mb_inds]
+                if args.norm_adv:
+                    mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
+
+                # Policy loss
+                optimizer.step()
+
+            if args.target_kl is not None and approx_kl > args.target_kl:
+                break
+
+        y_pred, y_true = b_values.cpu().numpy(), b_returns.cpu().numpy()
+"""

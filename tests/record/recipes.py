@@ -48,22 +48,22 @@ class Diff:
         return "\n".join(lines) + "\n", added
 
 
-def _blocks(section: str, language: str) -> list[str]:
-    """Return the code blocks of a section of the recipes, by the library that its heading names."""
-    recipes = PAGE.read_text(encoding="utf-8").split("\n## Recipes\n")[1].split("\n## ")[0]
-    body = re.split(rf"\n### {section}[^\n]*\n", recipes)[1].split("\n### ")[0]
-    return re.findall(rf"```{language}\n(.*?)```", body, re.DOTALL)
-
-
-def diffs(section: str) -> list[Diff]:
-    """Return a library's diffs."""
-    return [_diff(text) for text in _blocks(section, "diff")]
+def diff_of(file: str) -> Diff:
+    """Return the page's diff of a file."""
+    (found,) = (diff for diff in map(_diff, _blocks(PAGE.read_text(encoding="utf-8"), "diff")) if diff.file == file)
+    return found
 
 
 def code(section: str) -> str:
-    """Return a library's code."""
-    (text,) = _blocks(section, "python")
+    """Return the code of a library's recipe."""
+    recipes = PAGE.read_text(encoding="utf-8").split("\n## Recipes\n")[1]
+    body = re.split(rf"\n### {section}[^\n]*\n", recipes)[1].split("\n### ")[0]
+    (text,) = _blocks(body, "python")
     return text
+
+
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 def _diff(text: str) -> Diff:
@@ -81,7 +81,7 @@ def _hunk(text: str) -> Hunk:
 
 def real(file: str) -> str | None:
     """Return the text of a library's file, unpacked or installed; None where it is not at hand."""
-    told = os.environ.get("PPO_DOCTOR_RECIPE_SOURCES")
+    told = os.environ.get("PPO_DOCTOR_RECIPE_SOURCES")  # a folder with a folder for each package
     unpacked = [Path(told), *Path(told).iterdir()] if told else []
     for root in (*unpacked, *map(Path, sys.path)):
         if (root / file).is_file():

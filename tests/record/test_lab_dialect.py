@@ -33,6 +33,15 @@ def test_what_logs_leave_level_is_first_and_alone(fault):
     assert not set(first.level_with) - {"old-logp-resynced-per-minibatch"}
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_sync_at_every_epoch_is_told_from_one_in_every_minibatch(seed):
+    """With flat groups most late updates move nothing, and with one minibatch per epoch the two would be one."""
+    told = {"task": "language", "dialect": "recorder-grpo", "num_minibatches": 2}
+    record = run("old-logp-resynced-per-epoch", seed=seed, severity=2, updates=60, **told)
+    first = judge(record, "recorder-grpo", load_pack()).causes[0]
+    assert (first.id, first.confidence, first.level_with) == ("old-logp-resynced-per-epoch", "established", ())
+
+
 def test_a_policy_synced_by_value_has_memory_of_its_own(tmp_path):
     lines = write(run("old-logp-resynced-per-minibatch", updates=3), "recorder", tmp_path).read_text().splitlines()
     assert [json.loads(line)["old_policy_shared"] for line in lines[1:]] == [0, 0, 0]

@@ -110,6 +110,15 @@ def test_a_loss_that_ignores_stored_log_probs_has_the_ratio_one():
     assert (ignored["stored_ratio_std"], ignored["policy_loss"]) == (0.1, 0.2)
 
 
+@pytest.mark.parametrize(
+    ("used", "stored", "told"), [(0.0, 2e-5, 0), (0.0, 5e-6, 5e-6), (2e-6, 1e-4, 1e-4), (2e-6, 3e-4, 0)]
+)
+def test_small_steps_at_the_end_of_a_schedule_are_held_against_rounding(used, stored, told):
+    """Of 100 times the rounding on, a spread that the loss does not have is real, however small."""
+    found = tally.as_in_the_loss({"ratio_std": stored, "loss_ratio_std": used}, stored)
+    assert (found["ratio_std"], found["stored_ratio_std"]) == (told, stored)
+
+
 def test_a_batch_that_has_not_moved_proves_nothing():
     still = {"ratio_std": 1e-8, "loss_ratio_std": 0.0, "ratio_mean": 1.0 + 1e-8}
     assert tally.as_in_the_loss(still, still["ratio_std"])["ratio_mean"] == 1.0 + 1e-8

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from tests.record import abridged
-from tests.record.recipes import code, diffs, parameters, real, unbound
+from tests.record.recipes import code, diff_of, parameters, real, unbound
 
 DIFFS = {
-    "verl/workers/utils/losses.py": ("verl", abridged.VERL_LOSSES),
-    "verl/workers/engine_workers.py": ("verl", abridged.VERL_WORKERS),
-    "openrlhf/trainer/ray/ppo_actor.py": ("OpenRLHF", abridged.OPENRLHF_ACTOR),
+    "verl/workers/utils/losses.py": abridged.VERL_LOSSES,
+    "verl/workers/engine_workers.py": abridged.VERL_WORKERS,
+    "openrlhf/trainer/ray/ppo_actor.py": abridged.OPENRLHF_ACTOR,
+    "cleanrl/ppo.py": abridged.CLEANRL_PPO,
 }
 #: What recipes use besides, and where the library has it.
 RELIED_ON = [
@@ -67,15 +68,10 @@ def the_real(file: str) -> str:
     return text
 
 
-def diff_of(file: str) -> Any:
-    (found,) = (diff for diff in diffs(DIFFS[file][0]) if diff.file == file)
-    return found
-
-
 @pytest.mark.parametrize("file", DIFFS)
 @pytest.mark.parametrize("of", ["abridged", "real"])
 def test_a_diff_fits_its_file_and_uses_what_is_there(file, of):
-    source = DIFFS[file][1] if of == "abridged" else the_real(file)
+    source = DIFFS[file] if of == "abridged" else the_real(file)
     changed, added = diff_of(file).apply(source)
     compile(changed, file, "exec")
     assert unbound(changed, added) == set()
@@ -151,7 +147,7 @@ def test_verl_is_recorded(tmp_path, monkeypatch, policy):
     module(monkeypatch, "verl.workers.utils.padding", no_padding_2_padding=lambda values, _: values)
     told = SimpleNamespace(make_iterator=lambda data, **_: [data] * 2, get=lambda output, _: output)
     module(monkeypatch, "verl.utils", tensordict_utils=told)
-    copies = [diff_of(file).apply(DIFFS[file][1])[0] for file in list(DIFFS)[:2]]
+    copies = [diff_of(file).apply(DIFFS[file])[0] for file in list(DIFFS)[:2]]
     losses = module(monkeypatch, "verl.workers.utils.losses", copies[0])
     workers = module(monkeypatch, "verl.workers.engine_workers", copies[1])
 
@@ -191,7 +187,7 @@ class Batch(dict[str, Any]):
 def test_openrlhf_is_recorded(tmp_path, monkeypatch, policy):
     module(monkeypatch, "openrlhf.utils.vlm_utils", merge_mm_train_inputs=None)
     file = "openrlhf/trainer/ray/ppo_actor.py"
-    trainer = module(monkeypatch, "openrlhf.trainer.ray.ppo_actor", diff_of(file).apply(DIFFS[file][1])[0])
+    trainer = module(monkeypatch, "openrlhf.trainer.ray.ppo_actor", diff_of(file).apply(DIFFS[file])[0])
     engine = SimpleNamespace(global_steps=0)
 
     def actor(*_: object) -> Any:

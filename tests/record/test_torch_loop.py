@@ -131,6 +131,29 @@ def test_statistics_stay_on_the_device_of_the_tensors():
         row.cpu()
 
 
+def test_an_update_reads_no_number_until_its_end(tmp_path, capfd):
+    """The whole update on a device that holds no values: whatever waits for one raises, wherever it hides."""
+    policy = torch.nn.Linear(3, 200, device="meta")
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    recorder = Recorder(tmp_path / "run.jsonl", clip_range=0.2, dump_when="unhealthy")
+    recorder.watch(policy, optimizer)
+    recorder.start_update(advantages=torch.empty(16, device="meta"))
+    for epoch in range(4):
+        new = policy(torch.empty(16, 3, device="meta")).log_softmax(-1)[:, 0]
+        stored, advantages, mask = torch.empty(3, 16, device="meta")
+        recorder.minibatch(
+            new_log_prob=new, old_log_prob=stored, advantages=advantages, mask=mask, epoch=epoch, policy_loss=new.sum()
+        )
+        optimizer.zero_grad()
+        ((new - stored).exp() * advantages).sum().backward()
+        optimizer.step()
+        recorder.optimizer_step(policy, optimizer, loss_scale=torch.empty((), device="meta"))
+    assert not recorder.quiet
+    assert capfd.readouterr().err == ""
+    recorder.end_update()
+    assert recorder.quiet, "here the numbers are read"
+
+
 def test_torch_and_numpy_agree():
     made = torch.Generator().manual_seed(0)
     new, old = torch.randn(8, 5, generator=made), torch.randn(8, 5, generator=made)

@@ -42,7 +42,7 @@ class Fault:
 
     def twins(self, dialect: str) -> tuple[str, ...]:
         if dialect.startswith("recorder"):  # it is there to tell apart what others leave level
-            return self.level_with.get("recorder", ())
+            return self.level_with.get(dialect, self.level_with.get("recorder", ()))
         alike = self.level_with.get(_LIKE.get(dialect, dialect), self.level_with.get("*", ()))
         return self.level_with.get(dialect, alike)
 
