@@ -90,7 +90,9 @@ def clipping_after_first(observations: Observations) -> Fact | None:
 def _learns_late(observations: Observations) -> bool:
     """Tell whether answers are paid as a whole and the policy gains on them: rare rewards make first steps small."""
     gain, completions = observations.fact("gain_per_root_kl"), observations.fact("completions")
-    return bool(gain and completions and completions.value) and float(str(gain.value)) > GAINS
+    if gain is None or completions is None:
+        return False
+    return bool(completions.value) and float(str(gain.value)) > GAINS
 
 
 def _per_update(observations: Observations) -> Series | None:
