@@ -110,7 +110,12 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
             yield batch
 
     def _evaluated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> object:
-        found = inner(*args, **kwargs)
+        try:
+            found = inner(*args, **kwargs)
+        except Exception:
+            self._probe = False  # the same pass would break again
+            self._finish()  # what went before tells why it broke
+            raise
         self._note(args, found[1], found[2])
         return found
 
@@ -133,6 +138,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
             **told,
         )
 
+    @guarded
     def _finish(self) -> None:
         self._release()
         if not self._training:

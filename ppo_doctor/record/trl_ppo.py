@@ -7,6 +7,7 @@ and the rest of the minibatch stands in the caller's variables, which are read a
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,7 +61,7 @@ class PpoRecorder(TrainerRecorder):
         recorder = Recorder(
             target,
             every=every,
-            config=settings_of(trainer.args, _SETTINGS, algorithm="ppo"),
+            config=settings_of(trainer.args, _SETTINGS, algorithm="ppo", updates_per_batch=_updates(trainer.args)),
             clip_range=trainer.args.cliprange,
             reference=trainer.ref_model,
             dump_when=dump_when,
@@ -117,3 +118,9 @@ class PpoRecorder(TrainerRecorder):
             mask=~caller[_PADDING][caller[_CHOSEN]],
             epoch=caller[_EPOCH],
         )
+
+
+def _updates(args: Foreign) -> int:
+    """Return the optimizer steps of a rollout batch: accumulation joins micro-batches across mini-batches."""
+    micro_batches = args.num_mini_batches * math.ceil(args.local_mini_batch_size / args.per_device_train_batch_size)
+    return int(max(args.num_ppo_epochs * micro_batches // args.gradient_accumulation_steps, 1))

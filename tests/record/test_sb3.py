@@ -71,6 +71,16 @@ def test_a_fault_inside_does_not_stop_training(tmp_path, monkeypatch, capfd):
     assert "evaluate_actions" not in vars(model.policy)
 
 
+def test_an_update_that_breaks_is_recorded_up_to_there(tmp_path):
+    """A reward that is not a number breaks the weights, and the next pass raises: its record says so."""
+    before = {"inside": sb3.BreaksLater}
+    with pytest.raises(ValueError, match="Expected parameter"):
+        train(sb3.Recipe(**before), RecorderCallback(tmp_path / "run.jsonl"), updates=40)
+    last = json.loads((tmp_path / "run.jsonl").read_text().splitlines()[-1])
+    assert last["advantages_raw_std"] != last["advantages_raw_std"]
+    assert (last["grad_norm"] != last["grad_norm"]) and last["optimizer_steps"] >= 1
+
+
 def test_continuous_actions_are_probed_too(tmp_path):
     recipe = sb3.Recipe(env="Pendulum-v1", settings={"n_epochs": 2})
     train(recipe, RecorderCallback(tmp_path / "run.jsonl"), updates=3)
