@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,8 @@ BEFORE, AFTER, LEAST_AFTER = 5, 20, 15
 ODD = 0.2
 #: Entropy that is left after the fall: a policy that has become sure of itself moves little however large its steps.
 ALIVE = 0.7
+#: Most batches that are looked at one by one; of a longer run each is several.
+MOST = 400
 #: KL (nats) below which updates have ceased rather than shrunk.
 CEASED = 1e-9
 
@@ -33,19 +36,18 @@ def movement_cliff(observations: Observations) -> Fact | None:
     size, entropy = observations.series("kl_size"), observations.run.series.get("entropy")
     if size is None or entropy is None:
         return None
-    width = _records_per_batch(observations, size)
+    width = max(_records_per_batch(observations, size), math.ceil(len(size) / MOST))
     count = len(size) // width
     if count < BEFORE + 1 + LEAST_AFTER:
         return None
     steps = size.axis.steps[: count * width : width].astype(np.float64)
     kl = size.values[: count * width].reshape(count, width).mean(axis=1)
     per_rate = kl / np.square(_rate(observations, steps))
-    falls = [
-        (_fall(per_rate, at), at)
-        for at in range(BEFORE, count - LEAST_AFTER)
-        if _ceased_not(kl, at) and _entropy_left(entropy, steps, at) > ALIVE
-    ]
-    value, at = max(falls, default=(1.0, 0))
+    falls = sorted(((_fall(per_rate, at), at) for at in range(BEFORE, count - LEAST_AFTER)), reverse=True)
+    lasting = (
+        (fall, at) for fall, at in falls if _ceased_not(kl, at) and _entropy_left(entropy, steps, at) > ALIVE
+    )  # the sharpest first: few are asked
+    value, at = next(lasting, (1.0, 0))
     says = f"{size.raw} is {value:.3g} times smaller after step {steps[at]:.0f} than before, and stays so"
     return Fact(name="movement_cliff", value=max(1.0, value), how="computed", source=size.source(), says=says)
 
@@ -82,8 +84,10 @@ def _ceased_not(kl: FloatArray, at: int) -> bool:
 def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
     """Return the median entropy of the batches after over that of the batches before."""
     end = steps[min(at + AFTER, len(steps) - 1)]
-    before = entropy.values[(entropy.axis.steps >= steps[at - BEFORE]) & (entropy.axis.steps < steps[at])]
-    after = entropy.values[(entropy.axis.steps > steps[at]) & (entropy.axis.steps <= end)]
+    held = entropy.axis.steps
+    begins, ends = np.searchsorted(held, [steps[at - BEFORE], steps[at]])
+    later, last = np.searchsorted(held, [steps[at], end], side="right")
+    before, after = entropy.values[begins:ends], entropy.values[later:last]
     before, after = before[np.isfinite(before)], after[np.isfinite(after)]
     if not len(before) or not len(after) or not median(before) > 0:
         return 1.0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import quantile
+from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -49,9 +50,11 @@ def entropy_left_at_once(observations: Observations) -> Fact | None:
     sixtieth of the run). None where entropy is not above 0, as for narrow Gaussians.
     """
     entropy = observations.run.series.get("entropy")
-    values = entropy.values[np.isfinite(entropy.values)] if entropy is not None else np.empty(0)
+    if entropy is None:
+        return None
+    steps, values = thinned(entropy)  # the tail of each record is sorted: a long run by its medians
     count = len(values)
-    if entropy is None or count < FEWEST or not values[: int(BEGUN * count)].min() > 0:
+    if count < FEWEST or not values[: int(BEGUN * count)].min() > 0:
         return None
     skip = max(WITHIN, int(WITHIN_SHARE * count))
     last = count - skip - max(AFTER, int(REST * count))
@@ -61,7 +64,6 @@ def entropy_left_at_once(observations: Observations) -> Fact | None:
         if (least := values[at - BEFORE : at].min()) > 0
     ]
     value, at = min(shares, default=(1.0, 0))
-    step = entropy.axis.steps[np.isfinite(entropy.values)][at]
-    says = f"{entropy.raw} falls to {value:.2g} of what it was, within {skip} records from step {step:.0f} on"
+    says = f"{entropy.raw} falls to {value:.2g} of what it was, within {skip} records from step {steps[at]:.0f} on"
     source = entropy.source()
     return Fact(name="entropy_left_at_once", value=min(1.0, value), how="computed", source=source, says=says)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Fewest changes from record to record that a correlation is taken of.
 FEWEST_CHANGES = 24
+#: Most records that a correlation is taken of: more would not make it surer.
+LONGEST = 4096
 #: Less clipping than this is ordinary: where it begins says nothing.
 CLIPPED = 0.08
 #: One sample in two hundred: a first update without any is not a hundredth of a later one.
@@ -47,15 +49,22 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
 
 
 def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
-    """Return the values of two series at the steps that both have, where both are finite."""
+    """Return the values of two series at the last steps that both have, where both are finite."""
     pair = one.values, other.values
     if one.axis is not other.axis:
         left, right = (np.isin(s.axis.steps, t.axis.steps) for s, t in ((one, other), (other, one)))
         pair = one.values[left], other.values[right]
     if len(pair[0]) != len(pair[1]):  # a step that one of them holds twice
         return pair[0][:0], pair[1][:0]
+    pair = pair[0][-LONGEST:], pair[1][-LONGEST:]
     finite = np.isfinite(pair[0]) & np.isfinite(pair[1])
     return pair[0][finite], pair[1][finite]
+
+
+def _spread(values: FloatArray) -> FloatArray:
+    """Return finite values from the third on, spread evenly over the run where there are very many."""
+    thin = values[2 :: max(1, len(values) // LONGEST)]
+    return thin[np.isfinite(thin)]
 
 
 def _spearman(one: FloatArray, other: FloatArray) -> float:
@@ -179,7 +188,7 @@ def clipping_trend(observations: Observations) -> Fact | None:
     clipped = clipped_at_generation(observations) or _per_update(observations)
     if clipped is None:
         return None
-    values = clipped.values[np.isfinite(clipped.values)][2:]
+    values = _spread(clipped.values)
     if len(values) < FEWEST_CHANGES:
         return None
     level = median(values)
@@ -209,7 +218,7 @@ def kl_trend(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("approx_kl")
     if kl is None:
         return None
-    values = kl.values[np.isfinite(kl.values)][2:]
+    values = _spread(kl.values)
     if len(values) < FEWEST_CHANGES:
         return None
     trend = _spearman(np.arange(len(values), dtype=np.float64), values)

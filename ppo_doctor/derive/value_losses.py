@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ppo_doctor.arrays import median, quantile
 from ppo_doctor.derive.critic import MOVED, WITH_BIAS, hardly_trained
@@ -83,12 +84,11 @@ def clipped_values_leap(observations: Observations) -> Fact | None:
     if clipped is None or len(values) < LEAST:
         return None
     end = median(values[-BEFORE:])
-    leaps = [
-        (float(values[at] - values[at - BEFORE : at].max()), at)
-        for at in range(BEFORE, len(values) - BEFORE)
-        if end <= LEFT * values[at]
-    ]
-    leap, at = max(leaps, default=(0.0, 0))
+    largest_before = sliding_window_view(values[:-1], BEFORE).max(axis=1)[:-BEFORE]
+    here = values[BEFORE:-BEFORE]
+    leaps = np.where(end <= LEFT * here, here - largest_before, 0.0)
+    at = BEFORE + int(np.argmax(leaps))
+    leap = float(leaps[at - BEFORE])
     says = f"record {at + 1} of {len(values)}: {values[at]:.3g}; {end:.3g} at the end"
     source = clipped.source(at)
     return Fact(name="clipped_values_leap", value=max(0.0, leap), how="computed", source=source, says=says)
