@@ -20,19 +20,24 @@ def judged(pair: Pair, dialect: str, folder, seed: int = 11) -> Diagnosis:
     return diagnose(read_run(str(write(run_pair(pair, dialect, seed), dialect, folder)), Request(debug=True)), PACK)
 
 
+TOP, TWIN = {"top"}, {"top", "level"}  # a broken reward is level with one that is too sparse where no signal is left
+
+
 @pytest.mark.parametrize(
-    ("first", "second", "dialect"),
+    ("first", "second", "dialect", "stands"),
     [
-        (("lr-too-small", 2), ("reward-part-broken", 2), "trl-grpo"),
-        (("reward-pipeline-broken", 1), ("clip-range-too-small", 2), "trl-grpo"),  # both open one complaint
-        (("late-collapse", 2), ("critic-not-learning", 2), "sb3"),  # the collapse hides what was there before
-        (("lr-zero", 1), ("critic-worse-than-mean", 2), "canonical"),  # what came later speaks against nothing earlier
+        (("lr-too-small", 2), ("reward-part-broken", 2), "trl-grpo", TOP),
+        (("reward-pipeline-broken", 1), ("clip-range-too-small", 2), "trl-grpo", TWIN),  # both open one complaint
+        (("late-collapse", 2), ("critic-not-learning", 2), "sb3", TOP),  # the collapse hides what was there before
+        (("lr-zero", 1), ("critic-worse-than-mean", 2), "canonical", TOP),  # later finds speak against nothing earlier
     ],
 )
-def test_both_causes_are_among_the_first_three(first, second, dialect, tmp_path):
+def test_both_causes_are_among_the_first_three(first, second, dialect, stands, tmp_path):
     pair = Pair(first=first[0], second=second[0], severities=(first[1], second[1]))
     diagnosis = judged(pair, dialect, tmp_path)
-    assert [place(diagnosis, fault, dialect).standing for fault, _ in pair.faults] == ["top", "top"]
+    one, other = (place(diagnosis, fault, dialect).standing for fault, _ in pair.faults)
+    assert one in stands
+    assert other == "top"
 
 
 def test_what_was_judged_before_the_break_says_until_when(tmp_path):
