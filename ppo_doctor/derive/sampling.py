@@ -130,10 +130,11 @@ def reference_kl_asleep(observations: Observations) -> Fact | None:
     kl, clipped = (observations.run.series.get(name) for name in ("ref_kl", "clip_fraction"))
     if kl is None or clipped is None or len(kl) < 12 or not np.isfinite(kl.values).all():
         return None
-    asleep = int(np.argmax(kl.values != 0)) if kl.values.any() else len(kl)
+    if not kl.values.any():
+        return None  # it never wakes: the reference may be the policy itself
+    asleep = int(np.argmax(kl.values != 0))
     moved = clipped.values[1 : max(asleep, 2)]
-    woken = abs(float(kl.values[asleep])) if asleep < len(kl) else math.inf
-    sudden = woken > 20 * max(kl.resolution.absolute, 1e-7)
+    sudden = abs(float(kl.values[asleep])) > 20 * max(kl.resolution.absolute, 1e-7)
     records = asleep if sudden and len(moved) and moved.max() > 0 else 0
     says = f"{kl.raw} is exactly 0 in the first {asleep} records"
     return Fact(
