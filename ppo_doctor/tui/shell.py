@@ -90,6 +90,11 @@ class Shell(App[None]):
         return self.query_one(ContentSwitcher).current or VIEWS[0]
 
     @property
+    def _stands(self) -> bool:
+        """Tell whether the views are there: what a closing report still hears of its lists has nowhere to go."""
+        return bool(self.query(ContentSwitcher))
+
+    @property
     def split(self) -> Split:
         """Return the widgets of the view that is shown."""
         return self.query_one(f"#{self.view}", Split)
@@ -150,6 +155,8 @@ class Shell(App[None]):
     @work(exclusive=True, group="page")
     async def _show_later(self, view: str, key: str, frame: Frame) -> None:
         lines = await asyncio.to_thread(self.subjects[view].page, key, frame)
+        if not self._stands:
+            return
         split = self.query_one(f"#{view}", Split)
         if split.choices.chosen == key:
             split.page.show(folded(lines, frame.width))
@@ -161,17 +168,19 @@ class Shell(App[None]):
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the page about the row that was chosen in a list of ours."""
+        if not self._stands:
+            return
         if event.option_list is self.split.choices and self._on_page != (self.view, self.split.choices.chosen):
             self.refresh_page()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search while the query is written."""
-        if event.input is self.split.search:
+        if self._stands and event.input is self.split.search:
             self.refresh_rows()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go to the rows that were found."""
-        if event.input is self.split.search:
+        if self._stands and event.input is self.split.search:
             self.split.choices.focus()
 
     async def on_event(self, event: Event) -> None:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from textual.command import CommandPalette
 from textual.events import Key, Paste
-from textual.widgets import Input, OptionList
+from textual.widgets import ContentSwitcher, Input, OptionList
 
 from ppo_doctor.report import FORMATS, RenderOptions
 from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
@@ -448,6 +448,19 @@ def test_what_is_pasted_goes_to_the_window_that_a_key_before_it_opens():
             screen.app.post_message(event)
         await screen.wait_for(lambda: screen.rows[:1] == ["reward-function-crashes"])
         assert screen.app.split.search.value == "crash"
+
+    drive(script)
+
+
+def test_what_lists_still_say_while_a_report_closes_is_not_heard():
+    async def script(screen: Screen) -> None:
+        choices, search = screen.app.split.choices, screen.app.split.search
+        highlighted = OptionList.OptionHighlighted(choices, choices.get_option_at_index(0), 0)
+        await screen.app.query_one(ContentSwitcher).remove()
+        for message in (highlighted, Input.Changed(search, "l"), Input.Submitted(search, "l")):
+            screen.app.post_message(message)
+        await screen.pilot.pause()
+        assert screen.app.crash is None
 
     drive(script)
 
