@@ -72,15 +72,22 @@ def reward_follows_length(observations: Observations) -> Fact | None:
     the last fifth of the run is not longer than the first by the factor that counts as growth.
     """
     reward, length = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
-    if reward is None or length is None or not beside_each_other(reward, length):
+    if reward is None or length is None:
         return None
-    usable = np.isfinite(reward.values) & np.isfinite(length.values)
-    paid, said = np.diff(reward.values[usable]), np.diff(length.values[usable])
-    if len(paid) < LEAST or not paid.std() > 0 or not said.std() > 0:
+    return changes_together("reward_follows_length", reward, length, LEAST)
+
+
+def changes_together(name: str, one: Series, other: Series, least: int) -> Fact | None:
+    """Return the correlation of two series' changes between records; None for too few, or ones that do not vary."""
+    if not beside_each_other(one, other):
         return None
-    value = float(np.corrcoef(paid, said)[0, 1])
-    says = f"changes of {reward.raw} and {length.raw} from record to record, {len(paid)} of them"
-    return Fact(name="reward_follows_length", value=value, how="computed", source=reward.source(), says=says)
+    usable = np.isfinite(one.values) & np.isfinite(other.values)
+    here, there = np.diff(one.values[usable]), np.diff(other.values[usable])
+    if len(here) < least or not here.std() > 0 or not there.std() > 0:
+        return None
+    value = float(np.corrcoef(here, there)[0, 1])
+    says = f"changes of {one.raw} and {other.raw} from record to record, {len(here)} of them"
+    return Fact(name=name, value=value, how="computed", source=one.source(), says=says)
 
 
 def kl_without_gain(observations: Observations) -> Fact | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import median, quantile, running_medians
+from ppo_doctor.derive.goal import changes_together
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
 
@@ -155,15 +156,9 @@ def _ends(series: Series) -> tuple[float, float] | None:
 def reward_follows_entropy_sum(observations: Observations) -> Fact | None:
     """Return the correlation of reward and entropy of whole answers over batches, as differences of neighbours."""
     paid, whole = observations.run.series.get("reward_mean"), observations.run.series.get("objective_entropy")
-    if paid is None or whole is None or not beside_each_other(paid, whole):
+    if paid is None or whole is None:
         return None
-    usable = np.isfinite(paid.values) & np.isfinite(whole.values)
-    earned, said = np.diff(paid.values[usable]), np.diff(whole.values[usable])
-    if len(earned) < LEAST or not earned.std() > 0 or not said.std() > 0:
-        return None
-    value = float(np.corrcoef(earned, said)[0, 1])
-    says = f"changes of {paid.raw} and {whole.raw} from record to record, {len(earned)} of them"
-    return Fact(name="reward_follows_entropy_sum", value=value, how="computed", source=paid.source(), says=says)
+    return changes_together("reward_follows_entropy_sum", paid, whole, LEAST)
 
 
 def one_length_share(observations: Observations) -> Fact | None:
