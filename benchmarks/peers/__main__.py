@@ -92,8 +92,8 @@ def summary(outcomes: Sequence[Outcome], sound: int) -> dict[str, Any]:
     about = (
         f"One held-out log of each fault and {sound} of sound runs in each dialect, the same for all, chosen by place "
         "in the plan (`python -m benchmarks.peers`; [how a rival's findings are read](lab.md)). *Hit*: the "
-        "cause, or its "
-        "exact mechanism, is named; ours may be level with the first. *Symptom*: any other finding at warning or above."
+        "cause, or its exact mechanism, is named; ours must be first, or said to be level with the first. *Symptom*: any "
+        "other finding at warning or above."
     )
     return {"about": about, "columns": ["tool", "logs of", "n", *COLUMNS], "rows": rows}
 
@@ -123,10 +123,9 @@ def ours(case: Case, *, alone: bool) -> Outcome:
     leaders = [c for c in diagnosis.causes if c.leader and not c.benign]
     firm = [c.id for c in leaders if c.confidence != "suspected"]
     first = next((c for c in diagnosis.causes if c.leader), None)
-    twins = FAULTS[case.fault].twins(case.dialect)
     if _sound(case):
         outcome = "false alarm" if firm else "quiet"
-    elif first and (case.cause in (first.id, *first.level_with) or first.id in twins):
+    elif first and case.cause in (first.id, *first.level_with):
         outcome = "hit"
     else:
         outcome = "symptom" if leaders else "undecided" if diagnosis.verdict == "inconclusive" else "miss"
@@ -149,17 +148,29 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def compare(given: argparse.Namespace, venvs: Path) -> list[Outcome]:
     """Run everything; a rival that cannot be installed is left out, with a line."""
-    found: list[Outcome] = []
     logs = cases(given.corpus, given.dialect)
     if given.held_out:
         logs = held_out(given.corpus, given.dialect, given.held_out)
+    theirs = earlier(given.theirs) if given.theirs else of_rivals(logs, venvs)
+    return theirs + [ours(case, alone=alone) for alone in (False, True) for case in logs]
+
+
+def earlier(kept: Path) -> list[Outcome]:
+    """Return what the rivals said in an earlier run of the same cases (`--json`)."""
+    outcomes = [Outcome(**{**row, "says": tuple(row["says"])}) for row in json.loads(kept.read_text(encoding="utf-8"))]
+    return [outcome for outcome in outcomes if outcome.tool not in (OURS, BARE)]
+
+
+def of_rivals(logs: Sequence[Case], venvs: Path) -> list[Outcome]:
+    """Run each rival on the logs of the dialects that it reads."""
+    found: list[Outcome] = []
     for rival in RIVALS:
         reason = rival.install(venvs)
         if reason:
             sys.stderr.write(f"{rival.name} could not be installed: {reason}\n")
             continue
         found += [of_rival(rival, venvs, case) for case in logs if case.dialect in rival.reads]
-    return found + [ours(case, alone=alone) for alone in (False, True) for case in logs]
+    return found
 
 
 def main() -> None:
@@ -169,6 +180,7 @@ def main() -> None:
     options.add_argument("--dialect", nargs="+", default=["sb3", "trl-grpo", "trl-ppo"])
     options.add_argument("--venvs", type=Path, help="where the rivals' environments stay")
     options.add_argument("--json", type=Path, help="every outcome")
+    options.add_argument("--theirs", type=Path, help="a file of --json: the rivals are not run, only ours is")
     options.add_argument("--held-out", type=int, metavar="N", help="a sample of the held-out side, with N sound logs")
     options.add_argument("--summary", type=Path, help="the counts, for the scoreboard")
     given = options.parse_args()
