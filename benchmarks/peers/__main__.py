@@ -92,8 +92,8 @@ def summary(outcomes: Sequence[Outcome], sound: int) -> dict[str, Any]:
     about = (
         f"One held-out log of each fault and {sound} of sound runs in each dialect, the same for all, chosen by place "
         "in the plan (`python -m benchmarks.peers`; [how a rival's findings are read](lab.md)). *Hit*: the "
-        "cause, or its exact mechanism, is named; ours must be first, or said to be level with the first. *Symptom*: any "
-        "other finding at warning or above."
+        "cause, or its exact mechanism, is named; ours must be first, or said to be level with the first. *Symptom*: "
+        "any other finding at warning or above."
     )
     return {"about": about, "columns": ["tool", "logs of", "n", *COLUMNS], "rows": rows}
 
