@@ -154,6 +154,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
+        "unclipped_spike": _row("spikes:unclipped_spike", "grad_norm+max_grad_norm"),
         "movement_cliff": _row("cliffs:movement_cliff", "approx_kl+entropy", "ratio_std+entropy"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),
         "loss_leap": _row("steps:loss_leap", "policy_loss", "loss+kl_coef"),
@@ -249,6 +250,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
+        "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
+        "reward_spread_range": _row("prompts:reward_spread_range", "frac_reward_zero_std+reward_std+entropy"),
+        "reward_moves_in_spreads": _row("prompts:reward_moves_in_spreads", "frac_reward_zero_std+reward_std"),
         "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
     }
