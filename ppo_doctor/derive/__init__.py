@@ -248,6 +248,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "one_length_share": _row("payment:one_length_share", "response_length+entropy"),
         "discount_of_unknown_episodes": _row("payment:discount_of_unknown_episodes", "gamma+episode_return"),
         "answer_entropy": _row("samples:answer_entropy", "entropy+response_length"),
+        "first_explained": _row("samples:first_explained", "explained_variance"),
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
