@@ -239,6 +239,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "steady_kl_spread": _row("advantage_signs:steady_kl_spread", "approx_kl+entropy"),
         "nats_for_nothing": _row("advantage_signs:nats_for_nothing", "ref_kl+reward_mean+entropy"),
         "value_mean_slope": _row("value_losses:value_mean_slope", "values_mean+returns_mean"),
+        "episodes_asked_for": _row("limits:episodes_asked_for", "returns_mean+reward_mean+episode_length+gamma"),
         "returns_over_longest": _row(
             "payment:returns_over_longest", "returns_mean+reward_mean+episode_return+episode_length+gamma"
         ),
