@@ -231,6 +231,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_without_gain": _row("goal:kl_without_gain", "ref_kl+reward_mean"),
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
+        "value_loss_leap": _row("value_losses:value_loss_leap", "value_loss"),
         "value_loss_follow": _row("value_losses:value_loss_follow", "value_loss+reward_mean"),
         "value_loss_floor": _row("value_losses:value_loss_floor", "value_loss"),
         "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
