@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import quantile
-from ppo_doctor.derive.onset import thinned
+from ppo_doctor.arrays import median, quantile
+from ppo_doctor.derive.onset import reward_series, thinned
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Series
 
 #: Warm-ups and first updates are over after this share of a run.
 BEGUN = 0.2
@@ -19,6 +20,8 @@ BEGUN = 0.2
 FEWEST, BEFORE, AFTER, REST = 20, 8, 6, 0.05
 #: How long a fall may take, in records and as a share of a run.
 WITHIN, WITHIN_SHARE = 2, 1 / 60
+#: Records before a leap that tell the reward it met.
+NEAR = 10
 #: Share of what follows that may be back up.
 BACK = 0.2
 
@@ -41,6 +44,35 @@ def learning_rate_leap(observations: Observations) -> Fact | None:
     value = max(1.0, float(leaps[at]))
     says = f"{rate.raw} goes up to {values[1:][first:][at]:.3g}, and was at most {before[first:][at]:.3g} before"
     return Fact(name="learning_rate_leap", value=value, how="computed", source=rate.source(), says=says)
+
+
+def reward_lost_to_leap(observations: Observations) -> Fact | None:
+    """Return by how many scatters the reward lies lower after the learning rate's largest leap than before it.
+
+    Medians of ten records before and of all records after; scatter from the differences of neighbours, of which a
+    series of running means has little: a hundredth of the reward's range at least. 0 where the rate does not leap.
+    """
+    leap, rate = observations.fact("learning_rate_leap"), observations.run.series.get("learning_rate")
+    reward = reward_series(observations)
+    if leap is None or rate is None or reward is None or not isinstance(leap.value, float):
+        return None
+    steps, values = thinned(reward)
+    cut = int(np.searchsorted(steps, _leaps_at(rate))) if leap.value > 1 else 0
+    before, after = values[max(0, cut - NEAR) : cut], values[cut:]
+    fell = median(before) - median(after) if min(len(before), len(after)) >= AFTER else 0.0
+    scatter = max(1.4826 * median(np.abs(np.diff(values))) / np.sqrt(2), 0.01 * float(np.ptp(values)), 1e-12)
+    says = f"{reward.raw} lies {fell:.3g} lower after the leap of {rate.raw} than before, its scatter is {scatter:.2g}"
+    value = max(0.0, fell / scatter)
+    return Fact(name="reward_lost_to_leap", value=value, how="computed", source=reward.source(), says=says)
+
+
+def _leaps_at(rate: Series) -> float:
+    """Return the step of the record with the largest learning rate over all before it."""
+    finite = np.isfinite(rate.values)
+    values, steps = rate.values[finite], rate.axis.steps[finite]
+    first = int(BEGUN * len(values)) - 1
+    leaps = values[1:][first:] / np.maximum.accumulate(values)[:-1][first:]
+    return float(steps[1:][first:][int(np.argmax(leaps))])
 
 
 def entropy_left_at_once(observations: Observations) -> Fact | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, quantile
+from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import EXACT, Fact
 
@@ -24,6 +25,14 @@ CLOSE = 1e-3
 LEAST = 12
 #: How many times larger returns have to come out if advantages leak over the ends of episodes, to be worth a look.
 VISIBLE = 3.0
+#: Longest episodes, in horizons 1/(1 - γ), whose ends a sum of discounted rewards still shows.
+REACH = 2.0
+#: Episodes that are shorter than this share of what most were leave a critic that remembers longer ones.
+SHRUNK = 0.25
+#: Targets may be above those of a task without end by this factor, for noise; share of the records that has to be of use.
+ENDLESS, MOST = 1.25, 0.7
+#: More records than this share at the longest are a time limit.
+AT_LIMIT = 0.2
 
 
 def group_bound_excess(observations: Observations) -> Series | None:
@@ -91,6 +100,35 @@ def returns_over_endless(observations: Observations) -> Fact | None:
     says = f"{returns.raw} over what a step pays for ever at gamma {gamma:g}; episodes have {median(steps[later]):.3g}"
     source = returns.source()
     return Fact(name="returns_over_endless", value=value, how="computed", source=source, says=says)
+
+
+def episodes_asked_for(observations: Observations) -> Fact | None:
+    """Return how long episodes would have to be for the critic's targets, over their logged length, in the later half.
+
+    Over geometric lengths of mean M targets average r/(1/M + 1 - γ), and M is solved for. 1 is what is logged; a mean
+    of lengths with a coefficient of variation c gives (1 + c²)/2, and a reward at the end alone 3.2 at most, as only
+    records with lengths up to 2/(1 - γ) count. None where most records are of no use: where lengths stand at a limit,
+    which may be bootstrapped, where rewards cancel, where episodes became a quarter as long or the reward collapsed,
+    since the critic remembers what was, and where targets are beyond those without end, which no leak explains.
+    """
+    series, gamma = observations.run.series, observations.number("gamma")
+    returns, reward, length = (series.get(name) for name in ("returns_mean", "reward_mean", "episode_length"))
+    if returns is None or reward is None or length is None or gamma is None or not 0 < gamma < 1:
+        return None
+    told = observations.configured("gamma") and _known(length).any() and len(returns) >= LEAST
+    if not told or not beside_each_other(returns, reward) or collapse_step(observations) is not None:
+        return None
+    steps = np.interp(returns.axis.steps, length.axis.steps[_known(length)], length.values[_known(length)])
+    paid = np.where(reward.values > 0, returns.values / np.maximum(reward.values, 1e-300), math.nan)
+    usable = (steps * (1 - gamma) <= REACH) & (steps >= SHRUNK * quantile(steps, 0.9))
+    usable &= (paid > 0) & (paid * (1 - gamma) <= ENDLESS) & ~_cancels(observations, reward)
+    later = usable & (np.arange(len(returns)) >= len(returns) // 2)
+    if later.sum() < MOST * (len(returns) // 2) or (steps[later] >= 0.99 * steps[later].max()).mean() > AT_LIMIT:
+        return None
+    value = median(1 / np.maximum(1 / paid[later] - (1 - gamma), 1e-6) / steps[later])
+    says = f"{returns.raw} at gamma {gamma:g} takes episodes {value:.3g} times as long as they are"
+    says = f"{says}: {median(steps[later]):.3g}"
+    return Fact(name="episodes_asked_for", value=value, how="computed", source=returns.source(), says=says)
 
 
 def _known(series: Series) -> BoolArray:

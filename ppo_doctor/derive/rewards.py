@@ -22,6 +22,8 @@ LEAST = 6
 BLOCKS = 6
 #: Records that tell where a reward began.
 EARLIEST = 3
+#: First records that lie this many times above the first sixth are the level that a reward fell from.
+AT_ONCE = 1.5
 #: The fact of a run's later part that holds the peak of the whole.
 PEAK_BEFORE = "reward_peak_of_the_whole"
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
@@ -146,18 +148,20 @@ def reward_fall(observations: Observations) -> Fact | None:
 
     The run is cut into six parts: the first has to be the best, no later one may regain half of the loss, and the loss
     has to be twice the scatter of single records in the later half. A reward whose first records lie more than a
-    quarter of the loss below its first part rose before it fell. None for the later part of a run, which begins later.
+    quarter of the loss below its first part rose before it fell; where they lie half as high again above it, most of
+    the loss came at once, and they are the first level. None for the later part of a run, which begins later.
     """
     reward = logged_reward(observations) if "continues" not in observations.run.facts else None
     blocks = reward_blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
-    first, rest = blocks[0], blocks[1:]
     _, finite = thinned(reward)
+    earliest = float(np.mean(finite[: max(EARLIEST, len(finite) // 20)]))
+    first, rest = earliest if earliest > AT_ONCE * blocks[0] > 0 else blocks[0], blocks[1:]
     loss = first - min(rest)
     regained = max(rest) > first - 0.5 * loss
     noise = first - blocks[-1] < 2 * float(np.std(finite[len(finite) // 2 :]))
-    rose = float(np.mean(finite[: max(EARLIEST, len(finite) // 20)])) < first - 0.25 * loss
+    rose = earliest < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
     says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"

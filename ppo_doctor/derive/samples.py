@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Records that a quotient of two metrics takes to tell something.
 LEAST = 6
+#: Records that tell what a critic knew from the start.
+FIRST = 3
 #: Share of its first entropy that a policy with a choice keeps.
 KEPT = 0.5
 
@@ -49,6 +51,19 @@ def critic_foresight(observations: Observations) -> Fact | None:
         return None
     values = explained.values[: len(explained) // 2]
     return _fact("critic_foresight", values, explained, f"median {explained.raw} over the first half")
+
+
+def first_explained(observations: Observations) -> Fact | None:
+    """Return the median explained variance of the first three records, before a new critic can have learnt much.
+
+    None where the logged number counts the critic's bias, or where too few records follow.
+    """
+    explained = observations.run.series.get("explained_variance")
+    if explained is None or explained.estimator == WITH_BIAS or np.isfinite(explained.values).sum() < LEAST:
+        return None
+    first = explained.values[np.isfinite(explained.values)][:FIRST]
+    says = f"median {explained.raw} of the first {FIRST} records"
+    return Fact(name="first_explained", value=median(first), how="computed", source=explained.source(), says=says)
 
 
 def raw_advantage_share(observations: Observations) -> Fact | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import median
 from ppo_doctor.derive.onset import spikes
+from ppo_doctor.derive.optimizer import ZERO_IS_OFF
 from ppo_doctor.derive.steps import RARE, SPIKE
 from ppo_doctor.model import Fact
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Rollout batches on either side of a spike.
 SIDE = 5
+#: Records whose gradient norms tell what is usual before a spike; fewest records of a run that tell a spike.
+USUAL, LEAST_NORMS = 50, 12
 #: Movement before a spike below which a fall says nothing: KL in nats, share of clipped samples.
 LEAST = {"kl_size": 1e-5, "clip_fraction": 2e-3}
 
@@ -36,9 +41,40 @@ def steps_after_spike(observations: Observations) -> Fact | None:
     at = grad.axis.steps[keep][alone] if len(alone) <= RARE * keep.sum() else grad.axis.steps[:0]
     width = SIDE * _records_per_batch(observations, moved)
     shares = [_left(moved, LEAST[moved.name], int(step), width) for step in at.tolist()]
-    value = min((share for share in shares if np.isfinite(share)), default=1.0)
+    told = [share for share in shares if np.isfinite(share)]
+    if shares and not told:  # updates too small before it, or too few on a side: nothing is known
+        return None
+    value = min(told, default=1.0)
     says = f"{moved.raw} falls to {value:.2g} of what it was before an isolated spike of {grad.raw}"
     return Fact(name="steps_after_spike", value=value, how="computed", source=moved.source(), says=says)
+
+
+def unclipped_spike(observations: Observations) -> Fact | None:
+    """Return how many times larger than usual the largest isolated gradient is that reaches the optimizer; 0: none.
+
+    Norms are taken after the configured clip. A clip at None, and at 0 in trainers that switch it off so, clips
+    nothing. None where no such setting is known.
+    """
+    grad, limit = observations.run.series.get("grad_norm"), _clip(observations)
+    if grad is None or limit is None:
+        return None
+    norms = np.minimum(grad.values[np.isfinite(grad.values) & (grad.values > 0)], limit)
+    if len(norms) < LEAST_NORMS:
+        return None
+    alone = spikes(norms, SPIKE).astype(np.int64)
+    times = [float(norms[at] / median(norms[max(0, at - USUAL) : at])) for at in alone.tolist() if at >= SIDE]
+    value = max(times, default=0.0) if len(alone) <= RARE * len(norms) else 0.0
+    says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the median before it"
+    return Fact(name="unclipped_spike", value=value, how="computed", source=grad.source(), says=says)
+
+
+def _clip(observations: Observations) -> float | None:
+    """Return the norm that gradients are clipped at, infinite where the configuration says that none is."""
+    if "max_grad_norm" not in observations.run.config or "grad_norm_after_clipping" in observations.run.facts:
+        return None
+    limit = observations.number("max_grad_norm")
+    off = limit is None or (limit == 0 and observations.run.framework.startswith(ZERO_IS_OFF))
+    return math.inf if off else limit
 
 
 def _movement(observations: Observations) -> Series | None:

@@ -25,6 +25,8 @@ FIRST = 5
 GROWN = 3.0
 #: A value loss that never fell reaches at most this many times the median of its later half.
 STEADY = 1.3
+#: What has come back is at most this many times what it was; records that have to follow a leap.
+BACK, LASTS = 3.0, 4
 #: Of what a leap reached, at most this is left at the end where the critic learned anew.
 LEFT = 0.5
 
@@ -130,3 +132,23 @@ def explained_variance_best(observations: Observations) -> Fact | None:
         return None
     says = f"ninth decile of {len(values)} records"
     return Fact(name="explained_variance_best", value=value, how="computed", source=series.source(), says=says)
+
+
+def value_loss_leap(observations: Observations) -> Fact | None:
+    """Return how many times above all eight records before two records in a row lie, at most, and come back; 0: none.
+
+    It came back where the median of the last fifth is at most three times the largest of those eight.
+    """
+    loss = observations.run.series.get("value_loss")
+    values = loss.values[np.isfinite(loss.values)] if loss is not None else np.empty(0)
+    if loss is None or len(values) < LEAST:
+        return None
+    before = sliding_window_view(values, BEFORE).max(axis=1)[: -2 - LASTS]
+    both = np.minimum(values[BEFORE:], np.append(values[BEFORE + 1 :], 0.0))[: len(before)]
+    later = median(values[-max(FIRST, len(values) // 5) :])
+    counts = (before > 0) & (later <= BACK * before)
+    leaps = np.where(counts, both / np.where(before > 0, before, 1.0), 0.0)
+    at = int(np.argmax(leaps))
+    says = f"record {at + BEFORE + 1} of {len(values)}: {leaps[at]:.3g} times the largest of the {BEFORE} before"
+    says = f"{says}; {later:.3g} at the end"
+    return Fact(name="value_loss_leap", value=float(leaps[at]), how="computed", source=loss.source(), says=says)
