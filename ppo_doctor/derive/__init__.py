@@ -148,6 +148,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "update_kl": _row("steps:update_kl", "approx_kl"),
+        "lethal_update_kl": _row("steps:lethal_update_kl", "approx_kl+entropy"),
         "first_updates_kl": _row("steps:first_updates_kl", "approx_kl"),
         "early_entropy_share": _row("entropy:early_entropy_share", "entropy"),
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
