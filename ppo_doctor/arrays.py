@@ -24,6 +24,20 @@ def median(values: FloatArray | IntArray) -> float:
     return float(pair[middle - 1]) / 2 + float(pair[middle]) / 2
 
 
+def ranks(values: FloatArray) -> FloatArray:
+    """Return ranks from 1 of values without NaN, ties sharing the mean of theirs."""
+    ordered = np.sort(values)
+    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    return (low + high + 1) / 2
+
+
+def spearman(one: FloatArray, other: FloatArray) -> float:
+    """Return Spearman's rank correlation of two arrays of one length without NaN; 0 where one of them is constant."""
+    if one.min() == one.max() or other.min() == other.max():
+        return 0.0
+    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
+
+
 def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
     """Return the medians of consecutive spans [bounds[i], bounds[i + 1]), none of them empty, of values without NaN.
 

@@ -148,6 +148,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "update_kl": _row("steps:update_kl", "approx_kl"),
+        "lethal_update_kl": _row("steps:lethal_update_kl", "approx_kl+entropy"),
         "first_updates_kl": _row("steps:first_updates_kl", "approx_kl"),
         "early_entropy_share": _row("entropy:early_entropy_share", "entropy"),
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
@@ -177,6 +178,11 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "differential_entropy_fall": _row("entropy:differential_entropy_fall", "entropy"),
         "clip_high_share": _row("sampling:clip_high_share", "clip_fraction_low+clip_fraction_high"),
         "kl_trend": _row("sampling:kl_trend", "approx_kl"),
+        "losses_above_zero": _row("surrogates:losses_above_zero", "policy_loss", "loss"),
+        "loss_trend": _row("surrogates:loss_trend", "policy_loss", "loss"),
+        "passes_without_gain": _row(
+            "surrogates:passes_without_gain", "policy_loss+approx_kl+clip_fraction+ppo_epochs"
+        ),
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
         "loss_before_update": _row("mismatch:loss_before_update", "policy_loss"),
         "mean_ratio_off": _row("mismatch:mean_ratio_off", "ratio_mean", "approx_kl+approx_kl_k1"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, median, quantile, running_medians, span_medians
+from ppo_doctor.arrays import distinct, median, quantile, ranks, running_medians, span_medians
 from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
@@ -57,18 +57,11 @@ def split(values: FloatArray) -> tuple[int, float]:
     size = len(values)
     if size < 2 * SHORTEST:
         return 0, 1.0
-    statistic = 2 * np.cumsum(_ranks(values))[:-1] - np.arange(1, size) * (size + 1)
+    statistic = 2 * np.cumsum(ranks(values))[:-1] - np.arange(1, size) * (size + 1)
     inner = slice(SHORTEST - 1, size - SHORTEST)
     at = int(np.argmax(np.abs(statistic[inner]))) + SHORTEST
     exponent = 6 * float(statistic[at - 1]) ** 2 / (size**3 + size**2)
     return at, min(1.0, 2 * float(np.exp(-exponent * _independence(values, at))))
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    """Return ranks from 1, ties sharing the mean of theirs."""
-    ordered = np.sort(values)
-    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-    return (low + high + 1) / 2
 
 
 def _independence(values: FloatArray, at: int) -> float:
@@ -76,7 +69,7 @@ def _independence(values: FloatArray, at: int) -> float:
 
     ρ is that of the ranks on either side around their running mean, so that a trend does not pass for correlation.
     """
-    rest = np.concatenate([_residual(_ranks(side)) for side in (values[:at], values[at:])])
+    rest = np.concatenate([_residual(ranks(side)) for side in (values[:at], values[at:])])
     power = float(np.dot(rest, rest))
     rho = float(np.dot(rest[:-1], rest[1:])) / power if power > 0 else 0.0
     rho = min(max(rho, 0.0), 0.9)

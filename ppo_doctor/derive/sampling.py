@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, spearman
 from ppo_doctor.derive.mismatch import clipped_at_generation
 from ppo_doctor.model import Fact, Series
 
@@ -25,6 +25,8 @@ CLIPPED = 0.08
 ONE_SAMPLE = 0.005
 #: Surrogate gain over the root of the KL of a policy that learns from its own samples; as policy-gains-on-its-samples.
 GAINS = 0.13
+#: No more surrogate gain over the root of the KL than this, for whitened advantages; records beyond it, by noise.
+MOST_GAIN, FEW_BEYOND = 2**0.5, 0.1
 #: A learning rate that starts below this share of what it is later is warmed up.
 WARM = 0.7
 
@@ -42,7 +44,7 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
     count = len(changes[0])
     if count < FEWEST_CHANGES or any(np.mean(change == 0) > 0.1 for change in changes):
         return None
-    together = min(0.999, max(-0.999, _spearman(changes[0], changes[1])))
+    together = min(0.999, max(-0.999, spearman(changes[0], changes[1])))
     upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
     says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
     return Fact(name="kl_follows_entropy", value=upper, how="computed", source=kl.source(), says=says)
@@ -65,16 +67,6 @@ def _spread(values: FloatArray) -> FloatArray:
     """Return finite values from the third on, spread evenly over the run where there are very many."""
     thin = values[2 :: max(1, len(values) // LONGEST)]
     return thin[np.isfinite(thin)]
-
-
-def _spearman(one: FloatArray, other: FloatArray) -> float:
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    ranks = np.empty(len(values))
-    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
-    return ranks
 
 
 def clipping_after_first(observations: Observations) -> Fact | None:
@@ -147,7 +139,8 @@ def gain_per_root_kl(observations: Observations) -> Fact | None:
 
     A policy that is better than the one that sampled gains on its samples, in proportion to how far it went; ratios to
     log-probs that are not those of the samples gain nothing, and the clip makes them lose. Takes advantages of unit
-    scale: the loss is in their unit.
+    scale and mean 0: the loss is in their unit, and at ratio 1 minus their mean. None where more than a few records
+    gain more than the root of twice the KL, the most that the Cauchy-Schwarz inequality leaves to such advantages.
     """
     loss, kl = (observations.run.series.get(name) for name in ("policy_loss", "approx_kl"))
     if loss is None or kl is None or kl.estimator == "k1":
@@ -156,7 +149,10 @@ def gain_per_root_kl(observations: Observations) -> Fact | None:
     moved = distances[2:] > 1e-6
     if moved.sum() < 12:
         return None
-    value = median(-losses[2:][moved] / np.sqrt(distances[2:][moved]))
+    gains = -losses[2:][moved] / np.sqrt(distances[2:][moved])
+    if float(np.mean(np.abs(gains) > MOST_GAIN)) > FEW_BEYOND:
+        return None
+    value = median(gains)
     says = f"-{loss.raw} over the root of {kl.raw} is {value:.2f}"
     return Fact(name="gain_per_root_kl", value=value, how="computed", source=loss.source(), says=says)
 
@@ -193,7 +189,7 @@ def clipping_trend(observations: Observations) -> Fact | None:
     if len(values) < FEWEST_CHANGES:
         return None
     level = median(values)
-    trend = _spearman(np.arange(len(values), dtype=np.float64), values) if level >= CLIPPED else 0.0
+    trend = spearman(np.arange(len(values), dtype=np.float64), values) if level >= CLIPPED else 0.0
     says = f"{clipped.raw} correlates with time by {trend:.2f}"
     return Fact(name="clipping_trend", value=trend, how="computed", source=clipped.source(), says=says)
 
@@ -222,6 +218,6 @@ def kl_trend(observations: Observations) -> Fact | None:
     values = _spread(kl.values)
     if len(values) < FEWEST_CHANGES:
         return None
-    trend = _spearman(np.arange(len(values), dtype=np.float64), values)
+    trend = spearman(np.arange(len(values), dtype=np.float64), values)
     says = f"{kl.raw} correlates with time by {trend:.2f}"
     return Fact(name="kl_trend", value=trend, how="computed", source=kl.source(), says=says)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: The log-ratio grows linearly over the passes, so its KL grows with the square, and a mean over all passes is a third
 #: of the last one.
 MEAN_TO_LAST = 3.0
+#: Most updates before a policy that always acts alike, and fewest records of a run, of which one says that it died.
+ALIVE, LONG_AFTER = 4, 20
 #: A gradient norm this many times the median is a spike (for one in a hundred records it is common).
 SPIKE = 10.0
 #: KL between two passes over the same weights: bf16 gives 1.5e-3 nats (huggingface/trl issue 6789), float32 1e-8.
@@ -64,6 +66,22 @@ def first_updates_kl(observations: Observations) -> Fact | None:
     value = median(values[:FIRST])
     says = f"median {size.raw} of the first {len(values[:FIRST])} updates"
     return Fact(name="first_updates_kl", value=value, how="computed", unit="nats", source=size.source(), says=says)
+
+
+def lethal_update_kl(observations: Observations) -> Fact | None:
+    """Return the largest KL of an update, in nats, where the policy always acts alike after the first few of a run.
+
+    None where more than four updates found a policy that still chose: other quantities speak of those.
+    """
+    size = observations.series("update_kl")
+    values = size.values[np.isfinite(size.values)] if size is not None else np.empty(0)
+    if size is None or not 1 <= len(values) <= ALIVE or len(size) < LONG_AFTER:
+        return None
+    says = f"{size.raw} of the {len(values)} updates before the policy always acts alike"
+    source = size.source()
+    return Fact(
+        name="lethal_update_kl", value=float(values.max()), how="computed", unit="nats", source=source, says=says
+    )
 
 
 def clipped_share(observations: Observations) -> Series | None:
