@@ -178,6 +178,11 @@ _OF_TENSORS = (
     ("passes_least_padded", "", "mean size of the log-ratio at the same weights of rows without padding, over all"),
     ("passes_position_corr", "", "correlation of the size of the log-ratio at the same weights with the position"),
     ("passes_repeat_share", "", "variance of that log-ratio among equal tokens after equal prefixes, over all of it"),
+    (
+        "sampler_moved",
+        "",
+        "change of the sampler's log-probs of the same tokens since the first dump, over its gap",
+    ),
     ("kept_mass_mean", "fraction", "probability that the sampler left to choose from, mean over tokens"),
     ("old_log_prob_drift", "", "change of the mean old log-prob between epochs of an update, in deviations"),
     ("advantages_recomputed_corr", "", "correlation of stored advantages with those recomputed from rewards"),
