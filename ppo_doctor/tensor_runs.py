@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,12 @@ import numpy as np
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.metrics import loggable, unit
-from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceSummary
+from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceRef, SourceSummary
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
 from ppo_doctor.tensors.agreement import compared, with_agreement
 from ppo_doctor.tensors.measured import Measured
-from ppo_doctor.tensors.naming import parse_overrides
+from ppo_doctor.tensors.naming import parse_overrides, role
 from ppo_doctor.tensors.stacked import updates_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ MEMORY = ("old_policy_shared", "reference_shared")
 #: Rules that need several records of a log may take one of these.
 FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
 
+#: Words in names of tensors that only language models' samples have.
+_OF_COMPLETIONS = re.compile(r"response|completion|prompt|token", re.I)
+
 
 def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
     """Return the run that dumps and checkpoints make without any log, in the order of their steps.
@@ -61,11 +65,24 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         algorithm=profile.algorithm,
         sources=tuple(SourceSummary(path=a.path, container=a.container, records=1) for a in archives),
         series=_series(records),
-        facts={FROM_TENSORS.name: FROM_TENSORS} | ({configured.name: configured} if configured else {}),
+        facts={fact.name: fact for fact in (FROM_TENSORS, configured, _completions(archives, request)) if fact},
         config=settings,
         config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
         notes=tuple(notes),
     )
+
+
+def _completions(archives: Sequence[Archive], request: Request) -> Fact | None:
+    """Return that samples are completions of a language model, if tensors of a dump are named for what these have."""
+    names = parse_overrides(request.names)
+    for archive in archives:
+        for name in archive.tensors if dump_run.is_dump(archive, names) else ():
+            if role(name, names) is not None and _OF_COMPLETIONS.search(name.rpartition(".")[2]):
+                says = f"{name} is there: samples are completions"
+                return Fact(
+                    name="completions", value=1.0, how="computed", source=SourceRef(path=archive.path), says=says
+                )
+    return None
 
 
 def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:

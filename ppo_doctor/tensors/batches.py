@@ -27,12 +27,14 @@ class Batch:
     """The tensors of one dump by role; those that go with log-probs have their size. `names` are as in the file.
 
     `shows_memory` tells that tensors which shared memory in the trainer share it in the file: torch.save keeps that.
+    `prompt` tells the prompt of each row by its name: other groups may be numbered anew in every update.
     """
 
     tensors: Mapping[str, Tensor]
     names: Mapping[str, str]
     notes: tuple[Note, ...] = ()
     shows_memory: bool = False
+    prompt: Tensor | None = None
 
     def get(self, *roles: str) -> Tensor | None:
         """Return the first of some roles that the dump has."""
@@ -69,7 +71,12 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
         names={known: name for known, (name, _) in first.items()},
         notes=tuple(notes),
         shows_memory=archive.container == "pt",
+        prompt=next((rows[0] for name, rows in grouped.get("group", {}).items() if _names_prompt(name, rows)), None),
     )
+
+
+def _names_prompt(name: str, rows: list[Tensor]) -> bool:
+    return len(rows) == 1 and name.rpartition(".")[2].lower().startswith(("prompt", "problem"))
 
 
 _LOG_PROBS = ("log_prob", "old_log_prob", "rollout_log_prob", "ref_log_prob")

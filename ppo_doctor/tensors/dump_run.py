@@ -19,6 +19,8 @@ from ppo_doctor.tensors.naming import role
 from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
 from ppo_doctor.tensors.progress import Cell, Kl, growth, joined, kl_by_cell
 from ppo_doctor.tensors.recompute import recomputed_advantages
+from ppo_doctor.tensors.sampler import Said, moved, said
+from ppo_doctor.tensors.sampler import joined as all_said
 from ppo_doctor.tensors.statistics import RatioStatistics, ratio_statistics
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ def measure(archive: Archive, *, overrides: Mapping[str, str] | None = None, kno
         cells=None if cells is None else cells.count,
         old=_old_by_epoch(batch, cells, mask),
         kls=_kl_by_cell(batch, cells, mask),
+        said=said(batch, cells, mask),
     )
 
 
@@ -83,12 +86,14 @@ def with_epochs(records: Sequence[Measured]) -> list[Measured]:
     """Return the records of dumps, each update's last one with what its epochs say together.
 
     The old log-probs of an update are those of its samples at sampling: an epoch holds the same ones as the first. Its
-    KL grows from minibatch to minibatch.
+    KL grows from minibatch to minibatch. A sampler that gets the weights of the updates says other things of the same
+    tokens in a later one.
     """
     updates: dict[object, list[int]] = {}
     for at, record in enumerate(records):
         updates.setdefault(at if record.step is None else record.step, []).append(at)
     found = list(records)
+    first: Said | None = None
     for places in updates.values():
         epochs: dict[int, list[Summary]] = {}
         for at in places:
@@ -97,11 +102,23 @@ def with_epochs(records: Sequence[Measured]) -> list[Measured]:
         value = drift([pooled(epochs[epoch]) for epoch in sorted(epochs)])
         told = {} if math.isnan(value) else {"old_log_prob_drift": value}
         told |= growth(joined(records[at].kls for at in places))
+        parts = [one for at in places if (one := records[at].said) is not None]
+        if parts:
+            here = all_said(parts)
+            told |= {} if first is None else _sampler_moved(first, here, [records[at] for at in places])
+            first = first or here
         if told:
             last = found[places[-1]]
             raw = {**last.raw, **dict.fromkeys(told, last.raw.get("log_probs_nonfinite", "old log-probs"))}
             found[places[-1]] = replace(last, values={**last.values, **told}, raw=raw)
     return found
+
+
+def _sampler_moved(first: Said, here: Said, records: Sequence[Measured]) -> dict[str, float]:
+    """Return how far the sampler moved since the first update, over how far it is from the trainer in this one."""
+    apart = max((record.values.get("passes_logratio_std", 0.0) for record in records), default=0.0)
+    value = moved(first, here) / apart if apart > 0 else math.nan
+    return {} if math.isnan(value) else {"sampler_moved": value}
 
 
 def _kl_by_cell(batch: Batch, cells: Cells | None, mask: Tensor | None) -> dict[Cell, Kl]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ppo_doctor.model import Note
 from ppo_doctor.tensors.moments import Summary
 from ppo_doctor.tensors.progress import Cell, Kl
+from ppo_doctor.tensors.sampler import Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class Measured:
 
     `raw` says per metric of which tensors it was computed. Metrics that cannot be told are left out. `epoch` and
     `minibatch` are those of a dump that holds only one, `cells` counts those that it tells apart;
-    `old` sums up the old log-probs of each epoch in it, `kls` the KL of each minibatch of an epoch.
+    `old` sums up the old log-probs of each epoch in it, `kls` the KL of each minibatch of an epoch; `said` is what the
+    sampler said of its tokens.
     """
 
     path: str
@@ -32,6 +34,7 @@ class Measured:
     cells: int | None = None
     old: Mapping[int, Summary] = field(default_factory=dict)
     kls: Mapping[Cell, Kl] = field(default_factory=dict)
+    said: Said | None = None
 
 
 #: A number that stands alone, or behind a word that counts: dump_12, step12, but not bf16 or fp32.

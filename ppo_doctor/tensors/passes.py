@@ -11,6 +11,8 @@ import numpy as np
 from ppo_doctor.tensors.moments import Column, kept_pieces, products
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from ppo_doctor.tensors.tensor import Tensor
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
 
 #: A log-ratio beyond this (nats) counts as moved: above the noise of half precision for most tokens.
 MOVED = 0.02
+#: Fewer amounts of padding do not tell a line.
+LEAST_LEVELS = 4
 #: Half a unit in the last place, relative; float64 is what float32 was widened to as often as not.
 _HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 _HALF_ULP_FLOAT32 = 2.0**-25
+#: Equal numbers stay equal when both are stored in one type. A noise of e turns over e/ulp of them by one ulp, which
+#: leaves sqrt(e * ulp): the geometric mean of float32's half unit and the type's whole one.
+_TURNED_OVER = {dtype: math.sqrt(_HALF_ULP_FLOAT32 * 2 * half) for dtype, half in _HALF_ULP.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +37,10 @@ class Passes:
 
     `slope` is that of the first on the second, `slope_back` that of the second on the first: noise on either side makes
     both at most 1, a temperature makes one of them larger. `above` and `below` are the shares of tokens with d beyond
-    MOVED nats, `rising` the share of positive d among those that are not 0. `rounding` is what storing the two makes of
-    equal numbers, in nats (root of the mean square). `padding` and `position` correlate |d| with the padding of the
-    row and the place in it; `least_padded` is the mean |d| where the padding is least, over that of all. NaN stands
-    for what cannot be told.
+    MOVED nats, `rising` the share of positive d among those that are not 0. `rounding` is what float32 arithmetic and
+    storing make of equal numbers, in nats (root of the mean square). `padding` and `position` correlate |d| with the
+    padding of the row and the place in it; `least_padded` is the mean |d| of rows without padding, over that of all,
+    or its upper bound by the line through the others (see `unpadded`). NaN stands for what cannot be told.
     """
 
     samples: int
@@ -67,22 +74,18 @@ def compare_passes(
     Raises:
         ValueError: the sizes differ.
     """
-    least = None if padding is None else _least(padding, mask)
-    gathered = _Gathered(with_padding=padding is not None, with_position=position is not None, least=least)
+    gathered = _Gathered(with_padding=padding is not None, with_position=position is not None)
     extra = tuple(tensor for tensor in (padding, position) if tensor is not None)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for pieces in kept_pieces((one, other, *extra), mask):
             gathered.add(*pieces)
-        return gathered.result(_half_ulp(one.dtype), _half_ulp(other.dtype))
+        return gathered.result(*_roundings(one.dtype, other.dtype))
 
 
-def _half_ulp(dtype: str) -> float:
-    return _HALF_ULP.get(dtype, _HALF_ULP_FLOAT32)
-
-
-def _least(tensor: Tensor, mask: Tensor | None) -> float:
-    found = [float(piece.min()) for (piece,) in kept_pieces((tensor,), mask) if len(piece)]
-    return min(found, default=math.nan)
+def _roundings(one: str, other: str) -> tuple[float, float]:
+    """Return what rounding does to numbers of two types, relative; two of one type are rounded alike."""
+    known = _TURNED_OVER if one == other else _HALF_ULP
+    return known.get(one, _HALF_ULP_FLOAT32), known.get(other, _HALF_ULP_FLOAT32)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,12 +94,11 @@ class _Gathered:
 
     with_padding: bool
     with_position: bool
-    least: float | None
     one: Column = field(default_factory=Column)
     other: Column = field(default_factory=Column)
     gap: Column = field(default_factory=Column)
     size: Column = field(default_factory=Column)
-    unpadded: Column = field(default_factory=Column)
+    levels: dict[float, tuple[int, float]] = field(default_factory=dict)
     extra: tuple[Column, ...] = field(default_factory=lambda: (Column(), Column()))
     crosses: list[float] = field(default_factory=lambda: [0.0, 0.0])
     cross: float = 0.0
@@ -126,8 +128,18 @@ class _Gathered:
         shifted = self.size.add(size)
         for at, values in enumerate(extra):
             self.crosses[at] += products(shifted, self.extra[at].add(values))
-        if self.least is not None:
-            self.unpadded.add(size[extra[0] == self.least])
+        if self.with_padding:
+            self._add_levels(size, extra[0])
+
+    def _add_levels(self, size: Floats, padding: Floats) -> None:
+        """Add |d| to its amount of padding; rows have one, so that runs are summed before anything is sorted."""
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(padding)) + 1])
+        found, place = np.unique(padding[starts], return_inverse=True)
+        counts = np.bincount(place, weights=np.diff(starts, append=len(padding)))
+        sums = np.bincount(place, weights=np.add.reduceat(size, starts))
+        for level, count, total in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
+            before = self.levels.get(level, (0, 0.0))
+            self.levels[level] = before[0] + int(count), before[1] + total
 
     def result(self, one_ulp: float, other_ulp: float) -> Passes:
         n = self.gap.count
@@ -147,14 +159,31 @@ class _Gathered:
             rounding=math.sqrt(squares) if n else math.nan,
             padding=links[0] if self.with_padding else math.nan,
             position=links[int(self.with_padding)] if self.with_position else math.nan,
-            least_padded=self._least_padded(),
+            least_padded=unpadded(self.levels) / self.size.mean if self.size.mean > 0 else math.nan,
         )
 
-    def _least_padded(self) -> float:
-        varies = self.with_padding and self.extra[0].low < self.extra[0].high
-        if not varies or not self.size.mean > 0 or not self.unpadded.count:
-            return math.nan
-        return self.unpadded.mean / self.size.mean
+
+def unpadded(levels: Mapping[float, tuple[int, float]]) -> float:
+    """Return the mean |d| of rows without padding; `levels` holds count and sum of |d| of each amount of padding.
+
+    Where every row is padded: the height at 0 of the least-squares line through the means, one standard error of it
+    above. Few amounts, or alike ones, do not tell it: NaN.
+    """
+    if len(levels) < 2:
+        return math.nan
+    if 0.0 in levels:
+        return levels[0.0][1] / levels[0.0][0]
+    padding = np.array(sorted(levels))
+    if len(levels) < LEAST_LEVELS or padding[0] > padding[-1] / 2:
+        return math.nan
+    counts, sums = (np.array([levels[level][at] for level in padding.tolist()], np.float64) for at in (0, 1))
+    means, weights = sums / counts, counts / counts.sum()
+    centre = float(weights @ padding)
+    spread = float(weights @ (padding - centre) ** 2)
+    slope = float(weights @ ((padding - centre) * means)) / spread
+    height = float(weights @ means) - slope * centre
+    residual = float(weights @ (means - height - slope * padding) ** 2) / (len(levels) - 2)
+    return height + math.sqrt(residual * (1 + centre**2 / spread))
 
 
 def _slope(of: Column, on: Column, cross: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,8 @@ def of_passes(batch: Batch, cells: Cells | None, mask: Tensor | None, *, single_
         if pair is None:
             continue
         passes = _compared(batch, pair)
+        if name == "start" and math.isnan(passes.least_padded):
+            passes = _padded(batch, cells, mask, passes)
         if passes.samples:
             found[f"{name}_logratio_std"] = passes.std
             pairs.append((passes.std, passes, pair))
@@ -71,6 +74,21 @@ def _compared(batch: Batch, pair: Pair) -> Passes:
     if len(one.shape) != 2 or one.shape[1] < 2:
         return compare_passes(one, other, mask=mask)
     return compare_passes(one, other, mask=mask, padding=padding_of(batch, one), position=places(one))
+
+
+def _padded(batch: Batch, cells: Cells | None, mask: Tensor | None, passes: Passes) -> Passes:
+    """Return what the first minibatch says, its padding as the first epoch tells it.
+
+    A minibatch may hold too few amounts of padding. Steps within the epoch add to |d| at all of them.
+    """
+    new, old = batch.get("log_prob"), batch.get("old_log_prob")
+    if new is None or old is None or cells is None or not passes.std > 0:
+        return passes
+    keep = chosen(new, cells.epochs == 0, mask)
+    if keep is None:
+        return passes
+    whole = _compared(batch, (new, old, keep))
+    return replace(passes, padding=whole.padding, least_padded=whole.least_padded)
 
 
 def _pattern(passes: Passes) -> dict[str, float]:

@@ -30,7 +30,7 @@ _NAN = math.nan
 #: Groups whose mean is below this, in deviations of all advantages, are centred: half precision rounds to 5e-4.
 _CENTRED = 5e-3
 #: The share of groups that says what is usual.
-_MOST = 0.6
+_MOST = 0.5
 #: Advantages of one sample that differ by less, over their deviation, are one number.
 ALIKE = 1e-5
 

@@ -32,23 +32,23 @@ def repeat_share(one: Tensor, other: Tensor, tokens: Tensor, group: Tensor, mask
     if len(one.shape) != 2 or tokens.shape != one.shape or group.size != one.shape[0]:
         return None
     rows = min(one.shape[0], max(1, HEAD // max(one.shape[1], 1)))
-    x, y = _head(one, rows), _head(other, rows)
+    x, y = head(one, rows), head(other, rows)
     keep = np.isfinite(x) & np.isfinite(y)
     if mask is not None:
-        keep &= _head(mask, rows) != 0
-    prefixes = _prefixes(_head(tokens, rows), _head(group, rows))
+        keep &= head(mask, rows) != 0
+    places = prefixes(head(tokens, rows), head(group, rows))
     with np.errstate(invalid="ignore"):
-        return _within((x - y)[keep], prefixes[keep])
+        return _within((x - y)[keep], places[keep])
 
 
-def _head(tensor: Tensor, rows: int) -> Floats:
+def head(tensor: Tensor, rows: int) -> Floats:
     """Return the first rows of a tensor of shape [rows, time], or [rows], as float64."""
     inner = math.prod(tensor.shape[1:])
     first = next(chain(tensor.chunks(rows * inner), [np.empty(0)])) if inner else np.empty(0)
     return first.astype(np.float64).reshape(-1, *tensor.shape[1:])
 
 
-def _prefixes(tokens: Floats, group: Floats) -> npt.NDArray[Any]:
+def prefixes(tokens: Floats, group: Floats) -> npt.NDArray[Any]:
     """Return for each token a number that is equal for equal tokens after equal prefixes in one group."""
     found = np.empty(tokens.shape, np.uint64)
     state = _mixed(group.astype(np.int64).view(np.uint64))

@@ -15,7 +15,7 @@ from ppo_doctor.tensors.cells import Cells, chosen, drift, per_epoch
 from ppo_doctor.tensors.jitter import change_correlation
 from ppo_doctor.tensors.moments import describe, pooled
 from ppo_doctor.tensors.passes import MOVED, compare_passes
-from ppo_doctor.tensors.patterns import padding_of
+from ppo_doctor.tensors.patterns import of_passes, padding_of
 from ppo_doctor.tensors.recompute import estimated, recomputed_advantages
 from ppo_doctor.tensors.repeats import repeat_share
 
@@ -101,6 +101,54 @@ def test_the_rounding_of_half_precision_is_told_from_a_difference():
         tensor(exact.astype(np.float16), np.float16), tensor(exact + 0.05 * chance.normal(size=2000))
     )
     assert apart.std / apart.rounding > 20
+
+
+@pytest.mark.parametrize("noise", ["float32", "float16"])
+def test_noise_below_that_of_its_type_leaves_stored_numbers_nearly_equal(noise):
+    chance = np.random.default_rng(2)
+    exact = -chance.exponential(size=20000)
+    off = exact * (1 + 2.0 ** {"float32": -24, "float16": -11}[noise] * chance.uniform(-1, 1, 20000))
+    found = compare_passes(tensor(exact.astype(np.float16), np.float16), tensor(off.astype(np.float16), np.float16))
+    assert (found.std / found.rounding > 8) == (noise == "float16")
+
+
+def padded(sizes, first, chance, rows=40, time=10):
+    """Return |d| that is a height plus a slope times the padding of its row, and that padding."""
+    padding = first + np.arange(rows) % 8
+    d = (sizes[0] + sizes[1] * padding)[:, None] * chance.uniform(0.5, 1.5, (rows, time))
+    return compare_passes(
+        tensor(d.ravel()), tensor(np.zeros(d.size)), padding=tensor(np.repeat(padding, time).astype(float))
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first", "low", "high"),
+    [
+        ((0.0, 0.1), 0, 0.0, 0.0),
+        ((0.0, 0.1), 2, -0.1, 0.2),
+        ((0.5, 0.0), 2, 0.8, 1.2),
+        ((0.3, 0.03), 2, 0.5, 0.9),
+        ((0.0, 0.1), 20, math.nan, math.nan),
+    ],
+)
+def test_rows_without_padding_are_told_from_the_others(sizes, first, low, high):
+    found = padded(sizes, first, np.random.default_rng(3)).least_padded
+    assert math.isnan(found) if math.isnan(low) else low <= found <= high
+
+
+def test_a_first_minibatch_of_few_prompts_leaves_padding_to_the_first_epoch():
+    chance = np.random.default_rng(4)
+    padding = 1 + np.arange(48) % 6
+    minibatch = np.repeat([0, 1], 24)
+    padding[:24] = 5
+    attention = (np.arange(16) >= padding[:, None]).astype(np.int64)
+    old = -chance.exponential(size=(48, 6))
+    new = old + 0.1 * padding[:, None] * chance.choice([-1, 1], (48, 6))
+    held = batch(log_prob=new, old_log_prob=old, attention_mask=attention)
+    cells = Cells(epochs=np.zeros(48, np.int64), minibatches=minibatch)
+    found = of_passes(held, cells, None, single_update=False)
+    assert found["passes_least_padded"] == pytest.approx(0, abs=0.1)
+    assert found["start_logratio_std"] == pytest.approx(0.5, abs=0.02)
 
 
 def test_padding_comes_from_the_attention_mask_or_the_lengths_or_the_mask():

@@ -181,9 +181,25 @@ def slope(one, other):
 
 
 def least_padded(x, y, p):
+    """Return the mean |d| without padding over that of all; with none of it, that of a line, and its standard error."""
     size = abs(x - y)
-    known = np.ptp(p) > 0 and mean(size) > 0
-    return (mean(size[p == p.min()]) / mean(size) if known else math.nan), 0
+    if not np.ptp(p) > 0 or not mean(size) > 0:
+        return math.nan, 0
+    if (p == 0).any():
+        return mean(size[p == 0]) / mean(size), 0
+    levels = np.unique(p)
+    if len(levels) < 4 or levels[0] > levels[-1] / 2:
+        return math.nan, 0
+    means = np.array([mean(size[p == level]) for level in levels], LONG)
+    weights = np.array([share(p == level) for level in levels], LONG)
+    design = np.stack([np.ones(len(levels)), levels], axis=1).astype(LONG)
+    scatter = design.T @ (weights[:, None] * design)
+    inverse = np.array([[scatter[1, 1], -scatter[0, 1]], [-scatter[0, 1], scatter[0, 0]]]) / (
+        scatter[0, 0] * scatter[1, 1] - scatter[0, 1] ** 2
+    )
+    height, slope = inverse @ design.T @ (weights * means)
+    rest = (weights * (means - height - slope * levels) ** 2).sum() / (len(levels) - 2)
+    return (height + np.sqrt(rest * inverse[0, 0])) / mean(size), 1e3
 
 
 PASSES = {

@@ -253,6 +253,12 @@ _kind(
     level_with=("weights-not-synced", "obs-transform-mismatch", "rollout-trainer-mismatch"),
     form="safetensors",
 )
+_kind(
+    "unsynced",
+    "weights-not-synced",
+    lambda seed: _stale(seed, lag=1000),
+    level_with=("staleness-async", "obs-transform-mismatch", "rollout-trainer-mismatch"),
+)
 _kind("dtype-noise", "dtype-noise-floor", _rounded)
 _kind("dtype-noise-first", "dtype-noise-floor", _rounded, shape="first", form="pt")
 
