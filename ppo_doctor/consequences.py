@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.accounts import clearly_before
-from ppo_doctor.complaints import onset
+from ppo_doctor.complaints import enough, onset
 
 if TYPE_CHECKING:
     from ppo_doctor.complaints import Explanation
@@ -28,8 +28,31 @@ def folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, .
         into = next((e for e in kept if _accounts_for(e, entry, pack)), None) or next(
             (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _stands(entry, e, pack)), None
         )
-        kept.append(replace(entry, causes=(), verdict="healthy", folded_into=into.leader) if into else entry)
+        kept.append(_consequence(entry, into) if into else entry)
+    kept = [_of_several(entry, kept, pack) for entry in kept]
     return tuple(_since_its_first(entry, explained) for entry in kept)
+
+
+def _consequence(entry: Explanation, of: Explanation) -> Explanation:
+    return replace(entry, causes=(), verdict="healthy", folded_into=of.leader)
+
+
+def _of_several(entry: Explanation, explained: Sequence[Explanation], pack: Pack) -> Explanation:
+    """Fold a suspected explanation of what several other faults have led to, each to a part of it.
+
+    What the firm leaders of other complaints account for opens nothing; the rest folds as a complaint of its own would.
+    """
+    others = [e for e in explained if e is not entry and e.leader != entry.leader and not e.folded_into]
+    told = {
+        o.rule: e for e in others if e.firm for o in entry.openers if _weighs(e, replace(entry, openers=(o,)), pack)
+    }
+    rest = tuple(opener for opener in entry.openers if opener.rule not in told)
+    if entry.folded_into or entry.firm or not told:
+        return entry
+    if not enough(rest, pack):
+        return _consequence(entry, next(iter(told.values())))
+    into = next((e for e in others if _accounts_for(e, replace(entry, openers=rest), pack)), None)
+    return _consequence(entry, into) if into else entry
 
 
 def _since_its_first(entry: Explanation, explained: Sequence[Explanation]) -> Explanation:

@@ -141,10 +141,10 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
         leaders = [cause for cause in leaders if cause.score_db > 0]
     others = [cause for e in explanations for cause in e.causes if not cause.leader]
-    # What stands firm comes before what is suspected, harmless explanations last, and the first of each complaint
-    # before those level with it, which tell of the same fault; else complaints keep their order.
+    # The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
+    # firm before what is suspected, and harmless explanations last; else complaints keep their order.
     ahead = {id(e.causes[0]) for e in explanations if e.causes}
-    ordered = sorted(leaders, key=lambda c: (c.benign, c.confidence == "suspected", id(c) not in ahead)) + others
+    ordered = sorted(leaders, key=lambda c: (c.benign, id(c) not in ahead, c.confidence == "suspected")) + others
     unique: dict[str, RankedCause] = {}
     for cause in ordered:
         kept = unique.setdefault(cause.id, cause)

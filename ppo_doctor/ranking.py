@@ -48,7 +48,25 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
         step, by_rule = _witnesses(complaint, openers, pack, findings, since)
         settled = _settled(complaint, openers, pack, by_rule)
         explained += [replace(entry, since_step=step, findings=by_rule) for entry in settled]
-    return folded(explained, pack)
+    return folded([*explained, *_beside_another_complaints_cause(explained, pack)], pack)
+
+
+def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pack) -> list[Explanation]:
+    """Return what is left of complaints whose firm leader is known by another complaint, without what it explains.
+
+    What its part of the openers hides would have opened the complaint by itself, and needs not to be surer than that.
+    """
+    seen: dict[str, set[str]] = {}
+    for entry in explained:
+        seen.setdefault(entry.leader, set()).add(entry.complaint)
+    shared = [e for e in explained if e.firm and len(seen[e.leader]) > 1]
+    left = [(entry, _second(entry, entry.openers, pack, entry.findings)) for entry in shared]
+    known = {(entry.complaint, entry.leader) for entry in explained}
+    return [
+        replace(second, since_step=entry.since_step, findings=entry.findings)
+        for entry, second in left
+        if second and second.names_a_fault and (second.complaint, second.leader) not in known
+    ]
 
 
 def _settled(
@@ -64,13 +82,13 @@ def _settled(
     if first.leader == UNKNOWN and accounts:
         first = _by_its_part(first, accounts[0], pack, findings)
     second = _second(first, openers, pack, findings) if first.firm else None
-    return [first, second] if second else [first]
+    return [first, second] if second and second.firm else [first]
 
 
 def _second(
     first: Explanation, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
 ) -> Explanation | None:
-    """Return the explanation of openers that the first one's leaders say nothing of, None where it is only suspected.
+    """Return the explanation of openers that the first one's leaders say nothing of, None where they open nothing.
 
     What began clearly after the first fault may be its consequence, and a cause that speaks for what the first explains
     as well is a rival, not a second fault.
@@ -85,8 +103,7 @@ def _second(
     rivals = set.intersection(*spoken_for(by_first, pack)) if by_first else set[str]()
     speaking = set[str]().union(*spoken_for(rest, pack)) - rivals - {*leaders}
     others = [a for a in candidates(pack, first.complaint, untold, rest) if a.cause.id in speaking]
-    second = _settle(first.complaint, rest, others, pack, untold)
-    return second if second.firm else None
+    return _settle(first.complaint, rest, others, pack, untold)
 
 
 def _by_its_part(unknown: Explanation, best: Account, pack: Pack, findings: Mapping[str, Finding]) -> Explanation:

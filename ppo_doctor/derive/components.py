@@ -49,6 +49,20 @@ def reward_part_stopped(observations: Observations) -> Series | None:
     return dataclasses.replace(first, name="reward_part_stopped", values=values, unit="", how="computed")
 
 
+def reward_stopped(observations: Observations) -> Series | None:
+    """Return 1 for each record from which on the whole reward is one and the same number, its least so far, and else 0.
+
+    As a part that stops: it varied before, nearly always paid more, and fell from one record to the next.
+    """
+    rewards = [observations.run.series.get(name) for name in ("reward_mean", "episode_return")]
+    told = [series for series in rewards if series is not None and len(series) >= ENOUGH and _varies(series.values)]
+    if not told:
+        return None
+    first = min(told, key=lambda series: _stopped(series.values) / len(series))
+    values = (np.arange(len(first)) >= _stopped(first.values)).astype(np.float64)
+    return dataclasses.replace(first, name="reward_stopped", values=values, unit="", how="computed")
+
+
 def paying_level(observations: Observations) -> Series | None:
     """Return the reward's level between floor and ceiling, 0 at records where a part of it pays nothing any more.
 

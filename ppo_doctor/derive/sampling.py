@@ -23,6 +23,10 @@ LONGEST = 4096
 CLIPPED = 0.08
 #: One sample in two hundred: a first update without any is not a hundredth of a later one.
 ONE_SAMPLE = 0.005
+#: Clipped before any step on average in a fifth of a run: more than rounding does, and less than any mismatch.
+MISMATCHED = 0.02
+#: A policy whose entropy ends below this share of what it began with has become sure of most of what it does.
+SURE = 0.25
 #: Surrogate gain over the root of the KL of a policy that learns from its own samples; as policy-gains-on-its-samples.
 GAINS = 0.13
 #: No more surrogate gain over the root of the KL than this, for whitened advantages; records beyond it, by noise.
@@ -221,3 +225,48 @@ def kl_trend(observations: Observations) -> Fact | None:
     trend = spearman(np.arange(len(values), dtype=np.float64), values)
     says = f"{kl.raw} correlates with time by {trend:.2f}"
     return Fact(name="kl_trend", value=trend, how="computed", source=kl.source(), says=says)
+
+
+def clipped_at_first(observations: Observations) -> Fact | None:
+    """Return what is clipped of the first batch before any step, over the fifth of the run where most is.
+
+    None where hardly anything is clipped before any step in any fifth: there nothing differs that could have a course.
+    """
+    clipped, fifths = _clipped_by_fifths(observations)
+    if clipped is None:
+        return None
+    here = float(clipped.values[np.isfinite(clipped.values)][0])
+    says = f"{here:.3g} of the first batch is clipped before any step, {max(fifths):.3g} of the fifth with the most"
+    source = clipped.source()
+    return Fact(name="clipped_at_first", value=here / max(fifths), how="computed", source=source, says=says)
+
+
+def clipped_at_last(observations: Observations) -> Fact | None:
+    """Return what is clipped before any step in the last fifth of the run, over the fifth where most is.
+
+    None as for the first batch, and where the entropy does not fall: a mismatch has no reason to pass by itself then.
+    """
+    clipped, fifths = _clipped_by_fifths(observations)
+    entropy = observations.run.series.get("entropy")
+    values = entropy.values[np.isfinite(entropy.values)] if entropy is not None else np.empty(0)
+    if clipped is None or len(values) < FEWEST_CHANGES:
+        return None
+    last = float(np.mean(np.array_split(values, 5)[-1]))
+    if values[0] <= 0 or last > SURE * values[0]:
+        return None
+    says = (
+        f"{fifths[-1]:.3g} of the last fifth is clipped before any step, {max(fifths):.3g} of the fifth with the most; "
+        f"entropy {values[0]:.3g} to {last:.3g}"
+    )
+    source = clipped.source()
+    return Fact(name="clipped_at_last", value=fifths[-1] / max(fifths), how="computed", source=source, says=says)
+
+
+def _clipped_by_fifths(observations: Observations) -> tuple[Series | None, list[float]]:
+    """Return the clip fraction at generation with its means over fifths of the run; None where next to nothing is."""
+    clipped = clipped_at_generation(observations)
+    values = clipped.values[np.isfinite(clipped.values)] if clipped is not None else np.empty(0)
+    if clipped is None or len(values) < FEWEST_CHANGES:
+        return None, []
+    fifths = [float(np.mean(fifth)) for fifth in np.array_split(values, 5)]
+    return (clipped, fifths) if max(fifths) >= MISMATCHED else (None, [])
