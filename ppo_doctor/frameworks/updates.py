@@ -96,8 +96,11 @@ def trl_legacy(epochs: float, batch: float, minibatch: float, accumulation: floa
 
 
 def verl(epochs: float, prompts: float, minibatch: float) -> float:
-    """Return K of verl, which counts train batch and minibatch in prompts, so that completions per prompt cancel."""
-    return epochs * prompts / minibatch
+    """Return K of verl, which counts train batch and minibatch in prompts, so that completions per prompt cancel.
+
+    The batch is split into pieces of at most a minibatch: the last may be smaller, and one larger than the batch is it.
+    """
+    return epochs_times_ceil(epochs, prompts, minibatch)
 
 
 def completions_over_batch(epochs: float, prompts: float, completions: float, batch: float) -> float:
