@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.onset import collapse_step, thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -33,7 +33,7 @@ def critic_relearns(observations: Observations) -> Fact | None:
     explained = observations.series("explained_variance_alive")
     if explained is None or np.isfinite(explained.values).sum() < LEAST:
         return None
-    values = explained.values[np.isfinite(explained.values)]
+    values = finite_of(explained.values)
     stretch = _longest(values < WORSE)
     fallen = 0.0
     if stretch is not None and stretch[0] >= BEFORE and median(values[stretch[0] - BEFORE : stretch[0]]) > LEARNT:

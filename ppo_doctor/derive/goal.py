@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import correlation, finite_of, median
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -85,7 +85,7 @@ def changes_together(name: str, one: Series, other: Series, least: int) -> Fact 
     here, there = np.diff(one.values[usable]), np.diff(other.values[usable])
     if len(here) < least or not here.std() > 0 or not there.std() > 0:
         return None
-    value = float(np.corrcoef(here, there)[0, 1])
+    value = correlation(here, there)
     says = f"changes of {one.raw} and {other.raw} from record to record, {len(here)} of them"
     return Fact(name=name, value=value, how="computed", source=one.source(), says=says)
 
@@ -110,7 +110,7 @@ def kl_without_gain(observations: Observations) -> Fact | None:
 
 def _fifths(series: Series) -> tuple[float, float, float] | None:
     """Return the medians of the third and the last fifth, and the scatter of single records."""
-    values: FloatArray = series.values[np.isfinite(series.values)]
+    values: FloatArray = finite_of(series.values)
     if len(values) < LEAST:
         return None
     parts = np.array_split(values, 5)
@@ -120,7 +120,7 @@ def _fifths(series: Series) -> tuple[float, float, float] | None:
 def pretraining_loss_rise(observations: Observations) -> Fact | None:
     """Return by which share the loss on pretraining text rose from the first to the last fifth of the run."""
     loss = observations.run.series.get("ptx_loss")
-    values = loss.values[np.isfinite(loss.values)] if loss is not None else np.empty(0)
+    values = finite_of(loss.values) if loss is not None else np.empty(0)
     if loss is None or len(values) < LEAST:
         return None
     fifth = len(values) // 5

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def reference_kl_sinks(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("ref_kl")
     if kl is None or kl.estimator not in (None, "k1"):
         return None
-    values = kl.values[np.isfinite(kl.values)]
+    values = finite_of(kl.values)
     if len(values) < FEWEST:
         return None
     early = values[1 : 1 + max(EARLY, len(values) // 3)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import EXACT, Fact
 
@@ -150,7 +150,7 @@ def reference_kl_spread(observations: Observations) -> Fact | None:
     kl = _k3(observations)
     if kl is None:
         return None
-    values = kl.values[np.isfinite(kl.values)]
+    values = finite_of(kl.values)
     usual, worst = max(median(values), 0.01), float(values.max())
     says = f"{kl.raw} reaches {worst:.3g} nats, usually {median(values):.2g}"
     return Fact(

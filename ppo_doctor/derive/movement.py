@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
@@ -59,7 +59,7 @@ def late_entropy_drift(observations: Observations) -> Fact | None:
     entropy = observations.run.series.get("entropy")
     if entropy is None:
         return None
-    values = entropy.values[np.isfinite(entropy.values)]
+    values = finite_of(entropy.values)
     quarter = len(values) // 4
     if quarter < LEAST:
         return None
@@ -112,7 +112,7 @@ def rate_over_usual(observations: Observations) -> Fact | None:
     if rate is None:
         return None
     if isinstance(rate, Series):
-        known, exact = rate.values[np.isfinite(rate.values)], rate.resolution.absolute
+        known, exact = finite_of(rate.values), rate.resolution.absolute
         if not len(known) or median(known) <= exact:
             return None  # zero, or zero in print
         value = float(known.max())
@@ -193,7 +193,7 @@ def advantage_link(observations: Observations) -> Fact | None:
     logged = observations.run.series.get("logratio_advantage_corr")
     if logged is None:
         return None
-    values = logged.values[np.isfinite(logged.values)]
+    values = finite_of(logged.values)
     if len(values) < 20:
         return None
     z = float(np.mean(values) / max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-12))

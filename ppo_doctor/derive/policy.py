@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def policy_drift(observations: Observations) -> Fact | None:
     entropy = observations.run.series.get("entropy")
     if entropy is None:
         return None
-    values = entropy.values[np.isfinite(entropy.values)]
+    values = finite_of(entropy.values)
     third = len(values) // 3
     if third < LEAST:
         return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median, parts
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact, Resolution
 
@@ -69,10 +70,10 @@ def reward_ceiling_level(observations: Observations) -> Series | None:
 
 
 def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
-    seen = [reward.values[np.isfinite(reward.values)]]
+    seen = [finite_of(reward.values)]
     if reward.name == "reward_mean":
         extremes = (observations.run.series.get(name) for name in ("reward_min", "reward_max"))
-        seen += [s.values[np.isfinite(s.values)] for s in extremes if s is not None]
+        seen += [finite_of(s.values) for s in extremes if s is not None]
     everything = np.concatenate(seen)
     floor, ceiling = min(0.0, float(everything.min())), max(0.0, float(everything.max()))
     unit = reward.name == "reward_mean" and floor == 0 and ceiling <= 1
@@ -118,7 +119,7 @@ def reward_trend(observations: Observations) -> Fact | None:
     episodes that are longer than a rollout, go on rising there for what was learned before.
     """
     reward = logged_reward(observations) if "continues" not in observations.run.facts else None
-    values = reward.values[np.isfinite(reward.values)] if reward is not None else np.empty(0)
+    values = finite_of(reward.values) if reward is not None else np.empty(0)
     third = len(values) // 3
     if reward is None or third < LEAST:
         return None
@@ -153,11 +154,11 @@ def reward_fall(observations: Observations) -> Fact | None:
     if reward is None or blocks is None:
         return None
     first, rest = blocks[0], blocks[1:]
-    _, finite = thinned(reward)
+    _, values = thinned(reward)
     loss = first - min(rest)
     regained = max(rest) > first - 0.5 * loss
-    noise = first - blocks[-1] < 2 * float(np.std(finite[len(finite) // 2 :]))
-    rose = float(np.mean(finite[: max(EARLIEST, len(finite) // 20)])) < first - 0.25 * loss
+    noise = first - blocks[-1] < 2 * float(np.std(values[len(values) // 2 :]))
+    rose = float(np.mean(values[: max(EARLIEST, len(values) // 20)])) < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
     says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
@@ -176,12 +177,13 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
 
 
-def reward_blocks(series: Series) -> list[float] | None:
+@lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
+def reward_blocks(series: Series) -> tuple[float, ...] | None:
     """Return the means of sixths of a run; of a long log by steps, since short episodes leave most of its records."""
     _, values = thinned(series)
     if len(values) < BLOCKS * 3:
         return None
-    return [float(np.mean(part)) for part in np.array_split(values, BLOCKS)]
+    return tuple(float(part.mean()) for part in parts(values, BLOCKS))
 
 
 def flat_share(observations: Observations) -> Fact | None:
@@ -190,10 +192,10 @@ def flat_share(observations: Observations) -> Fact | None:
     A sound run starts with groups that differ and ends with flat ones; prompts that do not fit are flat throughout.
     """
     flat = observations.run.series.get("frac_reward_zero_std")
-    finite = flat.values[np.isfinite(flat.values)] if flat is not None else np.empty(0)
-    if flat is None or len(finite) < 2 * LEAST:
+    known = finite_of(flat.values) if flat is not None else np.empty(0)
+    if flat is None or len(known) < 2 * LEAST:
         return None
-    first, last = (median(half) for half in np.array_split(finite, 2))
+    first, last = (median(half) for half in parts(known, 2))
     says = f"medians of the halves of the run: {first:.3g} and {last:.3g}"
     return Fact(
         name="flat_share", value=min(first, last), how="observed", unit="of groups", source=flat.source(), says=says

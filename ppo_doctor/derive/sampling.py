@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import correlation, finite_of, median
 from ppo_doctor.derive.mismatch import clipped_at_generation
 from ppo_doctor.model import Fact, Series
 
@@ -64,11 +64,11 @@ def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
 def _spread(values: FloatArray) -> FloatArray:
     """Return finite values from the third on, spread evenly over the run where there are very many."""
     thin = values[2 :: max(1, len(values) // LONGEST)]
-    return thin[np.isfinite(thin)]
+    return finite_of(thin)
 
 
 def _spearman(one: FloatArray, other: FloatArray) -> float:
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
+    return correlation(_ranks(one), _ranks(other))
 
 
 def _ranks(values: FloatArray) -> FloatArray:
@@ -86,7 +86,7 @@ def clipping_after_first(observations: Observations) -> Fact | None:
     clipped = clipped_at_generation(observations) or _per_update(observations)
     if clipped is None or len(clipped) < 12 or not _from_the_start(clipped) or _warmed_up(observations):
         return None
-    values = clipped.values[np.isfinite(clipped.values)]
+    values = finite_of(clipped.values)
     soon = values[2 : max(9, len(values) // 3)]
     first, later = float(values[0]), median(soon) if len(soon) else 0.0
     times = later / (first + ONE_SAMPLE) if later >= CLIPPED and not _learns_late(observations) else 0.0
@@ -176,7 +176,7 @@ def mean_ratio_above_one(observations: Observations) -> Fact | None:
         source, off = kl, longer - shorter
     else:
         return None
-    off = off[np.isfinite(off)]
+    off = finite_of(off)
     if len(off) < 20:
         return None
     share = float(np.mean(off > 0)) if abs(median(off)) > 0.003 else 0.5

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_of
 from ppo_doctor.derive.onset import spikes
 from ppo_doctor.derive.steps import RARE, SPIKE
 from ppo_doctor.model import Fact
@@ -64,5 +65,5 @@ def _left(moved: Series, least: float, step: int, width: int) -> float:
 
 
 def _mean(values: FloatArray) -> float:
-    finite = values[np.isfinite(values)]
+    finite = finite_of(values)
     return float(finite.mean()) if len(finite) else float("nan")

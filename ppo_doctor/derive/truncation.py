@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.rewards import BLOCKS, logged_reward, reward_blocks
 from ppo_doctor.model import Fact
 
@@ -31,7 +31,7 @@ def gain_kept(observations: Observations) -> Fact | None:
     blocks = reward_blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
-    later = reward.values[np.isfinite(reward.values)]
+    later = finite_of(reward.values)
     noise = CLEAR * float(np.std(later[len(later) // 2 :]))
     gain = max(blocks) - blocks[0]
     kept = (blocks[-1] - blocks[0]) / gain if gain > noise else 0.0

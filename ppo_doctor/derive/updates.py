@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, finite_of, median
 from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _counted(series: Series, value: float, says: str) -> Fact:
 
 
 def _finite(series: Series | None) -> FloatArray:
-    return series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    return finite_of(series.values) if series is not None else np.empty(0)
 
 
 def _from_step_counter(observations: Observations) -> Fact | None:
