@@ -50,13 +50,17 @@ PLAINLY: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
         "at least": operator.ge,
     }
 )
+#: Which of the values that a clause holds for is told, and where it says so: the one that comes nearest to the bound.
+EXTREMES: Mapping[str, tuple[str, bool]] = MappingProxyType(
+    {"below": ("max", True), "at most": ("max", True), "above": ("min", False), "at least": ("min", False)}
+)
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
     {
         "median": median,
-        "mean": lambda v: float(np.mean(v)),
-        "min": lambda v: float(np.min(v)),
-        "max": lambda v: float(np.max(v)),
+        "mean": lambda v: float(v.mean()),
+        "min": lambda v: float(v.min()),
+        "max": lambda v: float(v.max()),
         "p95": lambda v: quantile(v, 0.95),
         "first": lambda v: float(v[0]),
         "last": lambda v: float(v[-1]),
@@ -137,7 +141,7 @@ def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) ->
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
         return Outcome(truth=None, reason=reason)
     first = start or 0
-    holds = first + np.flatnonzero(surely[first:])
+    holds = surely.nonzero()[0] if not first else first + surely[first:].nonzero()[0]
     evidence = _evidence(clause, series, picked, values, first, holds)
     onset = int(series.axis.steps[picked[int(holds[0])]]) if start is not None and len(holds) else None
     return Outcome(truth=start is not None, evidence=evidence, onset=onset)
@@ -164,13 +168,14 @@ def _evidence(
 ) -> Evidence:
     """Return the evidence of the records from `first` on, of which the clause surely holds in `holds`."""
     count = len(holds)
-    extreme = {"below": np.argmax, "at most": np.argmax, "above": np.argmin, "at least": np.argmin}.get(clause.test)
-    foremost = int(holds[0]) if count else first
-    at = foremost
-    if extreme:
-        at = int(holds[int(extreme(values[holds]))]) if count else first + int(extreme(values[first:]))
-    word = {"below": "max", "at most": "max", "above": "min", "at least": "min"}.get(clause.test, "value")
     of = len(values) - first
+    foremost = int(holds[0]) if count else first
+    word, at = "value", foremost
+    if clause.test in EXTREMES:
+        word, highest = EXTREMES[clause.test]
+        among = values[holds] if count and count < of else values[first:]
+        place = int(among.argmax() if highest else among.argmin())
+        at = int(holds[place]) if count else first + place
     return Evidence(
         metric=series.name,
         raw=series.raw,

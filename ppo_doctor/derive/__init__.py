@@ -268,9 +268,11 @@ class Observations:
 
     def get(self, reference: str) -> Series | Fact | None:
         """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""
-        if reference not in self._found:
-            self._found[reference] = self._get(reference)
-        return self._found[reference]
+        try:
+            return self._found[reference]
+        except KeyError:
+            found = self._found[reference] = self._get(reference)
+            return found
 
     def _get(self, reference: str) -> Series | Fact | None:
         kind, _, name = reference.partition(".")
@@ -297,7 +299,7 @@ class Observations:
 
     def holds(self, name: str) -> bool:
         """Tell whether a metric is in the log, or a setting in the configuration that was found."""
-        return name in self.run.series or self.configured(name)
+        return name in self.run.series or (name in self.run.config and self.configured(name))
 
     def number(self, name: str) -> float | None:
         """Return a setting as a number, None when it is unset, unknown or no number."""
