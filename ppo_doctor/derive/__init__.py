@@ -276,9 +276,9 @@ class Observations:
 
     def _get(self, reference: str) -> Series | Fact | None:
         kind, _, name = reference.partition(".")
-        if kind == "config":
-            return self.setting(name)
-        return self.series(name) if kind == "series" else self.fact(name)
+        if kind == "series":
+            return self.series(name)
+        return self.fact(name) if kind == "fact" else self.setting(name)
 
     def series(self, name: str) -> Series | None:
         """Return a logged or derived series."""
@@ -314,10 +314,10 @@ class Observations:
         return setting is not None and setting.how != "default"
 
     def _derived(self, name: str) -> Series | Fact | None:
-        if name in self._memo:
-            return self._memo[name]
-        found = self._memo[name] = _function(name)(self) if name in DERIVED else None
-        return found
+        memo = self._memo
+        if name not in memo:
+            memo[name] = _function(name)(self) if name in DERIVED else None
+        return memo[name]
 
 
 def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
