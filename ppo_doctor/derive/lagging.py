@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, mean_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def reference_kl_sinks(observations: Observations) -> Fact | None:
     below = float(np.mean(early < -kl.resolution.absolute))
     error = float(np.std(early, ddof=1)) / float(np.sqrt(len(early)))
     starts = abs(float(values[0])) <= median(np.abs(early)) / 2
-    deficit = -float(np.mean(early)) / max(error, 1e-12) if starts and below >= MOSTLY else 0.0
+    deficit = -mean_of(early) / max(error, 1e-12) if starts and below >= MOSTLY else 0.0
     says = f"{kl.raw} is below 0 in {below:.0%} of the first third, by {max(0.0, deficit):.2g} standard errors"
     source = kl.source()
     return Fact(name="reference_kl_sinks", value=max(0.0, deficit), how="computed", source=source, says=says)

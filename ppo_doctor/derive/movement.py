@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, mean_of, median
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
@@ -64,10 +64,10 @@ def late_entropy_drift(observations: Observations) -> Fact | None:
     if quarter < LEAST:
         return None
     third, last = values[-2 * quarter : -quarter], values[-quarter:]
-    gap = abs(float(np.mean(last) - np.mean(third)))
+    gap = abs(mean_of(last) - mean_of(third))
     noise = math.sqrt((float(np.var(third, ddof=1)) + float(np.var(last, ddof=1))) / quarter)
-    noticeable = max(3 * noise, 0.005 * max(abs(float(np.mean(third))), 0.1), entropy.resolution.absolute)
-    says = f"{entropy.raw} went from {np.mean(third):.4g} to {np.mean(last):.4g} in the second half"
+    noticeable = max(3 * noise, 0.005 * max(abs(mean_of(third)), 0.1), entropy.resolution.absolute)
+    says = f"{entropy.raw} went from {mean_of(third):.4g} to {mean_of(last):.4g} in the second half"
     unit = "noticeable changes"
     return Fact(
         name="late_entropy_drift", value=gap / noticeable, how="computed", unit=unit, source=entropy.source(), says=says
@@ -100,7 +100,7 @@ def _plain_descent(observations: Observations, moved: Series, rate: Series) -> b
     alive = expected > 0
     length = moved.values[alive] / expected[alive]
     within = (length > 0.9 * math.sqrt(known)) & (length < 1.1 * known)
-    return bool(alive.any()) and float(np.mean(within)) > PLAIN_SHARE
+    return bool(alive.any()) and mean_of(within) > PLAIN_SHARE
 
 
 def rate_over_usual(observations: Observations) -> Fact | None:
@@ -179,7 +179,7 @@ def gain_evidence(observations: Observations) -> Fact | None:
     if float(np.mean(np.abs(gains) > 1)) > MOST_BEYOND:
         return None
     z = float(np.mean(gains) / max(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 1e-12))
-    says = f"mean surrogate gain {np.mean(gains):.3g} over {len(gains)} records"
+    says = f"mean surrogate gain {mean_of(gains):.3g} over {len(gains)} records"
     return Fact(name="gain_evidence", value=z, how="computed", unit="standard errors", source=loss.source(), says=says)
 
 
@@ -197,7 +197,7 @@ def advantage_link(observations: Observations) -> Fact | None:
     if len(values) < 20:
         return None
     z = float(np.mean(values) / max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-12))
-    says = f"mean correlation {np.mean(values):.3g} over {len(values)} records"
+    says = f"mean correlation {mean_of(values):.3g} over {len(values)} records"
     return Fact(
         name="advantage_link", value=z, how="computed", unit="standard errors", source=logged.source(), says=says
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, median, quantile, running_medians, span_medians
+from ppo_doctor.arrays import distinct, median, quantile, running_medians, scatter_of, span_medians
 from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
@@ -206,7 +206,7 @@ def _floor(values: FloatArray, start: float, best: float) -> float | None:
     if float(values.min()) >= 0:
         return start if start < 0.5 * best else 0.0
     rise = best - start
-    return start if rise > SCATTERS * 1.4826 * median(np.abs(np.diff(values))) else None
+    return start if rise > SCATTERS * scatter_of(values) else None
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: three quantities ask

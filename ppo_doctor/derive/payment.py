@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median, quantile, running_medians
+from ppo_doctor.arrays import finite_of, mean_of, median, quantile, running_medians
 from ppo_doctor.derive.goal import changes_together
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -119,7 +119,7 @@ def costs_escaped(observations: Observations) -> Fact | None:
     if len(earned) < LEAST or len(free) < LEAST or earned.max() >= 0 or not free[0] > 0:
         return None
     fifth = len(earned) // 5
-    first, then, last = float(np.mean(earned[:FIRST])), median(earned[fifth : 2 * fifth]), median(earned[-fifth:])
+    first, then, last = mean_of(earned[:FIRST]), median(earned[fifth : 2 * fifth]), median(earned[-fifth:])
     settled = abs(last - then) <= SETTLED * (then - first)
     gone = median(free[: len(free) // 2]) <= SETTLED * free[0]
     says = f"{paid.raw} went from {first:.3g} to {then:.3g} in the first fifth, and is {last:.3g} at the end"
@@ -150,7 +150,7 @@ def _ends(series: Series) -> tuple[float, float] | None:
     values = finite_of(series.values)
     if len(values) < LEAST:
         return None
-    return float(np.mean(values[:FIRST])), median(values[-(len(values) // 5) :])
+    return mean_of(values[:FIRST]), median(values[-(len(values) // 5) :])
 
 
 def reward_follows_entropy_sum(observations: Observations) -> Fact | None:

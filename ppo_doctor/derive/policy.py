@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of
+from ppo_doctor.arrays import finite_of, mean_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -64,17 +64,17 @@ def policy_drift(observations: Observations) -> Fact | None:
         return None
     first, last = values[:third], values[-third:]
     z = _standard_errors(first, last, entropy.resolution.absolute)
-    says = f"{entropy.raw} went from {np.mean(first):.4g} to {np.mean(last):.4g}"
+    says = f"{entropy.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
     return Fact(
         name="policy_drift", value=z, how="computed", unit="standard errors", source=entropy.source(), says=says
     )
 
 
 def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:
-    gap = abs(float(np.mean(last) - np.mean(first)))
+    gap = abs(mean_of(last) - mean_of(first))
     noise = sorted((float(np.var(first, ddof=1)), float(np.var(last, ddof=1))))
     # A policy that stands still scatters alike in both thirds; one that collapses within a third does so by its drift.
     pooled = (noise[0] + (noise[0] if len(first) >= ENOUGH else noise[1])) / len(first)
     # Rounding hides scatter below the last digit; a creep that averages make visible is no learning.
-    floor = resolution + CREEP * max(abs(float(np.mean(first))), 1e-3)
+    floor = resolution + CREEP * max(abs(mean_of(first)), 1e-3)
     return gap / math.sqrt(pooled + floor**2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median, parts
+from ppo_doctor.arrays import finite_of, mean_of, median, parts
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact, Resolution
 
@@ -124,11 +124,11 @@ def reward_trend(observations: Observations) -> Fact | None:
     if reward is None or third < LEAST:
         return None
     first, last = values[:third], values[-third:]
-    gap = float(np.mean(last) - np.mean(first))
+    gap = mean_of(last) - mean_of(first)
     floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
     error = math.sqrt(_variance_of_mean(first) + _variance_of_mean(last) + floor**2)
     z = gap / error if error else 0.0
-    says = f"{reward.raw} went from {np.mean(first):.4g} to {np.mean(last):.4g}"
+    says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
     return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
 
 
@@ -158,7 +158,7 @@ def reward_fall(observations: Observations) -> Fact | None:
     loss = first - min(rest)
     regained = max(rest) > first - 0.5 * loss
     noise = first - blocks[-1] < 2 * float(np.std(values[len(values) // 2 :]))
-    rose = float(np.mean(values[: max(EARLIEST, len(values) // 20)])) < first - 0.25 * loss
+    rose = mean_of(values[: max(EARLIEST, len(values) // 20)]) < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
     says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"

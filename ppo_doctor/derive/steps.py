@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, median
+from ppo_doctor.arrays import finite_median, finite_of, median, scatter_of
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
@@ -120,7 +120,7 @@ def spike_aftermath(observations: Observations) -> Fact | None:
     keep = np.isfinite(grad.values) & (grad.values > 0)
     alone = spikes(grad.values[keep], SPIKE).astype(np.int64)
     steps, values = thinned(reward)
-    scatter = 1.4826 * median(np.abs(np.diff(values))) / np.sqrt(2)
+    scatter = scatter_of(values) / np.sqrt(2)
     rare = alone if len(alone) <= RARE * keep.sum() else alone[:0]
     falls = [_fall(steps, values, float(grad.axis.steps[keep][at])) for at in rare]
     worst = max((fall for fall in falls if np.isfinite(fall)), default=0.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, mean_of, median
 from ppo_doctor.derive.rewards import BLOCKS, logged_reward, reward_blocks
 from ppo_doctor.model import Fact
 
@@ -69,4 +69,4 @@ def reward_beyond_cuts(observations: Observations) -> Fact | None:
 
 
 def _ends(values: FloatArray) -> tuple[float, float]:
-    return float(np.mean(values[:FIRST])), median(values[-max(FIRST, len(values) // 5) :])
+    return mean_of(values[:FIRST]), median(values[-max(FIRST, len(values) // 5) :])
