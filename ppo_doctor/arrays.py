@@ -47,10 +47,15 @@ def mean_of(values: FloatArray | BoolArray) -> float:
     return float(np.add.reduce(values)) / len(values) if len(values) else float("nan")
 
 
-def deviation_of(values: FloatArray, *, ddof: int = 0) -> float:
-    """Return the standard deviation of more than `ddof` values by the formula of np.std, in a quarter of its time."""
+def variance_of(values: FloatArray, *, ddof: int = 0) -> float:
+    """Return the variance of more than `ddof` values by the formula of np.var, in a quarter of its time."""
     centred = values - mean_of(values)
-    return math.sqrt(float(np.add.reduce(centred * centred)) / (len(values) - ddof))
+    return float(np.add.reduce(centred * centred)) / (len(values) - ddof)
+
+
+def deviation_of(values: FloatArray, *, ddof: int = 0) -> float:
+    """Return the standard deviation of more than `ddof` values."""
+    return math.sqrt(variance_of(values, ddof=ddof))
 
 
 def scatter_of(values: FloatArray) -> float:
@@ -66,8 +71,8 @@ def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
 
     One sort for all spans: a call of `median` for each of 200 spans took a fifth of a whole diagnosis.
     """
-    sizes = np.diff(bounds)
-    span = np.repeat(np.arange(len(sizes)), sizes)
+    sizes = bounds[1:] - bounds[:-1]
+    span = np.arange(len(sizes)).repeat(sizes)
     longest = int(sizes.max())
     if longest * len(sizes) <= 4 * len(span):
         return _row_medians(values[bounds[0] : bounds[-1]], span, sizes, longest)
@@ -81,7 +86,7 @@ def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
 def _row_medians(values: FloatArray, span: IntArray, sizes: IntArray, longest: int) -> FloatArray:
     """Return the medians of spans of like length, each a row filled up with infinity: a tenth of the time of a sort."""
     rows = np.full((len(sizes), longest), np.inf)
-    rows[span, np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = values
+    rows[span, np.arange(len(values)) - (sizes.cumsum() - sizes).repeat(sizes)] = values
     rows.sort(axis=1)
     which = np.arange(len(sizes))
     return _between(rows[which, (sizes - 1) // 2], rows[which, sizes // 2])
@@ -122,7 +127,7 @@ def quantile(values: FloatArray, share: float) -> float:
 def finite_of(values: FloatArray) -> FloatArray:
     """Return the finite values of an array: itself where all are, which is the usual case; not to be written to."""
     known = np.isfinite(values)
-    return values if known.all() else values[known]
+    return values if np.count_nonzero(known) == len(known) else values[known]
 
 
 def parts(values: FloatArray, count: int) -> list[FloatArray]:

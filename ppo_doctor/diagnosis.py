@@ -187,9 +187,7 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
         if (rule := rules[finding.rule]).answers and _answers(observations, rule, finding)
     }
     count = Counter(finding.status for finding in findings)
-    missing = dict.fromkeys(
-        name for finding in findings for name in finding.missing if name in METRICS and loggable(name)
-    )
+    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
     return Coverage(
         movement="movement" in answered,
         signal="signal" in answered,
@@ -199,7 +197,7 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
         fired=count["fired"],
         skipped=count["skipped"],
         errored=count["errored"],
-        missing_metrics=tuple(missing),
+        missing_metrics=tuple(name for name in missing if name in METRICS and loggable(name)),
         unanswered={q: _why_not(rules, findings, q) for q in QUESTIONS if q not in answered},
     )
 

@@ -91,7 +91,7 @@ def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Out
         picked: Picked = range(usable)[chosen]
         values = quantity.values[chosen]
     else:
-        picked = np.flatnonzero(finite)[chosen]
+        picked = finite.nonzero()[0][chosen]
         values = quantity.values[picked]
     test = _each if clause.statistic == "each" else _statistic
     return test(clause, quantity, picked, values)
@@ -153,13 +153,13 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
     if clause.window != "tail":
         count = np.count_nonzero(holds)
         return 0 if count and count >= clause.share * size - 1e-9 else None
-    if not holds.any():
+    if not np.count_nonzero(holds):
         return None
-    behind = np.cumsum(holds[::-1])[::-1]
+    behind = holds[::-1].cumsum()[::-1]
     length = np.arange(size, 0, -1)
     # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.
     enough = (length >= clause.least * size) & (length >= min(clause.least_records, size))
-    starts = np.flatnonzero(holds & (behind >= clause.share * length - 1e-9) & enough)
+    starts = (holds & (behind >= clause.share * length - 1e-9) & enough).nonzero()[0]
     return int(starts[0]) if len(starts) else None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.accounts import candidates, later_than
@@ -295,15 +296,22 @@ def _open_questions(
                 size = max(abs(weight.fired), abs(weight.clear))
                 heaviest[weight.finding] = max(heaviest.get(weight.finding, 0), size)
     skipped = sorted(heaviest, key=lambda name: (-heaviest[name], name))
-    wanted = [
-        Measurement(log=_to_log(findings[n]), because=f"it would decide {n}: {pack.by_name[n].title}") for n in skipped
-    ]
-    unique = {measure.log: measure for measure in reversed([*asked, *wanted])}
-    return tuple(reversed(unique.values()))[:3]
+    wanted: list[tuple[str, Measurement | str]] = [(measure.log, measure) for measure in asked]
+    wanted += [(_to_log(findings[n].missing), n) for n in skipped]
+    unique = dict(reversed(wanted))
+    return tuple(_measurement(log, what, pack) for log, what in list(reversed(unique.items()))[:3])
 
 
-def _to_log(finding: Finding) -> str:
+def _measurement(log: str, what: Measurement | str, pack: Pack) -> Measurement:
+    """Return a measurement as a cause asks for it, or the one that would decide a finding of that name."""
+    if isinstance(what, Measurement):
+        return what
+    return Measurement(log=log, because=f"it would decide {what}: {pack.by_name[what].title}")
+
+
+@lru_cache(maxsize=1024)
+def _to_log(missing: tuple[str, ...]) -> str:
     """Return what a skipped finding lacks, in words: metrics to log, settings to tell."""
-    metrics = [name for name in finding.missing if name in METRICS]
-    settings = [f"--set {name}=…" for name in finding.missing if name not in METRICS]
+    metrics = [name for name in missing if name in METRICS]
+    settings = [f"--set {name}=…" for name in missing if name not in METRICS]
     return ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)

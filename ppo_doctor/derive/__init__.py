@@ -7,7 +7,6 @@ tell.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from ppo_doctor.model import Run, Setting
 
@@ -321,11 +321,15 @@ class Observations:
 
 
 def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
-    module, _, function = DERIVED[name].function.partition(":")
-    found: Callable[[Observations], Series | Fact | None] = getattr(
-        sys.modules.get(module) or import_module(module), function
-    )
+    found: Callable[[Observations], Series | Fact | None] = getattr(*_place(name))
     return found
+
+
+@cache
+def _place(name: str) -> tuple[ModuleType, str]:
+    """Return the module and the name of a quantity's function."""
+    module, _, function = DERIVED[name].function.partition(":")
+    return import_module(module), function
 
 
 @cache

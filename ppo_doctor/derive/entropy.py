@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, median, parts
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact
 
@@ -75,11 +75,11 @@ def entropy_rise(observations: Observations) -> Fact | None:
     values = finite_of(entropy.values)
     if len(values) < 20:
         return None
-    parts = np.array([median(part) for part in np.array_split(values, 10)])
-    lowest = np.minimum.accumulate(parts)
-    at = int(np.argmax(parts - lowest))
-    says = f"{entropy.raw} went from {lowest[at]:.3g} to {parts[at]:.3g} (medians of tenths)"
-    value = float(parts[at]) / max(float(lowest[at]), 0.05) if parts[at] - lowest[at] >= 0.5 else 0.0
+    tenths = np.array([median(part) for part in parts(values, 10)])
+    lowest = np.minimum.accumulate(tenths)
+    at = int(np.argmax(tenths - lowest))
+    says = f"{entropy.raw} went from {lowest[at]:.3g} to {tenths[at]:.3g} (medians of tenths)"
+    value = float(tenths[at]) / max(float(lowest[at]), 0.05) if tenths[at] - lowest[at] >= 0.5 else 0.0
     return Fact(name="entropy_rise", value=value, how="computed", unit="times", source=entropy.source(), says=says)
 
 

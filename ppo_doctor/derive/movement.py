@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median
+from ppo_doctor.arrays import finite_of, mean_of, median, variance_of
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
@@ -65,7 +65,7 @@ def late_entropy_drift(observations: Observations) -> Fact | None:
         return None
     third, last = values[-2 * quarter : -quarter], values[-quarter:]
     gap = abs(mean_of(last) - mean_of(third))
-    noise = math.sqrt((float(np.var(third, ddof=1)) + float(np.var(last, ddof=1))) / quarter)
+    noise = math.sqrt((variance_of(third, ddof=1) + variance_of(last, ddof=1)) / quarter)
     noticeable = max(3 * noise, 0.005 * max(abs(mean_of(third)), 0.1), entropy.resolution.absolute)
     says = f"{entropy.raw} went from {mean_of(third):.4g} to {mean_of(last):.4g} in the second half"
     unit = "noticeable changes"

@@ -67,7 +67,7 @@ def split(values: FloatArray) -> tuple[int, float]:
 def _ranks(values: FloatArray) -> FloatArray:
     """Return ranks from 1, ties sharing the mean of theirs."""
     ordered = np.sort(values)
-    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    low, high = ordered.searchsorted(values, "left"), ordered.searchsorted(values, "right")
     return (low + high + 1) / 2
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median, parts
+from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, variance_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact, Resolution
 
@@ -133,10 +133,10 @@ def reward_trend(observations: Observations) -> Fact | None:
 
 
 def _variance_of_mean(values: FloatArray) -> float:
-    spread = float(np.var(values, ddof=1))
+    spread = variance_of(values, ddof=1)
     if spread == 0:
         return 0.0
-    centred = values - values.mean()
+    centred = values - mean_of(values)
     repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
     effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
     return spread / max(effective, 2.0)
@@ -157,7 +157,7 @@ def reward_fall(observations: Observations) -> Fact | None:
     _, values = thinned(reward)
     loss = first - min(rest)
     regained = max(rest) > first - 0.5 * loss
-    noise = first - blocks[-1] < 2 * float(np.std(values[len(values) // 2 :]))
+    noise = first - blocks[-1] < 2 * deviation_of(values[len(values) // 2 :])
     rose = mean_of(values[: max(EARLIEST, len(values) // 20)]) < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
@@ -183,7 +183,7 @@ def reward_blocks(series: Series) -> tuple[float, ...] | None:
     _, values = thinned(series)
     if len(values) < BLOCKS * 3:
         return None
-    return tuple(float(part.mean()) for part in parts(values, BLOCKS))
+    return tuple(map(mean_of, parts(values, BLOCKS)))
 
 
 def flat_share(observations: Observations) -> Fact | None:

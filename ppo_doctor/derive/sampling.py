@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation, finite_of, median
+from ppo_doctor.arrays import correlation, finite_of, mean_of, median
 from ppo_doctor.derive.mismatch import clipped_at_generation
 from ppo_doctor.model import Fact, Series
 
@@ -38,9 +38,9 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
-    changes: list[FloatArray] = [np.diff(values) for values in _together(kl, entropy)]
+    changes: list[FloatArray] = [values[1:] - values[:-1] for values in _together(kl, entropy)]
     count = len(changes[0])
-    if count < FEWEST_CHANGES or any(np.mean(change == 0) > 0.1 for change in changes):
+    if count < FEWEST_CHANGES or any(mean_of(change == 0) > 0.1 for change in changes):
         return None
     together = min(0.999, max(-0.999, _spearman(changes[0], changes[1])))
     upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
@@ -73,7 +73,7 @@ def _spearman(one: FloatArray, other: FloatArray) -> float:
 
 def _ranks(values: FloatArray) -> FloatArray:
     ranks = np.empty(len(values))
-    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    ranks[values.argsort(kind="stable")] = np.arange(len(values))
     return ranks
 
 

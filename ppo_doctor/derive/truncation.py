@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median
+from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median
 from ppo_doctor.derive.rewards import BLOCKS, logged_reward, reward_blocks
 from ppo_doctor.model import Fact
 
@@ -32,7 +32,7 @@ def gain_kept(observations: Observations) -> Fact | None:
     if reward is None or blocks is None:
         return None
     later = finite_of(reward.values)
-    noise = CLEAR * float(np.std(later[len(later) // 2 :]))
+    noise = CLEAR * deviation_of(later[len(later) // 2 :])
     gain = max(blocks) - blocks[0]
     kept = (blocks[-1] - blocks[0]) / gain if gain > noise else 0.0
     says = f"{reward.raw} by {BLOCKS} parts of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
