@@ -8,7 +8,6 @@ other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import says
@@ -24,12 +23,26 @@ EARLIER_SHARE = 0.1
 
 
 @frozen
+class Line:
+    """What one finding weighs for a cause, and whether that counts."""
+
+    finding: Finding
+    db: int
+    counted: bool
+
+
+@frozen
 class Account:
-    """A cause's score with its ledger."""
+    """A cause's score with the lines that it is the sum of."""
 
     cause: Cause
     score: int
-    ledger: tuple[LedgerEntry, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """The lines in words: put when asked for, since of twenty accounts a complaint shows a few."""
+        return tuple(_entry(line) for line in self.lines)
 
 
 def candidates(
@@ -40,12 +53,12 @@ def candidates(
     What provably began clearly after that which opened the complaint by itself speaks against no cause of it: that is
     another fault's.
     """
-    rules = {rule.name: rule for rule in pack.rules}
+    rules = pack.by_name
     first = [opener for opener in openers if rules[opener.rule].opens_alone]
     later = {
         name
         for name, found in findings.items()
-        if rules[name].opens and rules[name].proves and later_than(first, found)
+        if found.status == "fired" and rules[name].opens and rules[name].proves and later_than(first, found)
     }
     accounts = [account(cause, findings, later) for cause in pack.causes if complaint in cause.complaints]
     return sorted(accounts, key=lambda a: (-a.score, a.cause.severity.rank, a.cause.rarer_twin, a.cause.id))
@@ -57,18 +70,17 @@ def account(cause: Cause, findings: Mapping[str, Finding], later: Set[str] = fro
     A cause explains nothing that was there clearly before it began; the findings of `later` do not speak against it.
     """
     began = [findings[name] for name in cause.begins_with if name in findings and findings[name].status == "fired"]
-    entries = [
-        _entry(weight, finding)
+    weighed = [
+        (finding, db)
         for weight in cause.weights
         if (finding := findings.get(weight.finding)) is not None
-        and _db(weight, finding)
-        and not (_db(weight, finding) > 0 and any(clearly_before(finding, first) for first in began))
-        and not (_db(weight, finding) < 0 and weight.finding in later)
+        and (db := _db(weight, finding))
+        and not (db > 0 and began and any(clearly_before(finding, first) for first in began))
+        and not (db < 0 and weight.finding in later)
     ]
-    counted = _counted(entries)
-    ledger = tuple(replace(entry, counted=index in counted) for index, entry in enumerate(entries))
-    score = cause.prior + sum(entry.db for entry in ledger if entry.counted)
-    return Account(cause=cause, score=score, ledger=ledger)
+    counted = _counted(weighed)
+    lines = tuple(Line(finding=f, db=db, counted=index in counted) for index, (f, db) in enumerate(weighed))
+    return Account(cause=cause, score=cause.prior + sum(weighed[index][1] for index in counted), lines=lines)
 
 
 def later_than(openers: Sequence[Finding], finding: Finding) -> bool:
@@ -85,24 +97,29 @@ def clearly_before(finding: Finding, other: Finding) -> bool:
 
 
 def _db(weight: Weight, finding: Finding) -> int:
-    return {"fired": weight.fired, "clear": weight.clear}.get(finding.status, 0)
+    if finding.status == "fired":
+        return weight.fired
+    return weight.clear if finding.status == "clear" else 0
 
 
-def _entry(weight: Weight, finding: Finding) -> LedgerEntry:
+def _entry(line: Line) -> LedgerEntry:
+    finding = line.finding
     return LedgerEntry(
         finding=finding.rule,
         status=finding.status,
-        db=_db(weight, finding),
+        db=line.db,
         link=finding.link,
         says=says(finding),
+        counted=line.counted,
         title=finding.title,
     )
 
 
-def _counted(entries: Sequence[LedgerEntry]) -> set[int]:
+def _counted(weighed: Sequence[tuple[Finding, int]]) -> set[int]:
+    """Return the places of the largest weight for and the largest against on each link, of equal ones the first."""
     best: dict[tuple[str, bool], int] = {}
-    for index, entry in enumerate(entries):
-        side = (entry.link, entry.db > 0)
-        if side not in best or abs(entry.db) > abs(entries[best[side]].db):
+    for index, (finding, db) in enumerate(weighed):
+        side = (finding.link, db > 0)
+        if side not in best or abs(db) > abs(weighed[best[side]][1]):
             best[side] = index
     return set(best.values())

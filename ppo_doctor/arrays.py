@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -10,24 +12,64 @@ from numpy.lib.stride_tricks import sliding_window_view
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ppo_doctor.model import FloatArray, IntArray
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
 
 Number = TypeVar("Number", np.float64, np.int64)
+
+
+#: Up to this many values a whole sort is quicker than a selection (500: 3 against 6 µs; 100,000: 1.0 against 0.2 ms).
+SORTED = 1_000
 
 
 def median(values: FloatArray | IntArray) -> float:
     """Return the median of a non-empty array without NaN; of an even number the mean of the middle two."""
     middle = len(values) // 2
-    if len(values) % 2:
-        return float(np.partition(values, middle)[middle])
-    pair = np.partition(values, [middle - 1, middle])
-    return float(pair[middle - 1]) / 2 + float(pair[middle]) / 2
+    low, high = _neighbours(values, middle - 1 + len(values) % 2)
+    return low if len(values) % 2 else low / 2 + high / 2
+
+
+def _neighbours(values: FloatArray | IntArray, low: int) -> tuple[float, float]:
+    """Return the value at place `low` of the sorted array and the one after it, which at the end is the same one.
+
+    One place is selected, and the least of what is above it looked for: to select both takes numpy ten times as long.
+    """
+    ordered = values.copy()
+    last = len(ordered) - 1
+    if last < SORTED:
+        ordered.sort()
+        return float(ordered[low]), float(ordered[min(low + 1, last)])
+    ordered.partition(low)
+    return float(ordered[low]), float(ordered[low + 1 :].min() if low < last else ordered[low])
+
+
+def mean_of(values: FloatArray | BoolArray) -> float:
+    """Return the mean, NaN of none; np.mean of 500 values takes seven times as long."""
+    return float(np.add.reduce(values)) / len(values) if len(values) else float("nan")
+
+
+def variance_of(values: FloatArray, *, ddof: int = 0) -> float:
+    """Return the variance of more than `ddof` values by the formula of np.var, in a quarter of its time."""
+    centred = values - mean_of(values)
+    return float(np.add.reduce(centred * centred)) / (len(values) - ddof)
+
+
+def deviation_of(values: FloatArray, *, ddof: int = 0) -> float:
+    """Return the standard deviation of more than `ddof` values."""
+    return math.sqrt(variance_of(values, ddof=ddof))
+
+
+def scatter_of(values: FloatArray) -> float:
+    """Return 1.4826 times the median change from record to record: √2 standard deviations of normal noise on a trend.
+
+    At least two values, without NaN.
+    """
+    return 1.4826 * median(np.abs(values[1:] - values[:-1]))
 
 
 def ranks(values: FloatArray) -> FloatArray:
     """Return ranks from 1 of values without NaN, ties sharing the mean of theirs."""
     ordered = np.sort(values)
-    low, high = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    low, high = ordered.searchsorted(values, "left"), ordered.searchsorted(values, "right")
     return (low + high + 1) / 2
 
 
@@ -35,7 +77,7 @@ def spearman(one: FloatArray, other: FloatArray) -> float:
     """Return Spearman's rank correlation of two arrays of one length without NaN; 0 where one of them is constant."""
     if one.min() == one.max() or other.min() == other.max():
         return 0.0
-    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
+    return correlation(ranks(one), ranks(other))
 
 
 def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
@@ -43,8 +85,8 @@ def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
 
     One sort for all spans: a call of `median` for each of 200 spans took a fifth of a whole diagnosis.
     """
-    sizes = np.diff(bounds)
-    span = np.repeat(np.arange(len(sizes)), sizes)
+    sizes = bounds[1:] - bounds[:-1]
+    span = np.arange(len(sizes)).repeat(sizes)
     longest = int(sizes.max())
     if longest * len(sizes) <= 4 * len(span):
         return _row_medians(values[bounds[0] : bounds[-1]], span, sizes, longest)
@@ -58,10 +100,23 @@ def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
 def _row_medians(values: FloatArray, span: IntArray, sizes: IntArray, longest: int) -> FloatArray:
     """Return the medians of spans of like length, each a row filled up with infinity: a tenth of the time of a sort."""
     rows = np.full((len(sizes), longest), np.inf)
-    rows[span, np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = values
+    rows[span, np.arange(len(values)) - (sizes.cumsum() - sizes).repeat(sizes)] = values
     rows.sort(axis=1)
     which = np.arange(len(sizes))
     return _between(rows[which, (sizes - 1) // 2], rows[which, sizes // 2])
+
+
+def running_quantiles(values: FloatArray, width: int, share: float) -> FloatArray:
+    """Return the quantile of each stretch of `width` records, first to last; at least `width` values without NaN.
+
+    Interpolated as by `quantile`, of which one call for each of 400 stretches took a sixth of a whole diagnosis.
+    """
+    ordered = np.sort(sliding_window_view(values, width), axis=1)
+    at = share * (width - 1)
+    low = int(at)
+    below, above = ordered[:, low], ordered[:, min(low + 1, width - 1)]
+    found: FloatArray = below + (at - low) * (above - below)
+    return found
 
 
 def running_medians(values: FloatArray, width: int) -> FloatArray:
@@ -78,20 +133,44 @@ def _between(low: FloatArray, high: FloatArray) -> FloatArray:
 
 def quantile(values: FloatArray, share: float) -> float:
     """Return a quantile of a non-empty array without NaN, interpolated linearly between neighbours as numpy does."""
-    ordered = np.sort(values)
-    at = share * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low]) + (at - low) * (float(ordered[high]) - float(ordered[low]))
+    at = share * (len(values) - 1)
+    low, high = _neighbours(values, int(at))
+    return low + (at - int(at)) * (high - low)
+
+
+def finite_of(values: FloatArray) -> FloatArray:
+    """Return the finite values of an array: itself where all are, which is the usual case; not to be written to."""
+    known = np.isfinite(values)
+    return values if np.count_nonzero(known) == len(known) else values[known]
+
+
+def parts(values: FloatArray, count: int) -> list[FloatArray]:
+    """Return views of `count` consecutive parts, the first ones longer by one where it does not divide the length."""
+    size, longer = divmod(len(values), count)
+    bounds = [part * size + min(part, longer) for part in range(count + 1)]
+    return [values[first:stop] for first, stop in itertools.pairwise(bounds)]
+
+
+def correlation(one: FloatArray, other: FloatArray) -> float:
+    """Return Pearson's coefficient of two finite arrays, NaN where one does not vary.
+
+    The formula of np.corrcoef, to the last bit, in a third of its time.
+    """
+    both = np.array([one, other])
+    both -= both.mean(axis=1)[:, None]
+    products = both @ both.T * (1 / (len(one) - 1))
+    deviations = np.sqrt(products.diagonal())
+    value = products[0, 1] / deviations[0] / deviations[1]
+    return float(min(max(value, -1.0), 1.0)) if value == value else float("nan")  # noqa: PLR0124 - NaN
 
 
 def finite_median(values: FloatArray) -> float:
     """Return the median of the finite values, NaN if there is none."""
-    finite = values[np.isfinite(values)]
-    return median(finite) if len(finite) else float("nan")
+    known = finite_of(values)
+    return median(known) if len(known) else float("nan")
 
 
 def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Return the sorted distinct values of an array without NaN."""
     ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered

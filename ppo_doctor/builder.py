@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import metrics
-from ppo_doctor.arrays import distinct
+from ppo_doctor.arrays import distinct, finite_of
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class RunBuilder:
         """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
         size = self._size()
         clock: dict[str, FloatArray] = {}
+        held = self.keys
         for name, keys in profile.axis.items():
-            key = next((key for key in keys if key in self.keys), None)
+            key = next((key for key in keys if key in held), None)
             if key is not None:
                 clock[name] = self._by_record(key, size)
         steps = clock.get("step")
@@ -262,11 +263,11 @@ def inferred_decimals(values: FloatArray) -> int | None:
 
     Whole numbers are counts, not rounded measurements.
     """
-    finite = values[np.isfinite(values)]
-    held = distinct(finite[:4096])
-    if len(held) < DISTINCT or _vast(held) or np.array_equal(held, np.round(held)):
+    finite = finite_of(values)[:4096]
+    if _written_in_full(finite[:PROBE]):
         return None
-    if _written_in_full(held[:PROBE]):
+    held = distinct(finite)
+    if len(held) < DISTINCT or _vast(held) or np.array_equal(held, np.round(held)):
         return None
     for decimals in range(1, MOST_DECIMALS + 1):
         if np.array_equal(np.round(held, decimals), held):
@@ -277,7 +278,7 @@ def inferred_decimals(values: FloatArray) -> int | None:
 def _written_in_full(values: FloatArray) -> bool:
     """Tell whether a few values below a million surely have more decimals than any rounded column: the usual case."""
     small = values[np.abs(values) < 1e6]
-    return not np.array_equal(np.round(small, MOST_DECIMALS), small)
+    return bool((np.round(small, MOST_DECIMALS) != small).any())
 
 
 def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
@@ -296,7 +297,7 @@ def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
 
 def _tells_fractions(series: Series) -> bool:
     values = series.values
-    telling = len(distinct(values[np.isfinite(values)][:4096])) >= DISTINCT
+    telling = len(distinct(finite_of(values)[:4096])) >= DISTINCT
     return telling and not np.array_equal(np.round(values), values, equal_nan=True)
 
 

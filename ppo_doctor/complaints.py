@@ -51,7 +51,7 @@ def open_complaints(pack: Pack, findings: Iterable[Finding]) -> list[tuple[str, 
 
     A proof opens alone; a soft symptom needs another on a different link.
     """
-    rules = {rule.name: rule for rule in pack.rules}
+    rules = pack.by_name
     fired: dict[str, list[Finding]] = {}
     for finding in findings:
         opens = rules[finding.rule].opens
@@ -69,8 +69,8 @@ def open_complaints(pack: Pack, findings: Iterable[Finding]) -> list[tuple[str, 
 
 def enough(openers: Sequence[Finding], pack: Pack) -> bool:
     """Tell whether openers open their complaint: a proof alone, or symptoms on two links."""
-    alone = {rule.name for rule in pack.rules if rule.opens_alone}
-    return any(opener.rule in alone for opener in openers) or len({opener.link for opener in openers}) > 1
+    rules = pack.by_name
+    return any(rules[opener.rule].opens_alone for opener in openers) or len({opener.link for opener in openers}) > 1
 
 
 def one_by_one(pack: Pack) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -207,26 +207,27 @@ def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
         folders.append(log.parent.parent)
     folders += [folder for folder in further if folder not in folders]
     named = [log.parent / f"{log.stem}.config.json"]
-    named += [folder / name for folder in folders for name in _known_in(folder)]
-    others = [path for path in _files(log.parent) if OTHERS.fullmatch(path.name)][:MOST_OTHERS]
+    held = {folder: _held_in(folder) for folder in folders}  # one listing instead of asking for each of nineteen
+    named += [folder / name for folder in folders for name in _known_in(held[folder])]
+    others = [log.parent / name for name in sorted(held[log.parent] or ()) if OTHERS.fullmatch(name)][:MOST_OTHERS]
     unique = dict.fromkeys(path for path in [*named, *others] if path.is_file() and path.name != log.name)
     return list(unique)
 
 
-def _known_in(folder: Path) -> list[str]:
-    """Return the known names that a folder may hold: one listing instead of asking for each of nineteen (0.2 ms)."""
+def _held_in(folder: Path) -> list[str] | None:
+    """Return the names in a folder, None for one that may be entered but not listed."""
     try:
-        held = {name.casefold() for name in os.listdir(folder)}  # noqa: PTH208 - names are enough
-    except OSError:  # a folder that may be entered but not listed
-        return list(KNOWN)
-    return [name for name in KNOWN if name.partition("/")[0].casefold() in held]
+        return os.listdir(folder)  # noqa: PTH208 - names are enough
+    except OSError:
+        return None
 
 
-def _files(folder: Path) -> Iterable[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:  # a folder that may be entered but not listed; the named files above were tried
-        return []
+def _known_in(held: Sequence[str] | None) -> Sequence[str]:
+    """Return the known names that a folder of these names may hold: any where they are not known."""
+    if held is None:
+        return KNOWN
+    folded = {name.casefold() for name in held}
+    return [name for name in KNOWN if name.partition("/")[0].casefold() in folded]
 
 
 def _is_model(found: Found) -> bool:

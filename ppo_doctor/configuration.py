@@ -101,10 +101,12 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
     A setting is found under its canonical name, under a native one, or under a native name after the last dot.
     """
     settings: dict[str, Setting] = {}
+    names = _names(profile)
     for origin in found:
-        for name, keys in _names(profile).items():
-            key = _key_in(origin.values, keys)
-            if key is not None and name not in settings:
+        tails = _own_by_tail(origin.values)
+        for name, keys in names.items():
+            key = _key_in(origin.values, tails, keys) if name not in settings else None
+            if key is not None:
                 settings[name] = Setting(key=key, value=origin.values[key], how=origin.how, source=origin.place(key))
     return settings | _defaults(profile, settings)
 
@@ -118,16 +120,26 @@ def _names(profile: Profile) -> dict[str, tuple[str, ...]]:
 _OTHERS = frozenset({"critic", "ref", "reference", "ref_model", "reward", "reward_model", "rm", "value", "eval", "val"})
 
 
-def _key_in(values: Mapping[str, ConfigValue], keys: tuple[str, ...]) -> str | None:
+def _own_by_tail(values: Mapping[str, ConfigValue]) -> dict[str, list[str]]:
+    """Return what stands after a key's last dot → the keys that end so and are not another model's."""
+    own: dict[str, list[str]] = {}
+    for name in values:
+        before, _, tail = name.rpartition(".")
+        if not before or not _OTHERS & set(before.lower().split(".")):
+            own.setdefault(tail, []).append(name)
+    return own
+
+
+def _key_in(values: Mapping[str, ConfigValue], tails: Mapping[str, list[str]], keys: tuple[str, ...]) -> str | None:
     """Return the key of a setting: as named, else after the last dot, the policy's before any other model's."""
     for key in keys:
         if key in values:
             return key
     for key in keys:
-        written = [name for name in values if name.rpartition(".")[2] == key]
-        own = [name for name in written if not _OTHERS & set(name.lower().split(".")[:-1])]
-        if own:
-            return min(own, key=lambda name: ("actor" not in name and "policy" not in name, name.count("."), name))
+        if key in tails:
+            return min(
+                tails[key], key=lambda name: ("actor" not in name and "policy" not in name, name.count("."), name)
+            )
     return None
 
 

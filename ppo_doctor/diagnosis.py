@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def assemble(
     observations: Observations, pack: Pack, findings: Sequence[Finding], suppressed: tuple[str, ...] = ()
 ) -> Diagnosis:
     """Return the diagnosis that findings add up to."""
-    rules = {rule.name: rule for rule in pack.rules}
+    rules = pack.by_name
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
@@ -178,17 +179,15 @@ def _named(explanation: Explanation, pack: Pack) -> str:
     return "; or: ".join(leaders) if leaders else explanation.complaint
 
 
-def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence[Finding]) -> Coverage:
+def cover(observations: Observations, rules: Mapping[str, Rule], findings: Sequence[Finding]) -> Coverage:
     """Return which of the three questions were answered, and the count of rules by status."""
     answered = {
         rule.answers
         for finding in findings
         if (rule := rules[finding.rule]).answers and _answers(observations, rule, finding)
     }
-    count = {status: sum(f.status == status for f in findings) for status in ("clear", "fired", "skipped", "errored")}
-    missing = dict.fromkeys(
-        name for finding in findings for name in finding.missing if name in METRICS and loggable(name)
-    )
+    count = Counter(finding.status for finding in findings)
+    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
     return Coverage(
         movement="movement" in answered,
         signal="signal" in answered,
@@ -198,12 +197,12 @@ def cover(observations: Observations, rules: dict[str, Rule], findings: Sequence
         fired=count["fired"],
         skipped=count["skipped"],
         errored=count["errored"],
-        missing_metrics=tuple(missing),
+        missing_metrics=tuple(name for name in missing if name in METRICS and loggable(name)),
         unanswered={q: _why_not(rules, findings, q) for q in QUESTIONS if q not in answered},
     )
 
 
-def _why_not(rules: dict[str, Rule], findings: Sequence[Finding], question: str) -> tuple[str, ...]:
+def _why_not(rules: Mapping[str, Rule], findings: Sequence[Finding], question: str) -> tuple[str, ...]:
     """Return, for a question that stays open, what each rule that could answer it says."""
     asked = (finding for finding in findings if rules[finding.rule].answers == question)
     reasons = (f.reason or f"{f.rule} was evaluated, and its outcome does not answer this" for f in asked)
@@ -222,16 +221,21 @@ def _longest(observations: Observations) -> int:
     return max((len(series) for series in observations.run.series.values()), default=0)
 
 
-def _chain(rules: dict[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLink, ...]:
+def _chain(rules: Mapping[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLink, ...]:
     states: dict[str, ChainLink] = {}
     for finding in findings:
         rule = rules[finding.rule]
-        state: LinkState = {"fired": rule.state_if_fired, "clear": rule.state_if_clear}.get(finding.status, "unknown")
-        known = states.get(finding.link)
-        if state != "unknown" and (known is None or state == "dead"):
+        state = _state(rule, finding)
+        if state != "unknown" and (state == "dead" or finding.link not in states):
             states[finding.link] = ChainLink(link=finding.link, state=state, evidence=says(finding))
     unknown = {link: ChainLink(link=link, state="unknown") for link in CHAIN}
     return tuple((unknown | states)[link] for link in (*CHAIN, *SIDE_LINKS) if link in unknown or link in states)
+
+
+def _state(rule: Rule, finding: Finding) -> LinkState:
+    if finding.status == "fired":
+        return rule.state_if_fired
+    return rule.state_if_clear if finding.status == "clear" else "unknown"
 
 
 def _summary(observations: Observations, pack: Pack) -> RunSummary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from ppo_doctor.derive import inputs, metrics_wanted, takes_a_log
@@ -12,7 +12,7 @@ from ppo_doctor.predicates import Outcome, evaluate
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import Rule
+    from ppo_doctor.model import Clause, Evidence, Rule, Status
 
 
 #: The facts that all records of a run were computed from tensors, and that there is a configuration and no record.
@@ -39,26 +39,26 @@ def check(observations: Observations, rule: Rule) -> Finding:
     """Evaluate one rule on one run."""
     reason = _not_applicable(observations, rule)
     if reason:
-        return _finding(rule, "skipped", reason=reason)
+        return _skipped(rule, reason)
     missing = [need for need in rule.needs if observations.get(need) is None]
     if missing:
-        return _missing(observations, rule, missing)
-    outcomes = [_outcome(observations, rule, index) for index in range(len(rule.when))]
-    return _conclude(rule, outcomes)
+        return _missing(observations, rule, tuple(missing))
+    least = _least(observations, rule)
+    return _conclude(rule, [_outcome(observations, clause, least) for clause in rule.when])
 
 
-def _outcome(observations: Observations, rule: Rule, index: int) -> Outcome:
-    clause = rule.when[index]
+def _outcome(observations: Observations, clause: Clause, least: int) -> Outcome:
     quantity = observations.get(clause.quantity)
     if quantity is None:
         raise LookupError(f"{clause.quantity} vanished")
-    return evaluate(clause, quantity, min_points=_least(observations, rule))
+    return evaluate(clause, quantity, min_points=least)
 
 
 def _least(observations: Observations, rule: Rule) -> int:
     """Return how many records a rule needs: of a dump, which holds every sample, one may be enough."""
-    from_tensors = FROM_TENSORS in observations.run.facts
-    return rule.min_points_tensor if from_tensors and rule.min_points_tensor is not None else rule.min_points
+    if rule.min_points_tensor is None or FROM_TENSORS not in observations.run.facts:
+        return rule.min_points
+    return rule.min_points_tensor
 
 
 def _not_applicable(observations: Observations, rule: Rule) -> str | None:
@@ -76,12 +76,12 @@ def _origin(fact: Fact) -> str:
     return f"K = {fact.value:g}, {fact.says or fact.how}{where}" if isinstance(fact.value, float) else fact.how
 
 
-def _missing(observations: Observations, rule: Rule, missing: list[str]) -> Finding:
-    wanted, needs = _needs(tuple(missing))
-    absent = tuple(name for name in wanted if not observations.holds(name))
+def _missing(observations: Observations, rule: Rule, missing: tuple[str, ...]) -> Finding:
+    wanted, needs = _needs(missing)
+    absent = tuple([name for name in wanted if not observations.holds(name)])
     if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
-        return _finding(rule, "skipped", reason=NO_LOG)
-    return _finding(rule, "skipped", reason=needs, missing=absent)
+        return _skipped(rule, NO_LOG)
+    return _skipped(rule, needs, absent)
 
 
 @cache  # two rules in three lack something in a usual log, and the runs of a sweep lack the same
@@ -94,21 +94,26 @@ def _needs(missing: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:
     """Kleene's AND: one no is no; else one unknown is unknown; else yes."""
-    evidence = tuple(outcome.evidence for outcome in outcomes if outcome.evidence)
-    if any(outcome.truth is False for outcome in outcomes):
+    truths = [outcome.truth for outcome in outcomes]
+    if False not in truths and None in truths:
+        return _finding(rule, "skipped", reason="; ".join(o.reason for o in outcomes if o.truth is None))
+    evidence = tuple([outcome.evidence for outcome in outcomes if outcome.evidence])
+    if False in truths:
         return _finding(rule, "clear", evidence=evidence)
-    unknown = [outcome.reason for outcome in outcomes if outcome.truth is None]
-    if unknown:
-        return _finding(rule, "skipped", reason="; ".join(unknown))
     onsets = [outcome.onset for outcome in outcomes if outcome.onset is not None]
     return _finding(rule, "fired", evidence=evidence, onset=max(onsets, default=None))
 
 
+@lru_cache(maxsize=2048)  # two rules in three, and the same ones in each run of a sweep
+def _skipped(rule: Rule, reason: str, missing: tuple[str, ...] = ()) -> Finding:
+    return _finding(rule, "skipped", reason=reason, missing=missing)
+
+
 def _finding(
     rule: Rule,
-    status: str,
+    status: Status,
     *,
-    evidence: tuple[object, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
     onset: int | None = None,
     reason: str | None = None,
     missing: tuple[str, ...] = (),
@@ -118,9 +123,9 @@ def _finding(
         code=rule.code,
         title=rule.title if status != "clear" else rule.pass_title,
         link=rule.link,
-        status=status,  # type: ignore[arg-type]
+        status=status,
         severity=rule.severity,
-        evidence=evidence,  # type: ignore[arg-type]
+        evidence=evidence,
         onset_step=onset,
         reason=reason,
         missing=missing,

@@ -38,18 +38,14 @@ def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding], rule
 
     A soft symptom that fired without another beside it asks a question, and answers none.
     """
-    asked = [(weight, findings[weight.finding]) for weight in openers if weight.finding in findings]
-    fired = [finding for _, finding in asked if finding.status == "fired"]
-    alone = len({finding.link for finding in fired}) == 1 and not any(rules[f.rule].opens_alone for f in fired)
-    if any(_looked(weight, finding) for weight, finding in asked if not (alone and finding.status == "fired")):
+    asked = [(weight, found) for weight in openers if (found := findings.get(weight.finding)) is not None]
+    if any(found.status == "clear" and -weight.clear >= LOOKS_DB for weight, found in asked):
         return None
-    lacking = [finding for _, finding in asked if finding.missing or _unreadable(finding)]
-    return lacking[0].reason if lacking else None
-
-
-def _looked(weight: Weight, finding: Finding) -> bool:
-    loud = {"fired": weight.fired, "clear": -weight.clear}.get(finding.status, 0)
-    return loud >= LOOKS_DB
+    fired = [(weight, found) for weight, found in asked if found.status == "fired"]
+    alone = len({f.link for _, f in fired}) == 1 and not any(rules[f.rule].opens_alone for _, f in fired)
+    if not alone and any(weight.fired >= LOOKS_DB for weight, _ in fired):
+        return None
+    return next((found.reason for _, found in asked if found.missing or _unreadable(found)), None)
 
 
 def _unreadable(finding: Finding) -> bool:

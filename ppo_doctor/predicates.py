@@ -50,13 +50,17 @@ PLAINLY: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
         "at least": operator.ge,
     }
 )
+#: Which of the values that a clause holds for is told, and where it says so: the one that comes nearest to the bound.
+EXTREMES: Mapping[str, tuple[str, bool]] = MappingProxyType(
+    {"below": ("max", True), "at most": ("max", True), "above": ("min", False), "at least": ("min", False)}
+)
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
     {
         "median": median,
-        "mean": lambda v: float(np.mean(v)),
-        "min": lambda v: float(np.min(v)),
-        "max": lambda v: float(np.max(v)),
+        "mean": lambda v: float(v.mean()),
+        "min": lambda v: float(v.min()),
+        "max": lambda v: float(v.max()),
         "p95": lambda v: quantile(v, 0.95),
         "first": lambda v: float(v[0]),
         "last": lambda v: float(v[-1]),
@@ -87,7 +91,7 @@ def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Out
         picked: Picked = range(usable)[chosen]
         values = quantity.values[chosen]
     else:
-        picked = np.flatnonzero(finite)[chosen]
+        picked = finite.nonzero()[0][chosen]
         values = quantity.values[picked]
     test = _each if clause.statistic == "each" else _statistic
     return test(clause, quantity, picked, values)
@@ -137,7 +141,7 @@ def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) ->
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
         return Outcome(truth=None, reason=reason)
     first = start or 0
-    holds = first + np.flatnonzero(surely[first:])
+    holds = surely.nonzero()[0] if not first else first + surely[first:].nonzero()[0]
     evidence = _evidence(clause, series, picked, values, first, holds)
     onset = int(series.axis.steps[picked[int(holds[0])]]) if start is not None and len(holds) else None
     return Outcome(truth=start is not None, evidence=evidence, onset=onset)
@@ -149,13 +153,13 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
     if clause.window != "tail":
         count = np.count_nonzero(holds)
         return 0 if count and count >= clause.share * size - 1e-9 else None
-    if not holds.any():
+    if not np.count_nonzero(holds):
         return None
-    behind = np.cumsum(holds[::-1])[::-1]
+    behind = holds[::-1].cumsum()[::-1]
     length = np.arange(size, 0, -1)
     # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.
     enough = (length >= clause.least * size) & (length >= min(clause.least_records, size))
-    starts = np.flatnonzero(holds & (behind >= clause.share * length - 1e-9) & enough)
+    starts = (holds & (behind >= clause.share * length - 1e-9) & enough).nonzero()[0]
     return int(starts[0]) if len(starts) else None
 
 
@@ -164,13 +168,14 @@ def _evidence(
 ) -> Evidence:
     """Return the evidence of the records from `first` on, of which the clause surely holds in `holds`."""
     count = len(holds)
-    extreme = {"below": np.argmax, "at most": np.argmax, "above": np.argmin, "at least": np.argmin}.get(clause.test)
-    foremost = int(holds[0]) if count else first
-    at = foremost
-    if extreme:
-        at = int(holds[int(extreme(values[holds]))]) if count else first + int(extreme(values[first:]))
-    word = {"below": "max", "at most": "max", "above": "min", "at least": "min"}.get(clause.test, "value")
     of = len(values) - first
+    foremost = int(holds[0]) if count else first
+    word, at = "value", foremost
+    if clause.test in EXTREMES:
+        word, highest = EXTREMES[clause.test]
+        among = values[holds] if count and count < of else values[first:]
+        place = int(among.argmax() if highest else among.argmin())
+        at = int(holds[place]) if count else first + place
     return Evidence(
         metric=series.name,
         raw=series.raw,

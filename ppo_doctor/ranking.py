@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.accounts import candidates, later_than
@@ -144,7 +145,7 @@ def _witnesses(
     """Return the step from which a complaint is judged, and the findings that it is judged by."""
     whole = {finding.rule: finding for finding in findings}
     stops = next((c.judged_since_onset for c in pack.complaints if c.id == complaint), False)
-    rules = {rule.name: rule for rule in pack.rules}
+    rules = pack.by_name
     onsets = [opener.onset_step for opener in openers if rules[opener.rule].opens_alone]
     known = [onset for onset in onsets if onset is not None]
     later = since(min(known)) if since and stops and known and len(known) == len(onsets) else None
@@ -209,10 +210,11 @@ def _chances(accounts: Sequence[Account], unknown: int, pack: Pack) -> dict[str,
 
 def unknown_score(openers: Sequence[Finding], pack: Pack) -> int:
     """Return the score of a fault that no cause names: more with each link that speaks, much more with a proof."""
-    proofs = {rule.name for rule in pack.rules if rule.proves and rule.severity is not Severity.INFO}
     gains: dict[str, int] = {}
     for opener in openers:  # as for causes: findings on one link repeat each other
-        gain = UNKNOWN_PER_PROOF_DB if opener.rule in proofs else UNKNOWN_PER_OPENER_DB
+        rule = pack.by_name[opener.rule]
+        proof = rule.proves and rule.severity is not Severity.INFO
+        gain = UNKNOWN_PER_PROOF_DB if proof else UNKNOWN_PER_OPENER_DB
         gains[opener.link] = max(gain, gains.get(opener.link, 0))
     return UNKNOWN_DB + sum(gains.values())
 
@@ -235,19 +237,16 @@ def _margin(level: list[Account], accounts: list[Account], unknown: int) -> int:
     return level[0].score - max(rivals)
 
 
-def _confidence(entry: Account, sure: bool, pack: Pack, findings: Mapping[str, Finding]) -> Confidence:
+def _confidence(entry: Account, sure: bool, pack: Pack) -> Confidence:
     if not sure or entry.cause.never_proven:
         return "suspected"
-    return "established" if _proven(entry, pack, findings) else "likely"
+    return "established" if _proven(entry, pack) else "likely"
 
 
-def _proven(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> bool:
+def _proven(entry: Account, pack: Pack) -> bool:
     """Tell whether an identity, a counter or a tensor speaks for a cause."""
-    proofs = {rule.name for rule in pack.rules if rule.proves}
-    return any(
-        line.counted and line.db > 0 and line.finding in proofs and findings[line.finding].status == "fired"
-        for line in entry.ledger
-    )
+    speaking = (line.finding for line in entry.lines if line.counted and line.db > 0)
+    return any(finding.status == "fired" and pack.by_name[finding.rule].proves for finding in speaking)
 
 
 def _verdict(level: list[Account], ranked: Sequence[RankedCause], *, healthy_level: bool) -> Verdict:
@@ -274,7 +273,7 @@ def _ranked(
     findings: Mapping[str, Finding],
 ) -> RankedCause:
     cause, leads = entry.cause, entry in level
-    onsets = [findings[e.finding].onset_step for e in entry.ledger if e.counted and e.db > 0]
+    onsets = [line.finding.onset_step for line in entry.lines if line.counted and line.db > 0]
     return RankedCause(
         id=cause.id,
         rank=0,
@@ -282,7 +281,7 @@ def _ranked(
         family=cause.family,
         severity=cause.severity,
         benign=cause.benign,
-        confidence=_confidence(entry, sure and leads, pack, findings),
+        confidence=_confidence(entry, sure and leads, pack),
         score_db=entry.score,
         prior_db=cause.prior,
         complaint=complaint,
@@ -313,15 +312,23 @@ def _open_questions(
             ):
                 size = max(abs(weight.fired), abs(weight.clear))
                 heaviest[weight.finding] = max(heaviest.get(weight.finding, 0), size)
-    titles = {rule.name: rule.title for rule in pack.rules}
     skipped = sorted(heaviest, key=lambda name: (-heaviest[name], name))
-    wanted = [Measurement(log=_to_log(findings[n]), because=f"it would decide {n}: {titles[n]}") for n in skipped]
-    unique = {measure.log: measure for measure in reversed([*asked, *wanted])}
-    return tuple(reversed(unique.values()))[:3]
+    wanted: list[tuple[str, Measurement | str]] = [(measure.log, measure) for measure in asked]
+    wanted += [(_to_log(findings[n].missing), n) for n in skipped]
+    unique = dict(reversed(wanted))
+    return tuple(_measurement(log, what, pack) for log, what in list(reversed(unique.items()))[:3])
 
 
-def _to_log(finding: Finding) -> str:
+def _measurement(log: str, what: Measurement | str, pack: Pack) -> Measurement:
+    """Return a measurement as a cause asks for it, or the one that would decide a finding of that name."""
+    if isinstance(what, Measurement):
+        return what
+    return Measurement(log=log, because=f"it would decide {what}: {pack.by_name[what].title}")
+
+
+@lru_cache(maxsize=1024)
+def _to_log(missing: tuple[str, ...]) -> str:
     """Return what a skipped finding lacks, in words: metrics to log, settings to tell."""
-    metrics = [name for name in finding.missing if name in METRICS]
-    settings = [f"--set {name}=…" for name in finding.missing if name not in METRICS]
+    metrics = [name for name in missing if name in METRICS]
+    settings = [f"--set {name}=…" for name in missing if name not in METRICS]
     return ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)

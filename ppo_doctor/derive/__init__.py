@@ -7,7 +7,6 @@ tell.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from ppo_doctor.model import Run, Setting
 
@@ -163,7 +163,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
         "kl_per_squared_rate": _row("steps:kl_per_squared_rate", "approx_kl+learning_rate"),
         "learning_rate_leap": _row("leaps:learning_rate_leap", "learning_rate"),
-        "reward_lost_to_leap": _row("leaps:reward_lost_to_leap", "learning_rate+reward_mean", "learning_rate+episode_return"),
+        "reward_lost_to_leap": _row(
+            "leaps:reward_lost_to_leap", "learning_rate+reward_mean", "learning_rate+episode_return"
+        ),
         "entropy_left_at_once": _row("leaps:entropy_left_at_once", "entropy"),
         "choice_entropy": _row("entropy:choice_entropy", "entropy"),
         "entropy_share": _row("entropy:entropy_share", "entropy"),
@@ -183,9 +185,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_trend": _row("sampling:kl_trend", "approx_kl"),
         "losses_above_zero": _row("surrogates:losses_above_zero", "policy_loss", "loss"),
         "loss_trend": _row("surrogates:loss_trend", "policy_loss", "loss"),
-        "passes_without_gain": _row(
-            "surrogates:passes_without_gain", "policy_loss+approx_kl+clip_fraction+ppo_epochs"
-        ),
+        "passes_without_gain": _row("surrogates:passes_without_gain", "policy_loss+approx_kl+clip_fraction+ppo_epochs"),
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
         "loss_before_update": _row("mismatch:loss_before_update", "policy_loss"),
         "mean_ratio_off": _row("mismatch:mean_ratio_off", "ratio_mean", "approx_kl+approx_kl_k1"),
@@ -285,15 +285,17 @@ class Observations:
 
     def get(self, reference: str) -> Series | Fact | None:
         """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""
-        if reference not in self._found:
-            self._found[reference] = self._get(reference)
-        return self._found[reference]
+        try:
+            return self._found[reference]
+        except KeyError:
+            found = self._found[reference] = self._get(reference)
+            return found
 
     def _get(self, reference: str) -> Series | Fact | None:
         kind, _, name = reference.partition(".")
-        if kind == "config":
-            return self.setting(name)
-        return self.series(name) if kind == "series" else self.fact(name)
+        if kind == "series":
+            return self.series(name)
+        return self.fact(name) if kind == "fact" else self.setting(name)
 
     def series(self, name: str) -> Series | None:
         """Return a logged or derived series."""
@@ -314,7 +316,7 @@ class Observations:
 
     def holds(self, name: str) -> bool:
         """Tell whether a metric is in the log, or a setting in the configuration that was found."""
-        return name in self.run.series or self.configured(name)
+        return name in self.run.series or (name in self.run.config and self.configured(name))
 
     def number(self, name: str) -> float | None:
         """Return a setting as a number, None when it is unset, unknown or no number."""
@@ -329,18 +331,22 @@ class Observations:
         return setting is not None and setting.how != "default"
 
     def _derived(self, name: str) -> Series | Fact | None:
-        if name in self._memo:
-            return self._memo[name]
-        found = self._memo[name] = _function(name)(self) if name in DERIVED else None
-        return found
+        memo = self._memo
+        if name not in memo:
+            memo[name] = _function(name)(self) if name in DERIVED else None
+        return memo[name]
 
 
 def _function(name: str) -> Callable[[Observations], Series | Fact | None]:
-    module, _, function = DERIVED[name].function.partition(":")
-    found: Callable[[Observations], Series | Fact | None] = getattr(
-        sys.modules.get(module) or import_module(module), function
-    )
+    found: Callable[[Observations], Series | Fact | None] = getattr(*_place(name))
     return found
+
+
+@cache
+def _place(name: str) -> tuple[ModuleType, str]:
+    """Return the module and the name of a quantity's function."""
+    module, _, function = DERIVED[name].function.partition(":")
+    return import_module(module), function
 
 
 @cache

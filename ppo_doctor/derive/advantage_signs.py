@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import finite_of, median, quantile
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def steady_kl_spread(observations: Observations) -> Fact | None:
     kl, entropy = observations.run.series.get("approx_kl"), observations.run.series.get("entropy")
     if kl is None or entropy is None:
         return None
-    moved, free = (s.values[np.isfinite(s.values)] for s in (kl, entropy))
+    moved, free = (finite_of(s.values) for s in (kl, entropy))
     if len(moved) < LEAST or len(free) < LEAST or median(moved) <= NOISE or not quantile(moved, 0.1) > 0:
         return None
     low, high = quantile(moved, 0.1), quantile(moved, 0.9)
@@ -53,7 +51,7 @@ def nats_for_nothing(observations: Observations) -> Fact | None:
     gain = observations.fact("reward_gain")
     if kl is None or entropy is None or gain is None or kl.aggregation != "sum over tokens":
         return None
-    far, free = (s.values[np.isfinite(s.values)] for s in (kl, entropy))
+    far, free = (finite_of(s.values) for s in (kl, entropy))
     if len(far) < LEAST or len(free) < LEAST:
         return None
     alive = median(free[-(len(free) // 5) :]) >= ALIVE * abs(free[0])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_of
+
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
     from ppo_doctor.model import Series
@@ -23,7 +25,7 @@ def reward_change(observations: Observations) -> Series | None:
     series = next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
     if series is None:
         return None
-    first = series.values[np.isfinite(series.values)][0]
+    first = finite_of(series.values)[0]
     return dataclasses.replace(
         series,
         name="reward_change",

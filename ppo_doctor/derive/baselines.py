@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median, scatter_of
 from ppo_doctor.derive.onset import collapse_step, thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -33,7 +33,7 @@ def critic_relearns(observations: Observations) -> Fact | None:
     explained = observations.series("explained_variance_alive")
     if explained is None or np.isfinite(explained.values).sum() < LEAST:
         return None
-    values = explained.values[np.isfinite(explained.values)]
+    values = finite_of(explained.values)
     stretch = _longest(values < WORSE)
     fallen = 0.0
     if stretch is not None and stretch[0] >= BEFORE and median(values[stretch[0] - BEFORE : stretch[0]]) > LEARNT:
@@ -77,7 +77,7 @@ def _dip(reward: Series, since: float, until: float) -> Fact:
     during = values[end : end + BEFORE]
     if len(during) < COLD:
         during = values[-COLD:]
-    scatter = 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+    scatter = scatter_of(values) / math.sqrt(2)
     fall = (median(before) - median(during)) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
     says = f"{reward.raw} went from {median(before):.3g} to {median(during):.3g} while the critic was worse than none"
     return Fact(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, mean_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def discount_horizon(observations: Observations) -> Fact | None:
     if gamma is None or not observations.configured("gamma") or gamma >= 1:
         return None
     horizon = 1 / (1 - gamma)
-    finite: FloatArray = length.values[np.isfinite(length.values)] if length is not None else np.empty(0)
+    finite: FloatArray = finite_of(length.values) if length is not None else np.empty(0)
     if len(finite) < LEAST or median(finite) < 5 * horizon:
         return None
     setting = observations.run.config["gamma"]
@@ -188,12 +188,12 @@ def length_at_end(observations: Observations) -> Fact | None:
 
 def _ends(series: Series | None, first: int = LEAST) -> tuple[Series, float, float] | None:
     """Return a series with the mean of its first records and the median of its last fifth."""
-    finite = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    finite = finite_of(series.values) if series is not None else np.empty(0)
     if series is None or len(finite) < 2 * LEAST:
         return None
     fifth = max(3, len(finite) // 5)
     start = max(3, min(fifth, first))  # a collapse may be over within the first fifth
-    return series, float(np.mean(finite[:start])), median(finite[-fifth:])
+    return series, mean_of(finite[:start]), median(finite[-fifth:])
 
 
 def _fact(name: str, value: float, unit: str, series: Series, says: str) -> Fact:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import mean_of
 from ppo_doctor.derive.limits import CLAMPS
 from ppo_doctor.model import Fact
 
@@ -45,7 +46,7 @@ def clamped_share(observations: Observations) -> Fact | None:
 
 def _fact(series: Series, fits: FloatArray) -> Fact:
     heavy = len(fits)
-    value = float(np.mean(fits)) if heavy >= FEWEST else 0.0
+    value = mean_of(fits) if heavy >= FEWEST else 0.0
     says = f"{heavy} of {len(series)} records of {series.raw} are heavy, and {value:.0%} of them are what a clamp adds"
     return Fact(name="clamped_share", value=value, how="computed", unit="fraction", source=series.source(), says=says)
 

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import finite_of, median, quantile, running_quantiles
 from ppo_doctor.derive.onset import reward_series
 from ppo_doctor.model import Fact
 
@@ -43,10 +44,13 @@ def movement_cliff(observations: Observations) -> Fact | None:
     steps = size.axis.steps[: count * width : width].astype(np.float64)
     kl = size.values[: count * width].reshape(count, width).mean(axis=1)
     per_rate = kl / np.square(_rate(observations, steps))
-    falls = sorted(((_fall(per_rate, at), at) for at in range(BEFORE, count - LEAST_AFTER)), reverse=True)
+    falls = _falls(per_rate)
+    ordered = np.lexsort((np.arange(len(falls)), falls))[::-1]  # the sharpest first, of equal ones the latest
     lasting = (
-        (fall, at) for fall, at in falls if _ceased_not(kl, at) and _entropy_left(entropy, steps, at) > ALIVE
-    )  # the sharpest first: few are asked
+        (float(falls[place]), at)
+        for place in ordered.tolist()
+        if _ceased_not(kl, at := place + BEFORE) and _entropy_left(entropy, steps, at) > ALIVE
+    )  # few are asked
     value, at = next(lasting, (1.0, 0))
     says = f"{size.raw} is {value:.3g} times smaller after step {steps[at]:.0f} than before, and stays so"
     return Fact(name="movement_cliff", value=max(1.0, value), how="computed", source=size.source(), says=says)
@@ -69,11 +73,23 @@ def _rate(observations: Observations, steps: FloatArray) -> FloatArray:
     return shares
 
 
-def _fall(values: FloatArray, at: int) -> float:
-    before, after = values[at - BEFORE : at], values[at + 1 : at + 1 + AFTER]
-    if not np.isfinite(before).all() or not np.isfinite(after).all():
-        return 1.0
-    return float(np.sort(before)[1] / max(quantile(after, 1 - ODD), 1e-300))
+def _falls(values: FloatArray) -> FloatArray:
+    """Return the fall at each batch that has enough before and after it; 1 where one of those is not finite."""
+    count = len(values) - BEFORE - LEAST_AFTER
+    known = np.isfinite(values)
+    sound = values if known.all() else np.where(known, values, 0.0)
+    before = np.sort(sliding_window_view(sound, BEFORE), axis=1)[:count, 1]
+    whole = max(0, count + LEAST_AFTER - AFTER)  # from there on fewer than AFTER batches are left
+    later = sound[BEFORE + 1 :]
+    ends = [quantile(later[place : place + AFTER], 1 - ODD) for place in range(whole, count)]
+    after = np.concatenate([running_quantiles(later, AFTER, 1 - ODD)[:whole] if whole else [], ends])
+    falls: FloatArray = before / np.maximum(after, 1e-300)
+    if sound is not values:
+        for place in range(count):
+            first = place + BEFORE
+            if not (known[place:first].all() and known[first + 1 : first + 1 + AFTER].all()):
+                falls[place] = 1.0
+    return falls
 
 
 def _ceased_not(kl: FloatArray, at: int) -> bool:
@@ -88,7 +104,7 @@ def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
     begins, ends = np.searchsorted(held, [steps[at - BEFORE], steps[at]])
     later, last = np.searchsorted(held, [steps[at], end], side="right")
     before, after = entropy.values[begins:ends], entropy.values[later:last]
-    before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+    before, after = finite_of(before), finite_of(after)
     if not len(before) or not len(after) or not median(before) > 0:
         return 1.0
     return median(after) / median(before)

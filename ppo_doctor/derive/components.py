@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, finite_median, median
+from ppo_doctor.arrays import distinct, finite_median, finite_of, median
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -89,7 +89,7 @@ def _together(one: Series, other: Series) -> bool:
 
 
 def _varies(values: FloatArray) -> bool:
-    return len(distinct(values[np.isfinite(values)])) > 2
+    return len(distinct(finite_of(values))) > 2
 
 
 def _nothing(values: FloatArray) -> BoolArray:

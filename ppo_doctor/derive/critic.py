@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -131,16 +131,15 @@ def constant_returns_share(observations: Observations) -> Fact | None:
     """Return the share of records without an explained variance: it is NaN exactly where returns do not vary."""
     series = observations.run.series.get("explained_variance")
     trained = observations.run.series.get("value_loss")
-    if series is None or trained is None:
-        return None
-    held = np.isfinite(series.values[np.isin(series.axis.lines, trained.axis.lines)])
-    if trained.axis is not series.axis or not len(held):
+    if series is None or trained is None or trained.axis is not series.axis:
         return None
     known = np.isfinite(trained.values)
-    if known.sum() < LEAST:
+    count = int(known.sum())
+    if count < LEAST:
         return None
-    share = float((~np.isfinite(series.values[known])).mean())
-    says = f"{int((~np.isfinite(series.values[known])).sum())} of {int(known.sum())} records"
+    without = ~np.isfinite(series.values[known])
+    share = float(without.mean())
+    says = f"{int(without.sum())} of {count} records"
     return Fact(
         name="constant_returns_share", value=share, how="observed", unit="of records", source=series.source(), says=says
     )
@@ -178,7 +177,7 @@ def value_loss_overflow(observations: Observations) -> Series | None:
 def value_loss_late(observations: Observations) -> Fact | None:
     """Return the median value loss of the later two thirds of the run: about the variance of returns, or half of it."""
     series = observations.run.series.get("value_loss")
-    finite: FloatArray = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    finite: FloatArray = finite_of(series.values) if series is not None else np.empty(0)
     if series is None or len(finite) < 2 * LEAST:
         return None
     late = finite[len(finite) // 3 :]

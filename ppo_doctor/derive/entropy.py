@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median, parts
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact
 
@@ -30,7 +30,7 @@ def choice_entropy(observations: Observations) -> Series | None:
     entropy = observations.run.series.get("entropy")
     if entropy is None or "action_std" in observations.run.series:
         return None
-    finite = entropy.values[np.isfinite(entropy.values)]
+    finite = finite_of(entropy.values)
     return None if len(finite) and float(finite.min()) < -1e-6 else entropy
 
 
@@ -39,7 +39,7 @@ def entropy_share(observations: Observations) -> Series | None:
     entropy = observations.series("choice_entropy")
     if entropy is None or len(entropy) < 12:
         return None
-    finite = entropy.values[np.isfinite(entropy.values)]
+    finite = finite_of(entropy.values)
     if len(finite) < 12:
         return None
     start = median(finite[: max(1, len(finite) // 50)])
@@ -54,7 +54,7 @@ def entropy_share(observations: Observations) -> Series | None:
 def early_entropy_share(observations: Observations) -> Fact | None:
     """Return the median of the entropy's share of its start between a twentieth and a tenth of the run."""
     share = observations.series("entropy_share")
-    values = share.values[np.isfinite(share.values)] if share is not None else np.empty(0)
+    values = finite_of(share.values) if share is not None else np.empty(0)
     tenth = len(values) // 10
     if share is None or tenth < 3:
         return None
@@ -72,14 +72,14 @@ def entropy_rise(observations: Observations) -> Fact | None:
     entropy = observations.series("choice_entropy")
     if entropy is None:
         return None
-    values = entropy.values[np.isfinite(entropy.values)]
+    values = finite_of(entropy.values)
     if len(values) < 20:
         return None
-    parts = np.array([median(part) for part in np.array_split(values, 10)])
-    lowest = np.minimum.accumulate(parts)
-    at = int(np.argmax(parts - lowest))
-    says = f"{entropy.raw} went from {lowest[at]:.3g} to {parts[at]:.3g} (medians of tenths)"
-    value = float(parts[at]) / max(float(lowest[at]), 0.05) if parts[at] - lowest[at] >= 0.5 else 0.0
+    tenths = np.array([median(part) for part in parts(values, 10)])
+    lowest = np.minimum.accumulate(tenths)
+    at = int(np.argmax(tenths - lowest))
+    says = f"{entropy.raw} went from {lowest[at]:.3g} to {tenths[at]:.3g} (medians of tenths)"
+    value = float(tenths[at]) / max(float(lowest[at]), 0.05) if tenths[at] - lowest[at] >= 0.5 else 0.0
     return Fact(name="entropy_rise", value=value, how="computed", unit="times", source=entropy.source(), says=says)
 
 
@@ -92,7 +92,7 @@ def entropy_over_start(observations: Observations) -> Fact | None:
     share, completions = observations.series("entropy_share"), observations.fact("completions")
     if share is None or completions is None or completions.value != 0 or len(share) < 20:
         return None
-    value = median(share.values[np.isfinite(share.values)][-(len(share) // 10) :])
+    value = median(finite_of(share.values)[-(len(share) // 10) :])
     says = f"{share.raw} ends at {value:.3g} times its start"
     return Fact(name="entropy_over_start", value=value, how="computed", unit="times", source=share.source(), says=says)
 
@@ -121,7 +121,7 @@ def answer_length_spread(observations: Observations) -> Series | None:
         return _mean_length_off(observations)
     cut = run.series.get("truncated_fraction")
     late = cut.values[len(cut) // 2 :] if cut is not None else np.empty(0)
-    if (late[np.isfinite(late)] > 0.5).any():
+    if (finite_of(late) > 0.5).any():
         return None
     return dataclasses.replace(high, name="answer_length_spread", values=high.values - low.values, how="computed")
 
@@ -133,7 +133,7 @@ def _mean_length_off(observations: Observations) -> Series | None:
     run, which may be the limit.
     """
     mean = observations.run.series.get("response_length")
-    values = mean.values[np.isfinite(mean.values)] if mean is not None else np.empty(0)
+    values = finite_of(mean.values) if mean is not None else np.empty(0)
     if mean is None or len(values) < 12:
         return None
     settled = float(round(median(values[-(len(values) // 3) :])))
@@ -148,7 +148,7 @@ def gain_without_entropy(observations: Observations) -> Fact | None:
     if share is None or gain is None:
         return None
     early = share.values[: len(share) // 2]
-    early = early[np.isfinite(early)]
+    early = finite_of(early)
     if not len(early) or median(early) >= GONE:
         return None
     return dataclasses.replace(gain, name="gain_without_entropy")
@@ -163,7 +163,7 @@ def differential_entropy_fall(observations: Observations) -> Fact | None:
     entropy = observations.run.series.get("entropy")
     if entropy is None:
         return None
-    values = entropy.values[np.isfinite(entropy.values)]
+    values = finite_of(entropy.values)
     if len(values) < 12 or float(values.min()) >= 0:
         return None
     end = median(values[-max(3, len(values) // 10) :])

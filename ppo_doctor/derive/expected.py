@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, finite_median, median
+from ppo_doctor.arrays import distinct, finite_median, finite_of, median
 from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def rate_left(observations: Observations) -> Fact | None:
     rate = observations.run.series.get("learning_rate")
     if rate is None or np.isfinite(rate.values).sum() < 5:
         return None
-    values = rate.values[np.isfinite(rate.values)]
+    values = finite_of(rate.values)
     peak = float(values.max())
     if not peak > 0:
         return None
@@ -96,7 +96,7 @@ def printed_zeros(observations: Observations) -> Fact | None:
     held = [series for series in held if np.isfinite(series.values).sum() >= 3]
     if not held:
         return None
-    zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(s.values[np.isfinite(s.values)] == 0) >= 0.95]
+    zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
     says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
     source = zeros[0].source() if zeros else None
     return Fact(name="printed_zeros", value=float(len(zeros)), how="observed", unit="metrics", source=source, says=says)
@@ -135,7 +135,7 @@ def _reward_spread(observations: Observations) -> float | None:
     if means is None or not size or np.isfinite(means.values).sum() < 10:
         return None
     # The mean of a batch of n scatters by spread/sqrt(n); differences leave out the trend.
-    steps = np.diff(means.values[np.isfinite(means.values)])
+    steps = np.diff(finite_of(means.values))
     return float(np.std(steps)) * math.sqrt(size / 2)
 
 
@@ -181,7 +181,7 @@ def sampler_drift(observations: Observations) -> Fact | None:
     drift = observations.run.series.get("rollout_kl")
     if drift is None or np.isfinite(drift.values).sum() < 6:
         return None
-    values = np.abs(drift.values[np.isfinite(drift.values)])
+    values = np.abs(finite_of(drift.values))
     early, late = median(values[: len(values) // 2]), median(values[len(values) // 2 :])
     says = f"median |{drift.raw}| {early:.3g} in the first half, {late:.3g} in the second"
     return Fact(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import correlation, finite_of, mean_of, median, scatter_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -39,7 +39,7 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     smooth = np.array([median(values[max(0, i - 1) : i + 2]) for i in range(len(values))])
     best = int(np.argmax(smooth[: -max(2, len(values) // 6)]))
     gained, lost = smooth[best] - smooth[0], smooth[best] - median(values[-max(3, len(values) // 6) :])
-    scatter = 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+    scatter = scatter_of(values) / math.sqrt(2)
     rose = _rise(paid, steps[best])
     falls = gained > SCATTERS * scatter and lost > SCATTERS * scatter and rose > SCATTERS
     says = (
@@ -61,7 +61,7 @@ def _rise(paid: Series, since: float) -> float:
     width = max(5, len(values) // 5)
     at = int(np.searchsorted(steps, since))
     around, last = values[max(0, at - width) : at + 1], values[-width:]
-    scatter = 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+    scatter = scatter_of(values) / math.sqrt(2)
     return (median(last) - median(around)) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
 
 
@@ -85,7 +85,7 @@ def changes_together(name: str, one: Series, other: Series, least: int) -> Fact 
     here, there = np.diff(one.values[usable]), np.diff(other.values[usable])
     if len(here) < least or not here.std() > 0 or not there.std() > 0:
         return None
-    value = float(np.corrcoef(here, there)[0, 1])
+    value = correlation(here, there)
     says = f"changes of {one.raw} and {other.raw} from record to record, {len(here)} of them"
     return Fact(name=name, value=value, how="computed", source=one.source(), says=says)
 
@@ -110,17 +110,17 @@ def kl_without_gain(observations: Observations) -> Fact | None:
 
 def _fifths(series: Series) -> tuple[float, float, float] | None:
     """Return the medians of the third and the last fifth, and the scatter of single records."""
-    values: FloatArray = series.values[np.isfinite(series.values)]
+    values: FloatArray = finite_of(series.values)
     if len(values) < LEAST:
         return None
     parts = np.array_split(values, 5)
-    return median(parts[2]), median(parts[4]), 1.4826 * median(np.abs(np.diff(values))) / math.sqrt(2)
+    return median(parts[2]), median(parts[4]), scatter_of(values) / math.sqrt(2)
 
 
 def pretraining_loss_rise(observations: Observations) -> Fact | None:
     """Return by which share the loss on pretraining text rose from the first to the last fifth of the run."""
     loss = observations.run.series.get("ptx_loss")
-    values = loss.values[np.isfinite(loss.values)] if loss is not None else np.empty(0)
+    values = finite_of(loss.values) if loss is not None else np.empty(0)
     if loss is None or len(values) < LEAST:
         return None
     fifth = len(values) // 5
@@ -150,10 +150,10 @@ def accuracy_since_format(observations: Observations) -> Fact | None:
         return None
     first, last = since[: len(since) // 3], since[-(len(since) // 3) :]
     error = math.sqrt((float(np.var(first)) + float(np.var(last))) / len(first) + 1e-12)
-    says = f"{right.raw} went from {np.mean(first):.3g} to {np.mean(last):.3g} since {form.raw} was learnt"
+    says = f"{right.raw} went from {mean_of(first):.3g} to {mean_of(last):.3g} since {form.raw} was learnt"
     return Fact(
         name="accuracy_since_format",
-        value=float(np.mean(last) - np.mean(first)) / error,
+        value=(mean_of(last) - mean_of(first)) / error,
         how="computed",
         unit="standard errors",
         source=right.source(),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_of
 from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _range(observations: Observations) -> float | None:
     """Return the smallest clip range in force: logged, else configured."""
     logged = observations.run.series.get("clip_range")
     if logged is not None and len(logged):
-        finite = logged.values[np.isfinite(logged.values)]
+        finite = finite_of(logged.values)
         return float(finite.min()) if len(finite) and finite.min() > 0 else None
     found = observations.number("clip_range")
     return found if found and observations.configured("clip_range") else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, mean_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def reference_kl_sinks(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("ref_kl")
     if kl is None or kl.estimator not in (None, "k1"):
         return None
-    values = kl.values[np.isfinite(kl.values)]
+    values = finite_of(kl.values)
     if len(values) < FEWEST:
         return None
     early = values[1 : 1 + max(EARLY, len(values) // 3)]
     below = float(np.mean(early < -kl.resolution.absolute))
     error = float(np.std(early, ddof=1)) / float(np.sqrt(len(early)))
     starts = abs(float(values[0])) <= median(np.abs(early)) / 2
-    deficit = -float(np.mean(early)) / max(error, 1e-12) if starts and below >= MOSTLY else 0.0
+    deficit = -mean_of(early) / max(error, 1e-12) if starts and below >= MOSTLY else 0.0
     says = f"{kl.raw} is below 0 in {below:.0%} of the first third, by {max(0.0, deficit):.2g} standard errors"
     source = kl.source()
     return Fact(name="reference_kl_sinks", value=max(0.0, deficit), how="computed", source=source, says=says)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import finite_of, median, quantile
 from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import EXACT, Fact
@@ -29,7 +29,7 @@ VISIBLE = 3.0
 REACH = 2.0
 #: Episodes that are shorter than this share of what most were leave a critic that remembers longer ones.
 SHRUNK = 0.25
-#: Targets may be above those of a task without end by this factor, for noise; share of the records that has to be of use.
+#: Targets may be above those of a task without end by this factor, for noise; share of the records that must be of use.
 ENDLESS, MOST = 1.25, 0.7
 #: More records than this share at the longest are a time limit.
 AT_LIMIT = 0.2
@@ -188,7 +188,7 @@ def reference_kl_spread(observations: Observations) -> Fact | None:
     kl = _k3(observations)
     if kl is None:
         return None
-    values = kl.values[np.isfinite(kl.values)]
+    values = finite_of(kl.values)
     usual, worst = max(median(values), 0.01), float(values.max())
     says = f"{kl.raw} reaches {worst:.3g} nats, usually {median(values):.2g}"
     return Fact(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, finite_of, median
 from ppo_doctor.model import EXACT, Fact, Series
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def sampler_gap_growth(observations: Observations) -> Fact | None:
 
 
 def _gap_growth(series: Series) -> Fact | None:
-    values = np.abs(series.values[np.isfinite(series.values)])
+    values = np.abs(finite_of(series.values))
     tenth = max(3, len(values) // 10)
     blocks = [median(values[i : i + tenth]) for i in range(0, len(values) - tenth + 1, tenth)]
     first = median(values[: max(3, len(values) // 10)])
@@ -146,7 +146,7 @@ def reference_kl_deficit(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("ref_kl")
     if kl is None or kl.estimator in ("k2", "k3"):
         return None
-    values = kl.values[np.isfinite(kl.values)]
+    values = finite_of(kl.values)
     values = values[len(values) // 3 :]
     if len(values) < 10:
         return None
@@ -175,7 +175,7 @@ def reference_kl_returns(observations: Observations) -> Fact | None:
     kl = observations.series("reference_kl_at_sampling") or observations.run.series.get("ref_kl")
     if kl is None or np.isfinite(kl.values).sum() < 12:
         return None
-    values = kl.values[np.isfinite(kl.values)]
+    values = finite_of(kl.values)
     usual = median(values)
     if not usual > 1e-3 or float(np.mean(values < 0)) > 0.05:
         return None

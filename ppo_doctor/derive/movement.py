@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, mean_of, median, variance_of
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
 
@@ -59,15 +59,15 @@ def late_entropy_drift(observations: Observations) -> Fact | None:
     entropy = observations.run.series.get("entropy")
     if entropy is None:
         return None
-    values = entropy.values[np.isfinite(entropy.values)]
+    values = finite_of(entropy.values)
     quarter = len(values) // 4
     if quarter < LEAST:
         return None
     third, last = values[-2 * quarter : -quarter], values[-quarter:]
-    gap = abs(float(np.mean(last) - np.mean(third)))
-    noise = math.sqrt((float(np.var(third, ddof=1)) + float(np.var(last, ddof=1))) / quarter)
-    noticeable = max(3 * noise, 0.005 * max(abs(float(np.mean(third))), 0.1), entropy.resolution.absolute)
-    says = f"{entropy.raw} went from {np.mean(third):.4g} to {np.mean(last):.4g} in the second half"
+    gap = abs(mean_of(last) - mean_of(third))
+    noise = math.sqrt((variance_of(third, ddof=1) + variance_of(last, ddof=1)) / quarter)
+    noticeable = max(3 * noise, 0.005 * max(abs(mean_of(third)), 0.1), entropy.resolution.absolute)
+    says = f"{entropy.raw} went from {mean_of(third):.4g} to {mean_of(last):.4g} in the second half"
     unit = "noticeable changes"
     return Fact(
         name="late_entropy_drift", value=gap / noticeable, how="computed", unit=unit, source=entropy.source(), says=says
@@ -100,7 +100,7 @@ def _plain_descent(observations: Observations, moved: Series, rate: Series) -> b
     alive = expected > 0
     length = moved.values[alive] / expected[alive]
     within = (length > 0.9 * math.sqrt(known)) & (length < 1.1 * known)
-    return bool(alive.any()) and float(np.mean(within)) > PLAIN_SHARE
+    return bool(alive.any()) and mean_of(within) > PLAIN_SHARE
 
 
 def rate_over_usual(observations: Observations) -> Fact | None:
@@ -112,7 +112,7 @@ def rate_over_usual(observations: Observations) -> Fact | None:
     if rate is None:
         return None
     if isinstance(rate, Series):
-        known, exact = rate.values[np.isfinite(rate.values)], rate.resolution.absolute
+        known, exact = finite_of(rate.values), rate.resolution.absolute
         if not len(known) or median(known) <= exact:
             return None  # zero, or zero in print
         value = float(known.max())
@@ -179,7 +179,7 @@ def gain_evidence(observations: Observations) -> Fact | None:
     if float(np.mean(np.abs(gains) > 1)) > MOST_BEYOND:
         return None
     z = float(np.mean(gains) / max(float(np.std(gains, ddof=1)) / math.sqrt(len(gains)), 1e-12))
-    says = f"mean surrogate gain {np.mean(gains):.3g} over {len(gains)} records"
+    says = f"mean surrogate gain {mean_of(gains):.3g} over {len(gains)} records"
     return Fact(name="gain_evidence", value=z, how="computed", unit="standard errors", source=loss.source(), says=says)
 
 
@@ -193,11 +193,11 @@ def advantage_link(observations: Observations) -> Fact | None:
     logged = observations.run.series.get("logratio_advantage_corr")
     if logged is None:
         return None
-    values = logged.values[np.isfinite(logged.values)]
+    values = finite_of(logged.values)
     if len(values) < 20:
         return None
     z = float(np.mean(values) / max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-12))
-    says = f"mean correlation {np.mean(values):.3g} over {len(values)} records"
+    says = f"mean correlation {mean_of(values):.3g} over {len(values)} records"
     return Fact(
         name="advantage_link", value=z, how="computed", unit="standard errors", source=logged.source(), says=says
     )

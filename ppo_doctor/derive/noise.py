@@ -32,7 +32,7 @@ def kl_over_noise(observations: Observations) -> Series | None:
         return None
     scatter = ROUNDINGS * UNIT * np.maximum(1.0, _log_prob(observations, size))
     floor = {"k3": UNIT + scatter**2 / 2, "k1": scatter, "exact": scatter}.get(size.estimator or "", scatter**2 / 2)
-    if size.resolution.absolute > float(np.nanmin(floor)):
+    if size.resolution.absolute > float(floor.min()):
         return None
     raw = f"{size.raw} over float32 rounding"
     return dataclasses.replace(
@@ -45,4 +45,6 @@ def _log_prob(observations: Observations, size: Series) -> FloatArray:
     entropy = observations.run.series.get("entropy")
     if entropy is None or entropy.axis is not size.axis:
         return np.ones(len(size))
-    return np.nan_to_num(np.abs(entropy.values), nan=1.0, posinf=1.0)
+    sizes = np.abs(entropy.values)
+    known = np.isfinite(sizes)
+    return sizes if known.all() else np.where(known, sizes, 1.0)

@@ -45,13 +45,13 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     vital = [series for name in VITAL if (series := observations.run.series.get(name)) and len(series)]
     if not vital:
         return None
-    broken = [series.raw for series in vital if not np.isfinite(series.values).all()]
-    counts, axis = _in_step(vital) or _by_record(vital)
-    raw = ", ".join(broken) or vital[0].raw
+    broken = [series for series in vital if not np.isfinite(series.values).all()]
+    counts, axis = _in_step(vital, broken) or _by_record(vital)
+    raw = ", ".join(series.raw for series in broken) or vital[0].raw
     return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, unit="metrics", how="computed")
 
 
-def _in_step(vital: list[Series]) -> tuple[FloatArray, Axis] | None:
+def _in_step(vital: list[Series], broken: list[Series]) -> tuple[FloatArray, Axis] | None:
     """Return counts and axis where all metrics stand in the same records, in the order of the file: the usual log.
 
     To match records by their numbers costs 37 ms for ten metrics in 100,000 records, a fifth of all rules.
@@ -61,7 +61,7 @@ def _in_step(vital: list[Series]) -> tuple[FloatArray, Axis] | None:
     if not in_order or any(series.axis is not axis for series in vital):
         return None
     counts = np.zeros(len(axis))
-    for series in vital:
+    for series in broken:
         counts += ~np.isfinite(series.values)
     return counts, Axis(path=axis.path, steps=axis.steps, lines=axis.lines)
 

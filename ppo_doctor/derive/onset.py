@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, median, quantile, ranks, running_medians, span_medians
+from ppo_doctor.arrays import distinct, median, quantile, ranks, running_medians, scatter_of, span_medians
 from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray, Series
+    from ppo_doctor.model import Axis, FloatArray, IntArray, Series
 
 #: Chance of a split in a stretch that has none.
 SIGNIFICANCE = 1e-3
@@ -78,8 +78,13 @@ def _independence(values: FloatArray, at: int) -> float:
 
 def _residual(values: FloatArray) -> FloatArray:
     width = min(len(values), max(5, len(values) // 10))
-    share = np.convolve(np.ones(len(values)), np.ones(width), "same")
-    return values - np.convolve(values, np.ones(width), "same") / share
+    return values - np.convolve(values, np.ones(width), "same") / _within(len(values), width)
+
+
+@lru_cache(maxsize=64)  # of sides that are asked for again in the next run of a sweep
+def _within(size: int, width: int) -> FloatArray:
+    """Return of how many records the running mean at each record is."""
+    return np.convolve(np.ones(size), np.ones(width), "same")
 
 
 def stretches(values: FloatArray) -> tuple[Stretch, ...]:
@@ -109,13 +114,26 @@ def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
 
     A log with a record per episode has most of its records where episodes are short: steps are the fair scale.
     """
-    finite = np.isfinite(series.values)
-    values, steps = series.values[finite], series.axis.steps[finite].astype(np.float64)
-    if len(values) <= POINTS:
-        return steps, values
+    known = np.isfinite(series.values)
+    whole = bool(known.all())
+    values = series.values if whole else series.values[known]
+    steps, bounds = _spans_of(series.axis) if whole else _spans(series.axis.steps[known])
+    return steps, values if bounds is None else span_medians(values, bounds)
+
+
+@lru_cache(maxsize=2)  # most series of a run have one axis
+def _spans_of(axis: Axis) -> tuple[FloatArray, IntArray | None]:
+    return _spans(axis.steps)
+
+
+def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
+    """Return the first steps of equal spans of a long series' steps, and their bounds; of a short one all steps."""
+    steps = logged.astype(np.float64)
+    if len(steps) <= POINTS:
+        return steps, None
     edges = np.searchsorted(steps, np.linspace(steps[0], steps[-1], POINTS // 2 + 1)[:-1])
-    bounds = distinct(np.append(edges, len(values)))
-    return steps[bounds[:-1]], span_medians(values, bounds)
+    bounds = distinct(np.append(edges, len(steps)))
+    return steps[bounds[:-1]], bounds
 
 
 def reward_series(observations: Observations) -> Series | None:
@@ -181,7 +199,7 @@ def _floor(values: FloatArray, start: float, best: float) -> float | None:
     if float(values.min()) >= 0:
         return start if start < 0.5 * best else 0.0
     rise = best - start
-    return start if rise > SCATTERS * 1.4826 * median(np.abs(np.diff(values))) else None
+    return start if rise > SCATTERS * scatter_of(values) else None
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: three quantities ask

@@ -155,7 +155,7 @@ def controller_idle(observations: Observations) -> Series | None:
         return None
     if float(np.nanmax(rate.values)) == float(np.nanmin(rate.values)) and rate.values[0] not in BOUNDS:
         return None  # never moved and not at a bound: a fixed schedule
-    stays = np.isclose(rate.values[1:], rate.values[:-1], rtol=1e-6, atol=0.0)
+    stays = _close(rate.values[1:], rate.values[:-1])
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
@@ -166,10 +166,15 @@ def _moves_by_notches(rates: FloatArray) -> bool:
     """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so."""
     held = rates[np.isfinite(rates) & (rates > 0)]
     notches = np.log(held[1:] / held[:-1]) / np.log(NOTCH)
-    bounded = np.isclose(held[1:, None], BOUNDS, rtol=1e-6, atol=0.0).any(axis=1)
+    bounded = _close(held[1:], BOUNDS[0]) | _close(held[1:], BOUNDS[1])
     moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~bounded]
     whole = np.round(moves)
     return len(moves) >= FEWEST_NOTCHES and bool(np.all((whole != 0) & (np.abs(moves - whole) < NEAR_NOTCH)))
+
+
+def _close(values: FloatArray, others: FloatArray | float) -> BoolArray:
+    """Return where values are others to within a millionth, as np.isclose does with six times the calls."""
+    return np.asarray((np.abs(values - others) <= 1e-6 * np.abs(others)) & np.isfinite(others) | (values == others))
 
 
 def _fixed(observations: Observations) -> bool:
@@ -181,7 +186,7 @@ def _wants_change(observations: Observations, rate: Series) -> BoolArray:
     kl, desired = observations.series("kl_size"), observations.number("desired_kl")
     if kl is not None and desired and kl.axis is rate.axis:
         return (kl.values > 2 * desired) | ((kl.values < desired / 2) & (kl.values > 0))
-    low, high = (np.isclose(rate.values, bound, rtol=1e-6, atol=0.0) for bound in BOUNDS)
+    low, high = (_close(rate.values, bound) for bound in BOUNDS)
     return low | high
 
 

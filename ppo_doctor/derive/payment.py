@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, quantile, running_medians
+from ppo_doctor.arrays import finite_of, mean_of, median, quantile, running_medians
 from ppo_doctor.derive.goal import changes_together
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -115,11 +115,11 @@ def costs_escaped(observations: Observations) -> Fact | None:
     paid, entropy = observations.run.series.get("reward_mean"), observations.run.series.get("entropy")
     if paid is None or entropy is None:
         return None
-    earned, free = (s.values[np.isfinite(s.values)] for s in (paid, entropy))
+    earned, free = (finite_of(s.values) for s in (paid, entropy))
     if len(earned) < LEAST or len(free) < LEAST or earned.max() >= 0 or not free[0] > 0:
         return None
     fifth = len(earned) // 5
-    first, then, last = float(np.mean(earned[:FIRST])), median(earned[fifth : 2 * fifth]), median(earned[-fifth:])
+    first, then, last = mean_of(earned[:FIRST]), median(earned[fifth : 2 * fifth]), median(earned[-fifth:])
     settled = abs(last - then) <= SETTLED * (then - first)
     gone = median(free[: len(free) // 2]) <= SETTLED * free[0]
     says = f"{paid.raw} went from {first:.3g} to {then:.3g} in the first fifth, and is {last:.3g} at the end"
@@ -147,10 +147,10 @@ def entropy_sum_growth(observations: Observations) -> Fact | None:
 
 def _ends(series: Series) -> tuple[float, float] | None:
     """Return the mean of the first records and the median of the last fifth."""
-    values = series.values[np.isfinite(series.values)]
+    values = finite_of(series.values)
     if len(values) < LEAST:
         return None
-    return float(np.mean(values[:FIRST])), median(values[-(len(values) // 5) :])
+    return mean_of(values[:FIRST]), median(values[-(len(values) // 5) :])
 
 
 def reward_follows_entropy_sum(observations: Observations) -> Fact | None:
@@ -171,7 +171,7 @@ def one_length_share(observations: Observations) -> Fact | None:
     length, entropy = observations.run.series.get("response_length"), observations.run.series.get("entropy")
     if length is None or entropy is None:
         return None
-    values, free = (s.values[np.isfinite(s.values)] for s in (length, entropy))
+    values, free = (finite_of(s.values) for s in (length, entropy))
     if len(values) < LEAST or len(free) < LEAST or not free[0] > 0:
         return None
     longest, early = float(values.max()), values[len(values) // 10 : len(values) // 3]

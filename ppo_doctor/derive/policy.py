@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_of, mean_of, variance_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ def while_alive(observations: Observations, series: Series) -> Series:
         return series
     known = np.isfinite(entropy.values) & (entropy.values >= 0)
     fixed = known & (entropy.values + entropy.resolution.absolute < DETERMINISTIC)
-    before = np.append(False, fixed[:-1])
-    dead = fixed & before
+    if not fixed.any():
+        return series
+    dead = fixed & np.concatenate(([False], fixed[:-1]))
     return dataclasses.replace(series, values=np.where(dead, np.nan, series.values)) if dead.any() else series
 
 
@@ -57,23 +59,23 @@ def policy_drift(observations: Observations) -> Fact | None:
     entropy = observations.run.series.get("entropy")
     if entropy is None:
         return None
-    values = entropy.values[np.isfinite(entropy.values)]
+    values = finite_of(entropy.values)
     third = len(values) // 3
     if third < LEAST:
         return None
     first, last = values[:third], values[-third:]
     z = _standard_errors(first, last, entropy.resolution.absolute)
-    says = f"{entropy.raw} went from {np.mean(first):.4g} to {np.mean(last):.4g}"
+    says = f"{entropy.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
     return Fact(
         name="policy_drift", value=z, how="computed", unit="standard errors", source=entropy.source(), says=says
     )
 
 
 def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:
-    gap = abs(float(np.mean(last) - np.mean(first)))
-    noise = sorted((float(np.var(first, ddof=1)), float(np.var(last, ddof=1))))
+    gap = abs(mean_of(last) - mean_of(first))
+    noise = sorted((variance_of(first, ddof=1), variance_of(last, ddof=1)))
     # A policy that stands still scatters alike in both thirds; one that collapses within a third does so by its drift.
     pooled = (noise[0] + (noise[0] if len(first) >= ENOUGH else noise[1])) / len(first)
     # Rounding hides scatter below the last digit; a creep that averages make visible is no learning.
-    floor = resolution + CREEP * max(abs(float(np.mean(first))), 1e-3)
+    floor = resolution + CREEP * max(abs(mean_of(first)), 1e-3)
     return gap / math.sqrt(pooled + floor**2)

@@ -44,10 +44,14 @@ def batch_repeats(observations: Observations) -> Series | None:
     told = [series for series in told if beside_each_other(series, told[0])]
     others_told = (observations.run.series.get(name) for name in OTHERS)
     beside = [s for s in others_told if s is not None and beside_each_other(s, told[0])]
-    repeats = [_equal_to_last(series.values) & _no_whole_number(series.values) for series in told]
-    others = np.logical_and.reduce([np.ones(len(told[0]), bool), *(_equal_to_last(s.values) for s in beside)])
-    enough = (np.sum(repeats, axis=0) >= 2) | _all_known_repeat(told)
-    values = (enough & others & ~_repeats_honestly(observations, told[0])).astype(np.float64)
+    same, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
+    enough = np.logical_and.reduce(same) & np.logical_or.reduce(broken)
+    if len(told) > 1:
+        enough |= np.sum([one & other for one, other in zip(same, broken, strict=True)], axis=0) >= 2
+    if enough.any():
+        others = np.logical_and.reduce([enough, *(_equal_to_last(s.values) for s in beside)])
+        enough = others & ~_repeats_honestly(observations, told[0])
+    values = enough.astype(np.float64)
     values[0] = np.nan
     return dataclasses.replace(told[0], name="batch_repeats", values=values, resolution=EXACT, unit="", how="computed")
 
@@ -59,11 +63,6 @@ def beside_each_other(one: Series, other: Series) -> bool:
     return len(one) == len(other) and bool(np.array_equal(one.axis.lines, other.axis.lines))
 
 
-def _all_known_repeat(told: list[Series]) -> BoolArray:
-    same = np.logical_and.reduce([_equal_to_last(series.values) for series in told])
-    return np.asarray(same & np.logical_or.reduce([_no_whole_number(series.values) for series in told]))
-
-
 def _fine(observations: Observations, name: str) -> Series | None:
     series = observations.run.series.get(name)
     if series is None or not np.isfinite(series.values).any():
@@ -73,9 +72,12 @@ def _fine(observations: Observations, name: str) -> Series | None:
 
 
 def _equal_to_last(values: FloatArray) -> BoolArray:
-    same = np.append(False, values[1:] == values[:-1])
-    unknown = ~np.isfinite(values) & np.append(False, ~np.isfinite(values[:-1]))
-    return np.asarray(same | unknown)
+    same = np.zeros(len(values), dtype=bool)
+    np.equal(values[1:], values[:-1], out=same[1:])
+    known = np.isfinite(values)
+    if not known.all():
+        same[1:] |= ~(known[1:] | known[:-1])
+    return same
 
 
 def _no_whole_number(values: FloatArray) -> BoolArray:

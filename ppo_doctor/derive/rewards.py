@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, variance_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact, Resolution
 
@@ -71,10 +72,10 @@ def reward_ceiling_level(observations: Observations) -> Series | None:
 
 
 def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
-    seen = [reward.values[np.isfinite(reward.values)]]
+    seen = [finite_of(reward.values)]
     if reward.name == "reward_mean":
         extremes = (observations.run.series.get(name) for name in ("reward_min", "reward_max"))
-        seen += [s.values[np.isfinite(s.values)] for s in extremes if s is not None]
+        seen += [finite_of(s.values) for s in extremes if s is not None]
     everything = np.concatenate(seen)
     floor, ceiling = min(0.0, float(everything.min())), max(0.0, float(everything.max()))
     unit = reward.name == "reward_mean" and floor == 0 and ceiling <= 1
@@ -120,24 +121,24 @@ def reward_trend(observations: Observations) -> Fact | None:
     episodes that are longer than a rollout, go on rising there for what was learned before.
     """
     reward = logged_reward(observations) if "continues" not in observations.run.facts else None
-    values = reward.values[np.isfinite(reward.values)] if reward is not None else np.empty(0)
+    values = finite_of(reward.values) if reward is not None else np.empty(0)
     third = len(values) // 3
     if reward is None or third < LEAST:
         return None
     first, last = values[:third], values[-third:]
-    gap = float(np.mean(last) - np.mean(first))
+    gap = mean_of(last) - mean_of(first)
     floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
     error = math.sqrt(_variance_of_mean(first) + _variance_of_mean(last) + floor**2)
     z = gap / error if error else 0.0
-    says = f"{reward.raw} went from {np.mean(first):.4g} to {np.mean(last):.4g}"
+    says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
     return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
 
 
 def _variance_of_mean(values: FloatArray) -> float:
-    spread = float(np.var(values, ddof=1))
+    spread = variance_of(values, ddof=1)
     if spread == 0:
         return 0.0
-    centred = values - values.mean()
+    centred = values - mean_of(values)
     repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
     effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
     return spread / max(effective, 2.0)
@@ -156,11 +157,11 @@ def reward_fall(observations: Observations) -> Fact | None:
     if reward is None or blocks is None:
         return None
     _, finite = thinned(reward)
-    earliest = float(np.mean(finite[: max(EARLIEST, len(finite) // 20)]))
+    earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
     first, rest = earliest if earliest > AT_ONCE * blocks[0] > 0 else blocks[0], blocks[1:]
     loss = first - min(rest)
     regained = max(rest) > first - 0.5 * loss
-    noise = first - blocks[-1] < 2 * float(np.std(finite[len(finite) // 2 :]))
+    noise = first - blocks[-1] < 2 * deviation_of(finite[len(finite) // 2 :])
     rose = earliest < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
@@ -180,12 +181,13 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
 
 
-def reward_blocks(series: Series) -> list[float] | None:
+@lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
+def reward_blocks(series: Series) -> tuple[float, ...] | None:
     """Return the means of sixths of a run; of a long log by steps, since short episodes leave most of its records."""
     _, values = thinned(series)
     if len(values) < BLOCKS * 3:
         return None
-    return [float(np.mean(part)) for part in np.array_split(values, BLOCKS)]
+    return tuple(map(mean_of, parts(values, BLOCKS)))
 
 
 def flat_share(observations: Observations) -> Fact | None:
@@ -194,10 +196,10 @@ def flat_share(observations: Observations) -> Fact | None:
     A sound run starts with groups that differ and ends with flat ones; prompts that do not fit are flat throughout.
     """
     flat = observations.run.series.get("frac_reward_zero_std")
-    finite = flat.values[np.isfinite(flat.values)] if flat is not None else np.empty(0)
-    if flat is None or len(finite) < 2 * LEAST:
+    known = finite_of(flat.values) if flat is not None else np.empty(0)
+    if flat is None or len(known) < 2 * LEAST:
         return None
-    first, last = (median(half) for half in np.array_split(finite, 2))
+    first, last = (median(half) for half in parts(known, 2))
     says = f"medians of the halves of the run: {first:.3g} and {last:.3g}"
     return Fact(
         name="flat_share", value=min(first, last), how="observed", unit="of groups", source=flat.source(), says=says

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.critic import WITH_BIAS
 from ppo_doctor.model import Fact
 
@@ -47,7 +47,7 @@ def critic_foresight(observations: Observations) -> Fact | None:
     if explained is None or entropy is None or explained.estimator == WITH_BIAS:
         return None
     kept = entropy.values[: max(1, len(entropy) // 2)]
-    if not np.isfinite(kept).any() or median(kept[np.isfinite(kept)]) < KEPT:
+    if not np.isfinite(kept).any() or median(finite_of(kept)) < KEPT:
         return None
     values = explained.values[: len(explained) // 2]
     return _fact("critic_foresight", values, explained, f"median {explained.raw} over the first half")
@@ -123,7 +123,7 @@ def _last_third(values: FloatArray) -> FloatArray:
 
 
 def _fact(name: str, values: FloatArray, series: Series, says: str, *, unit: str = "") -> Fact | None:
-    known = values[np.isfinite(values)]
+    known = finite_of(values)
     if len(known) < LEAST:
         return None
     return Fact(name=name, value=median(known), how="computed", unit=unit, source=series.source(), says=says)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, spearman
+from ppo_doctor.arrays import finite_of, mean_of, median, spearman
 from ppo_doctor.derive.mismatch import clipped_at_generation
 from ppo_doctor.model import Fact, Series
 
@@ -44,9 +44,9 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
-    changes: list[FloatArray] = [np.diff(values) for values in _together(kl, entropy)]
+    changes: list[FloatArray] = [values[1:] - values[:-1] for values in _together(kl, entropy)]
     count = len(changes[0])
-    if count < FEWEST_CHANGES or any(np.mean(change == 0) > 0.1 for change in changes):
+    if count < FEWEST_CHANGES or any(mean_of(change == 0) > 0.1 for change in changes):
         return None
     together = min(0.999, max(-0.999, spearman(changes[0], changes[1])))
     upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
@@ -70,7 +70,7 @@ def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
 def _spread(values: FloatArray) -> FloatArray:
     """Return finite values from the third on, spread evenly over the run where there are very many."""
     thin = values[2 :: max(1, len(values) // LONGEST)]
-    return thin[np.isfinite(thin)]
+    return finite_of(thin)
 
 
 def clipping_after_first(observations: Observations) -> Fact | None:
@@ -82,7 +82,7 @@ def clipping_after_first(observations: Observations) -> Fact | None:
     clipped = clipped_at_generation(observations) or _per_update(observations)
     if clipped is None or len(clipped) < 12 or not _from_the_start(clipped) or _warmed_up(observations):
         return None
-    values = clipped.values[np.isfinite(clipped.values)]
+    values = finite_of(clipped.values)
     soon = values[2 : max(9, len(values) // 3)]
     first, later = float(values[0]), median(soon) if len(soon) else 0.0
     times = later / (first + ONE_SAMPLE) if later >= CLIPPED and not _learns_late(observations) else 0.0
@@ -176,7 +176,7 @@ def mean_ratio_above_one(observations: Observations) -> Fact | None:
         source, off = kl, longer - shorter
     else:
         return None
-    off = off[np.isfinite(off)]
+    off = finite_of(off)
     if len(off) < 20:
         return None
     share = float(np.mean(off > 0)) if abs(median(off)) > 0.003 else 0.5

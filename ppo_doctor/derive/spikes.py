@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.onset import spikes
 from ppo_doctor.derive.optimizer import ZERO_IS_OFF
 from ppo_doctor.derive.steps import RARE, SPIKE
@@ -100,5 +100,5 @@ def _left(moved: Series, least: float, step: int, width: int) -> float:
 
 
 def _mean(values: FloatArray) -> float:
-    finite = values[np.isfinite(values)]
+    finite = finite_of(values)
     return float(finite.mean()) if len(finite) else float("nan")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, finite_of, median, scatter_of
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
@@ -60,7 +60,7 @@ def first_updates_kl(observations: Observations) -> Fact | None:
     Two are enough where the policy is deterministic after them.
     """
     size = observations.series("update_kl")
-    values = size.values[np.isfinite(size.values)] if size is not None else np.empty(0)
+    values = finite_of(size.values) if size is not None else np.empty(0)
     if size is None or len(values) < FEWEST:
         return None
     value = median(values[:FIRST])
@@ -138,7 +138,7 @@ def spike_aftermath(observations: Observations) -> Fact | None:
     keep = np.isfinite(grad.values) & (grad.values > 0)
     alone = spikes(grad.values[keep], SPIKE).astype(np.int64)
     steps, values = thinned(reward)
-    scatter = 1.4826 * median(np.abs(np.diff(values))) / np.sqrt(2)
+    scatter = scatter_of(values) / np.sqrt(2)
     rare = alone if len(alone) <= RARE * keep.sum() else alone[:0]
     falls = [_fall(steps, values, float(grad.axis.steps[keep][at])) for at in rare]
     worst = max((fall for fall in falls if np.isfinite(fall)), default=0.0)
@@ -162,7 +162,7 @@ def gradient_growth(observations: Observations) -> Fact | None:
 
 def growth(series: Series, name: str) -> Fact | None:
     """Return the median of a series' last tenth over that of its first half; None with fewer than 20 records."""
-    values = series.values[np.isfinite(series.values)]
+    values = finite_of(series.values)
     if len(values) < 20:
         return None
     early, late = median(values[: len(values) // 2]), median(values[-(len(values) // 10) :])
@@ -181,7 +181,7 @@ def loss_leap(observations: Observations) -> Fact | None:
     loss = observations.run.series.get("policy_loss") or _loss_alone(observations)
     if loss is None:
         return None
-    values = loss.values[np.isfinite(loss.values)]
+    values = finite_of(loss.values)
     if len(values) < 12:
         return None
     middle = median(values)
@@ -245,7 +245,7 @@ def _stopped_at_target(observations: Observations) -> bool:
 
 def _only_falls(rate: Series) -> bool:
     """Tell whether a learning rate rises to one peak and falls from there, as under a schedule."""
-    values = rate.values[np.isfinite(rate.values)]
+    values = finite_of(rate.values)
     if len(values) < 2:
         return False
     change, peak = np.diff(values), int(np.argmax(values))

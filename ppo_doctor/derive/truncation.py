@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median
 from ppo_doctor.derive.rewards import BLOCKS, logged_reward, reward_blocks
 from ppo_doctor.model import Fact
 
@@ -31,8 +31,8 @@ def gain_kept(observations: Observations) -> Fact | None:
     blocks = reward_blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
-    later = reward.values[np.isfinite(reward.values)]
-    noise = CLEAR * float(np.std(later[len(later) // 2 :]))
+    later = finite_of(reward.values)
+    noise = CLEAR * deviation_of(later[len(later) // 2 :])
     gain = max(blocks) - blocks[0]
     kept = (blocks[-1] - blocks[0]) / gain if gain > noise else 0.0
     says = f"{reward.raw} by {BLOCKS} parts of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
@@ -69,4 +69,4 @@ def reward_beyond_cuts(observations: Observations) -> Fact | None:
 
 
 def _ends(values: FloatArray) -> tuple[float, float]:
-    return float(np.mean(values[:FIRST])), median(values[-max(FIRST, len(values) // 5) :])
+    return mean_of(values[:FIRST]), median(values[-max(FIRST, len(values) // 5) :])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, finite_of, mean_of, median
 from ppo_doctor.model import Fact, Series
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _counted(series: Series, value: float, says: str) -> Fact:
 
 
 def _finite(series: Series | None) -> FloatArray:
-    return series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    return finite_of(series.values) if series is not None else np.empty(0)
 
 
 def _from_step_counter(observations: Observations) -> Fact | None:
@@ -139,7 +139,7 @@ def _epochs_per_batch(observations: Observations) -> Fact | None:
     per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
     if not len(per_batch):
         return None
-    return _counted(counter, float(np.mean(per_batch)), f"'{counter.raw}' grows by {np.mean(per_batch):g} per batch")
+    return _counted(counter, mean_of(per_batch), f"'{counter.raw}' grows by {mean_of(per_batch):g} per batch")
 
 
 def _batches_between(observations: Observations, counter: Series) -> FloatArray:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import correlation, finite_of, median, quantile
 from ppo_doctor.derive.critic import MOVED, WITH_BIAS, hardly_trained
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray
 
 #: Records that a statement about a whole run needs, and those right before a leap.
 LEAST, BEFORE = 20, 8
@@ -46,13 +45,9 @@ def value_loss_follow(observations: Observations) -> Fact | None:
         return None
     fifth = len(lost) // 5
     grown = median(lost[-fifth:]) >= GROWN * median(lost[:fifth])
-    value = min(_correlation(lost, earned), _correlation(np.diff(lost), np.diff(earned))) if grown else 0.0
+    value = min(correlation(lost, earned), correlation(np.diff(lost), np.diff(earned))) if grown else 0.0
     says = f"{loss.raw} went from {median(lost[:fifth]):.3g} to {median(lost[-fifth:]):.3g} with {paid.raw}"
     return Fact(name="value_loss_follow", value=value, how="computed", source=loss.source(), says=says)
-
-
-def _correlation(one: FloatArray, other: FloatArray) -> float:
-    return float(np.corrcoef(one, other)[0, 1])
 
 
 def value_loss_floor(observations: Observations) -> Fact | None:
@@ -62,7 +57,7 @@ def value_loss_floor(observations: Observations) -> Fact | None:
     exceeds 1.3 times the median of the later half. None below 100 optimizer steps.
     """
     loss = observations.run.series.get("value_loss")
-    values = loss.values[np.isfinite(loss.values)] if loss is not None else np.empty(0)
+    values = finite_of(loss.values) if loss is not None else np.empty(0)
     if loss is None or len(values) < LEAST + LEAST // 2 or hardly_trained(observations, loss):
         return None
     start, later = median(values[:FIRST]), values[len(values) // 2 :]
@@ -82,7 +77,7 @@ def clipped_values_leap(observations: Observations) -> Fact | None:
     The leap is over the largest of the eight records before it; at the end at most half of what it reached is left.
     """
     clipped = observations.run.series.get("value_clip_fraction")
-    values = clipped.values[np.isfinite(clipped.values)] if clipped is not None else np.empty(0)
+    values = finite_of(clipped.values) if clipped is not None else np.empty(0)
     if clipped is None or len(values) < LEAST:
         return None
     end = median(values[-BEFORE:])
@@ -124,7 +119,7 @@ def explained_variance_best(observations: Observations) -> Fact | None:
     None where the logged number counts the critic's bias, and below 100 optimizer steps.
     """
     series = observations.run.series.get("explained_variance")
-    values = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    values = finite_of(series.values) if series is not None else np.empty(0)
     if series is None or len(values) < LEAST or series.estimator == WITH_BIAS or hardly_trained(observations, series):
         return None
     value = quantile(values, 0.9)

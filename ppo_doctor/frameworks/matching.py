@@ -60,7 +60,12 @@ class Keys:
 
     def without(self, patterns: Iterable[str]) -> frozenset[str]:
         """Return the keys that none of these names and patterns stands for."""
-        left = set(self.names)
+        left, several = set(self.names), []
         for pattern in patterns:
+            if is_pattern(pattern):
+                several.append(pattern)
+            else:
+                left.discard(pattern)
+        for pattern in several if left else ():
             left.difference_update(self.matching(pattern))
         return frozenset(left)

@@ -29,7 +29,9 @@ def _made(bare: type, *, eq: bool) -> Any:  # noqa: ANN401 - of the type that wa
         def equal(self: object, other: object) -> bool:
             return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
-        made.__eq__, made.__hash__ = equal, lambda self: hash(values(self))
+        made.__eq__ = equal
+        if "__hash__" not in vars(bare):
+            made.__hash__ = lambda self: hash(values(self))
     return made
 
 

@@ -72,6 +72,10 @@ class Rule:
     state_if_clear: LinkState = "unknown"
     path: str = ""
 
+    def __hash__(self) -> int:
+        """Return that of the name: a rule is a key once per run, and hashing its clauses takes longer than a test."""
+        return hash(self.name)
+
     @property
     def proves(self) -> bool:
         """Tell whether firing proves something, rather than only speaking loudly."""

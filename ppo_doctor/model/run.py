@@ -108,9 +108,10 @@ class Series:
 
     def source(self, index: int = 0) -> SourceRef:
         """Return the place in the log of the record at `index`."""
-        line = int(self.axis.lines[index]) if len(self.axis) else 0
-        path = self.axis.path_of(index) if len(self.axis) else self.axis.path
-        return SourceRef(path=path, line=line or None, key=self.raw)
+        axis = self.axis
+        if not len(axis.lines):
+            return SourceRef(path=axis.path, key=self.raw)
+        return SourceRef(path=axis.path_of(index), line=int(axis.lines[index]) or None, key=self.raw)
 
 
 @frozen
