@@ -100,6 +100,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "sharpening_loss": _row("rewards:sharpening_loss", "entropy+reward_mean", "entropy+episode_return"),
         "flat_share": _row("rewards:flat_share", "frac_reward_zero_std"),
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
+        "explained_variance_best_sixth": _row("critic:explained_variance_best_sixth", "explained_variance+value_loss"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
         "constant_returns_share": _row("critic:constant_returns_share", "explained_variance+value_loss"),
         "value_follow": _row("critic:value_follow", "values_mean+returns_mean"),
