@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
 from ppo_doctor.derive.onset import spikes
 from ppo_doctor.derive.optimizer import ZERO_IS_OFF
 from ppo_doctor.derive.steps import RARE, SPIKE
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Rollout batches on either side of a spike.
 SIDE = 5
-#: Records whose gradient norms tell what is usual before a spike; fewest records of a run that tell a spike.
-USUAL, LEAST_NORMS = 50, 12
+#: Steps that Adam remembers at its usual β₂, as records at most; fewest records of a run that tell a spike.
+MEMORY, LEAST_NORMS = 1000, 12
 #: Movement before a spike below which a fall says nothing: KL in nats, share of clipped samples.
 LEAST = {"kl_size": 1e-5, "clip_fraction": 2e-3}
 
@@ -52,7 +51,8 @@ def steps_after_spike(observations: Observations) -> Fact | None:
 def unclipped_spike(observations: Observations) -> Fact | None:
     """Return how many times larger than usual the largest isolated gradient is that reaches the optimizer; 0: none.
 
-    Norms are taken after the configured clip. A clip at None, and at 0 in trainers that switch it off so, clips
+    Usual is what Adam remembers: the root mean square of the norms before it, which a policy that has lost its signal
+    still holds of earlier times. Norms are taken after the configured clip. A clip at None, and at 0 in trainers that switch it off so, clips
     nothing. None where no such setting is known.
     """
     grad, limit = observations.run.series.get("grad_norm"), _clip(observations)
@@ -62,10 +62,15 @@ def unclipped_spike(observations: Observations) -> Fact | None:
     if len(norms) < LEAST_NORMS:
         return None
     alone = spikes(norms, SPIKE).astype(np.int64)
-    times = [float(norms[at] / median(norms[max(0, at - USUAL) : at])) for at in alone.tolist() if at >= SIDE]
+    times = [float(norms[at] / _remembered(norms[max(0, at - MEMORY) : at])) for at in alone.tolist() if at >= SIDE]
     value = max(times, default=0.0) if len(alone) <= RARE * len(norms) else 0.0
-    says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the median before it"
+    says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the root mean square before it"
     return Fact(name="unclipped_spike", value=value, how="computed", source=grad.source(), says=says)
+
+
+def _remembered(norms: FloatArray) -> float:
+    """Return the root of the mean square: what Adam divides by."""
+    return float(np.sqrt(np.mean(np.square(norms))))
 
 
 def _clip(observations: Observations) -> float | None:
