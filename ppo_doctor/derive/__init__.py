@@ -155,6 +155,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
+        "unclipped_cliff": _row(
+            "spikes:unclipped_cliff", "approx_kl+entropy+max_grad_norm", "ratio_std+entropy+max_grad_norm"
+        ),
         "unclipped_spike": _row("spikes:unclipped_spike", "grad_norm+max_grad_norm"),
         "movement_cliff": _row("cliffs:movement_cliff", "approx_kl+entropy", "ratio_std+entropy"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 SIDE = 5
 #: Steps that Adam remembers at its usual β₂, as records at most; fewest records of a run that tell a spike.
 MEMORY, LEAST_NORMS = 1000, 12
+#: What a configuration calls a clip that is off.
+OFF = ("none", "null", "inf")
 #: Movement before a spike below which a fall says nothing: KL in nats, share of clipped samples.
 LEAST = {"kl_size": 1e-5, "clip_fraction": 2e-3}
 
@@ -68,6 +71,17 @@ def unclipped_spike(observations: Observations) -> Fact | None:
     return Fact(name="unclipped_spike", value=value, how="computed", source=grad.source(), says=says)
 
 
+def unclipped_cliff(observations: Observations) -> Fact | None:
+    """Return the sharpest lasting fall of the updates' KL in a run whose configuration says that no gradient is clipped.
+
+    None where gradients are clipped, or where nothing says so: then a fall has other reasons.
+    """
+    limit, fall = _clip(observations), observations.fact("movement_cliff")
+    if fall is None or limit is None or math.isfinite(limit):
+        return None
+    return dataclasses.replace(fall, name="unclipped_cliff", says=f"{fall.says}; no gradient is clipped")
+
+
 def _remembered(norms: FloatArray) -> float:
     """Return the root of the mean square: what Adam divides by."""
     return float(np.sqrt(np.mean(np.square(norms))))
@@ -75,11 +89,13 @@ def _remembered(norms: FloatArray) -> float:
 
 def _clip(observations: Observations) -> float | None:
     """Return the norm that gradients are clipped at, infinite where the configuration says that none is."""
-    if "max_grad_norm" not in observations.run.config or "grad_norm_after_clipping" in observations.run.facts:
+    setting = observations.run.config.get("max_grad_norm")
+    if setting is None or "grad_norm_after_clipping" in observations.run.facts:
         return None
     limit = observations.number("max_grad_norm")
-    off = limit is None or (limit == 0 and observations.run.framework.startswith(ZERO_IS_OFF))
-    return math.inf if off else limit
+    if limit is None:
+        return math.inf if str(setting.value).lower() in OFF else None
+    return math.inf if limit == 0 and observations.run.framework.startswith(ZERO_IS_OFF) else limit
 
 
 def _movement(observations: Observations) -> Series | None:
