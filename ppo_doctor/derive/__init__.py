@@ -101,6 +101,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "sharpening_loss": _row("rewards:sharpening_loss", "entropy+reward_mean", "entropy+episode_return"),
         "flat_share": _row("rewards:flat_share", "frac_reward_zero_std"),
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
+        "explained_variance_best_sixth": _row("critic:explained_variance_best_sixth", "explained_variance+value_loss"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
         "constant_returns_share": _row("critic:constant_returns_share", "explained_variance+value_loss"),
         "value_follow": _row("critic:value_follow", "values_mean+returns_mean"),
@@ -156,6 +157,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),
+        "unclipped_cliff": _row(
+            "spikes:unclipped_cliff", "approx_kl+entropy+max_grad_norm", "ratio_std+entropy+max_grad_norm"
+        ),
         "unclipped_spike": _row("spikes:unclipped_spike", "grad_norm+max_grad_norm"),
         "movement_cliff": _row("cliffs:movement_cliff", "approx_kl+entropy", "ratio_std+entropy"),
         "gradient_growth": _row("steps:gradient_growth", "grad_norm"),

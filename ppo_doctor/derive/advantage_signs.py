@@ -42,9 +42,9 @@ def steady_kl_spread(observations: Observations) -> Fact | None:
 
 
 def nats_for_nothing(observations: Observations) -> Fact | None:
-    """Return the KL to the reference per answer at the end, where the reward did not move and entropy is alive.
+    """Return the KL to the reference per answer at the end, where the reward did not rise and entropy is alive.
 
-    Median of the last fifth, in nats. 0 where the reward moved by 2.5 standard errors or entropy is below 0.3 of its
+    Median of the last fifth, in nats. 0 where the reward rose by 2.5 standard errors or entropy is below 0.3 of its
     start. None for a KL per token.
     """
     kl, entropy = observations.run.series.get("ref_kl"), observations.run.series.get("entropy")
@@ -56,7 +56,7 @@ def nats_for_nothing(observations: Observations) -> Fact | None:
         return None
     alive = median(free[-(len(free) // 5) :]) >= ALIVE * abs(free[0])
     end = median(far[-(len(far) // 5) :])
-    flat = abs(float(str(gain.value))) < CLEAR
+    flat = float(str(gain.value)) < CLEAR
     says = f"{kl.raw} is {end:.3g} in the last fifth; the reward moved by {float(str(gain.value)):.2g} standard errors"
     value = end if alive and flat else 0.0
     return Fact(name="nats_for_nothing", value=value, how="computed", unit="nats", source=kl.source(), says=says)

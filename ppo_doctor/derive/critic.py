@@ -25,6 +25,8 @@ FEWEST_STEPS = 100
 WITH_BIAS = "with bias"
 #: The mean of the returns has to move by this many scatters before a critic can be said not to follow it.
 MOVED = 3.0
+#: Parts of a run that a state has to hold in, and records that each needs.
+SIXTHS, FEWEST_IN_SIXTH = 6, 3
 
 
 def explained_variance_size(observations: Observations) -> Series | None:
@@ -43,6 +45,25 @@ def hardly_trained(observations: Observations, series: Series) -> bool:
     """Tell whether a log whose records are those of a series holds fewer than 100 optimizer steps."""
     updates = observations.fact("updates_known")
     return updates is not None and float(str(updates.value)) * len(series) < FEWEST_STEPS
+
+
+def explained_variance_best_sixth(observations: Observations) -> Fact | None:
+    """Return the best of the medians of explained variance over sixths of the run, counting records whose returns vary.
+
+    None where such records are too few in any sixth.
+    """
+    alive = observations.series("explained_variance_alive")
+    if alive is None or len(alive) < SIXTHS * FEWEST_IN_SIXTH:
+        return None
+    parts = [part[np.isfinite(part)] for part in np.array_split(alive.values, SIXTHS)]
+    if min(len(part) for part in parts) < FEWEST_IN_SIXTH:
+        return None
+    levels = [median(part) for part in parts]
+    says = f"median {alive.raw} by sixths: {', '.join(f'{level:.3g}' for level in levels)}"
+    value = max(levels)
+    return Fact(
+        name="explained_variance_best_sixth", value=value, how="computed", source=alive.source(), says=says
+    )
 
 
 def explained_variance_alive(observations: Observations) -> Series | None:

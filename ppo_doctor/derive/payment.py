@@ -28,6 +28,8 @@ LONGER = 1.5
 SETTLED = 0.25
 #: More records than this share at the longest are a time limit.
 AT_LIMIT = 0.1
+#: A mean length counts as the longest from this share of it on: few answers happen to end before a limit.
+AT_LONGEST = 0.98
 #: Episodes have to have got shorter than this share of their best for pay per step to have replaced length.
 SHORTER = 0.75
 #: A policy that is this far from its first entropy is no longer random, and may have settled on one length.
@@ -176,7 +178,7 @@ def one_length_share(observations: Observations) -> Fact | None:
         return None
     longest, early = float(values.max()), values[len(values) // 10 : len(values) // 3]
     limit = longest == math.floor(longest) and median(free[: len(free) // 3]) >= RANDOM * free[0]
-    share = float((early >= 0.99 * longest).mean()) if limit else 0.0
+    share = float((early >= AT_LONGEST * longest).mean()) if limit else 0.0
     says = f"{length.raw} is {longest:.4g} at most"
     return Fact(
         name="one_length_share", value=share, how="computed", unit="of records", source=length.source(), says=says

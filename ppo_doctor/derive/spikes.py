@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of
 from ppo_doctor.derive.onset import spikes
 from ppo_doctor.derive.optimizer import ZERO_IS_OFF
 from ppo_doctor.derive.steps import RARE, SPIKE
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 #: Rollout batches on either side of a spike.
 SIDE = 5
-#: Records whose gradient norms tell what is usual before a spike; fewest records of a run that tell a spike.
-USUAL, LEAST_NORMS = 50, 12
+#: Steps that Adam remembers at its usual β₂, as records at most; fewest records of a run that tell a spike.
+MEMORY, LEAST_NORMS = 1000, 12
+#: What a configuration calls a clip that is off.
+OFF = ("none", "null", "inf")
 #: Movement before a spike below which a fall says nothing: KL in nats, share of clipped samples.
 LEAST = {"kl_size": 1e-5, "clip_fraction": 2e-3}
 
@@ -52,7 +55,8 @@ def steps_after_spike(observations: Observations) -> Fact | None:
 def unclipped_spike(observations: Observations) -> Fact | None:
     """Return how many times larger than usual the largest isolated gradient is that reaches the optimizer; 0: none.
 
-    Norms are taken after the configured clip. A clip at None, and at 0 in trainers that switch it off so, clips
+    Usual is what Adam remembers: the root mean square of the norms before it, which a policy that has lost its signal
+    still holds of earlier times. Norms are taken after the configured clip. A clip at None, and at 0 in trainers that switch it off so, clips
     nothing. None where no such setting is known.
     """
     grad, limit = observations.run.series.get("grad_norm"), _clip(observations)
@@ -62,19 +66,37 @@ def unclipped_spike(observations: Observations) -> Fact | None:
     if len(norms) < LEAST_NORMS:
         return None
     alone = spikes(norms, SPIKE).astype(np.int64)
-    times = [float(norms[at] / median(norms[max(0, at - USUAL) : at])) for at in alone.tolist() if at >= SIDE]
+    times = [float(norms[at] / _remembered(norms[max(0, at - MEMORY) : at])) for at in alone.tolist() if at >= SIDE]
     value = max(times, default=0.0) if len(alone) <= RARE * len(norms) else 0.0
-    says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the median before it"
+    says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the root mean square before it"
     return Fact(name="unclipped_spike", value=value, how="computed", source=grad.source(), says=says)
+
+
+def unclipped_cliff(observations: Observations) -> Fact | None:
+    """Return the sharpest lasting fall of the updates' KL in a run whose configuration says that no gradient is clipped.
+
+    None where gradients are clipped, or where nothing says so: then a fall has other reasons.
+    """
+    limit, fall = _clip(observations), observations.fact("movement_cliff")
+    if fall is None or limit is None or math.isfinite(limit):
+        return None
+    return dataclasses.replace(fall, name="unclipped_cliff", says=f"{fall.says}; no gradient is clipped")
+
+
+def _remembered(norms: FloatArray) -> float:
+    """Return the root of the mean square: what Adam divides by."""
+    return float(np.sqrt(np.mean(np.square(norms))))
 
 
 def _clip(observations: Observations) -> float | None:
     """Return the norm that gradients are clipped at, infinite where the configuration says that none is."""
-    if "max_grad_norm" not in observations.run.config or "grad_norm_after_clipping" in observations.run.facts:
+    setting = observations.run.config.get("max_grad_norm")
+    if setting is None or "grad_norm_after_clipping" in observations.run.facts:
         return None
     limit = observations.number("max_grad_norm")
-    off = limit is None or (limit == 0 and observations.run.framework.startswith(ZERO_IS_OFF))
-    return math.inf if off else limit
+    if limit is None:
+        return math.inf if str(setting.value).lower() in OFF else None
+    return math.inf if limit == 0 and observations.run.framework.startswith(ZERO_IS_OFF) else limit
 
 
 def _movement(observations: Observations) -> Series | None:

@@ -57,11 +57,11 @@ def update_kl(observations: Observations) -> Series | None:
 def first_updates_kl(observations: Observations) -> Fact | None:
     """Return the median KL of the first five updates, in nats: steps that are too large are so from the start.
 
-    Two are enough where the policy is deterministic after them.
+    Two are enough, and one where the policy is deterministic from the second record on.
     """
     size = observations.series("update_kl")
     values = finite_of(size.values) if size is not None else np.empty(0)
-    if size is None or len(values) < FEWEST:
+    if size is None or not len(values) or (len(values) < FEWEST and len(size) < FIRST):
         return None
     value = median(values[:FIRST])
     says = f"median {size.raw} of the first {len(values[:FIRST])} updates"
