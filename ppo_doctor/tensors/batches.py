@@ -56,10 +56,11 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
             stem = without_row(name) if len(tensor.shape) < 2 else name
             grouped.setdefault(known, {}).setdefault(stem, []).append(tensor)
     source = SourceRef(path=archive.path)
+    prompt = next((name for name, rows in grouped.get("group", {}).items() if _names_prompt(name, rows)), None)
     notes = [
-        Note(text=f"{known}: {', '.join(list(held)[1:])} not used beside {next(iter(held))}", source=source)
+        Note(text=f"{known}: {', '.join(unused)} not used beside {next(iter(held))}", source=source)
         for known, held in grouped.items()
-        if len(held) > 1
+        if (unused := [name for name in list(held)[1:] if name != prompt])
     ]
     first = {known: next(iter(held.items())) for known, held in grouped.items()}
     lengths = next((tuple(t.size for t in first[r][1]) for r in _LOG_PROBS if r in first), ())
@@ -71,7 +72,7 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
         names={known: name for known, (name, _) in first.items()},
         notes=tuple(notes),
         shows_memory=archive.container == "pt",
-        prompt=next((rows[0] for name, rows in grouped.get("group", {}).items() if _names_prompt(name, rows)), None),
+        prompt=grouped["group"][prompt][0] if prompt else None,
     )
 
 

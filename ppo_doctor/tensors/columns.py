@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from array import array
@@ -13,6 +12,7 @@ import numpy as np
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.nesting import code
 from ppo_doctor.tensors.tensor import InMemory, Tensor, dense
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ class _Column:
         self._held = array("d")
         self._spilled: IO[bytes] | None = None
         self._lengths = array("q")
-        self._words: dict[bytes, int] = {}
         self._is_group = role(name) == "group"
         self._fill(missing)
 
@@ -91,7 +90,7 @@ class _Column:
         """Take a cell; False for what holds no numbers."""
         self._fill(row - len(self._lengths))
         if self._is_group and isinstance(value, str | list | dict):
-            value = self._words.setdefault(_digest(value), len(self._words))
+            value = _code(value)
         if isinstance(value, list):
             before = self._count()
             fits = self._extend(value, 0)
@@ -175,10 +174,9 @@ class _Column:
         return np.asarray(np.memmap(self._spilled, dtype=np.float64, mode="r"))
 
 
-def _digest(value: object) -> bytes:
-    """Return 16 bytes that are equal for equal prompts: words, messages of a conversation, or token ids."""
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+def _code(value: object) -> int:
+    """Return a whole number that is equal for equal prompts: words, messages of a conversation, or token ids."""
+    return code(value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str))
 
 
 def _as_float(value: float) -> float:

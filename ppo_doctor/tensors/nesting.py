@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ppo_doctor.tensors.naming import role
 from ppo_doctor.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from ppo_doctor.model import ConfigValue
     from ppo_doctor.tensors.dtypes import AnyArray
@@ -154,13 +155,12 @@ def _as_float(value: float) -> float:
 
 
 def codes(values: list[Value] | tuple[Value, ...]) -> AnyArray | None:
-    """Return words as whole numbers, equal for equal words, in the order of first appearance; None for no words."""
+    """Return words as whole numbers, equal for equal words of any file; None for no words."""
     if not all(isinstance(value, str) for value in values):
         return None
-    return np.fromiter(_numbered(values), dtype=np.int64, count=len(values))
+    return np.fromiter((code(value) for value in values), dtype=np.int64, count=len(values))
 
 
-def _numbered(values: list[Value] | tuple[Value, ...]) -> Iterator[int]:
-    known: dict[str, int] = {}
-    for value in values:
-        yield known.setdefault(value, len(known))
+def code(word: str) -> int:
+    """Return a whole number that is a word's own, of 52 bits, which float64 holds exactly."""
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest()) >> 12

@@ -141,7 +141,7 @@ class _Collector:
         if not width or math.prod(shape) * width != size:
             raise DoctorError(f"{self._path}: {name} claims {math.prod(shape):,} words in {size:,} bytes", hint=DAMAGED)
         raw = body.view().view(f"V{width}").tolist()
-        numbered = codes([bytes(word).hex() for word in raw])
+        numbered = codes([bytes(word).rstrip(b"\0").hex() for word in raw])
         if numbered is not None:
             self._tensors[name] = Tensor.of(name, numbered.reshape(shape))
 

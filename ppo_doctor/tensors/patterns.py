@@ -47,7 +47,10 @@ def of_passes(batch: Batch, cells: Cells | None, mask: Tensor | None, *, single_
         return {}
     std, passes, pair = max(pairs, key=lambda entry: entry[0] if math.isfinite(entry[0]) else -1.0)
     found["passes_logratio_std"] = std
-    return found | _pattern(passes) | _repeats(batch, pair) if passes.samples >= LEAST_PAIRS else found
+    if passes.samples < LEAST_PAIRS:
+        return found
+    of_start = found.get("sampler_logratio_std") != std
+    return found | _pattern(passes) | _repeats(batch, pair, cells if of_start else None, mask)
 
 
 def _start(batch: Batch, cells: Cells | None, mask: Tensor | None, single_update: bool) -> Pair | None:
@@ -107,11 +110,20 @@ def _pattern(passes: Passes) -> dict[str, float]:
     }
 
 
-def _repeats(batch: Batch, pair: Pair) -> dict[str, float]:
+def _repeats(batch: Batch, pair: Pair, cells: Cells | None, mask: Tensor | None) -> dict[str, float]:
+    """Return how equal tokens after equal prefixes differ; `cells` where the pair is that of the first minibatch.
+
+    One in which too few tokens repeat leaves it to the first epoch, whose minibatches have weights of their own each:
+    only tokens of one of them are held against each other.
+    """
     tokens, group = batch.get("tokens"), batch.get("group")
     if tokens is None or group is None:
         return {}
     share = repeat_share(pair[0], pair[1], tokens, group, pair[2])
+    if share is None and cells is not None and len(cells.minibatches) == group.size == pair[0].shape[0] > 1:
+        keep = chosen(pair[0], cells.epochs == 0, mask)
+        apart = np.unique(np.stack([group.array().ravel(), cells.minibatches]), axis=1, return_inverse=True)[1]
+        share = None if keep is None else repeat_share(pair[0], pair[1], tokens, Tensor.of("group", apart), keep)
     return {} if share is None else {"passes_repeat_share": share}
 
 

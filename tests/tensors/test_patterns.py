@@ -325,3 +325,19 @@ def test_zero_advantages_beside_rewards_that_differ_are_told():
 def test_parts_of_groups_are_not_recomputed():
     named = {"advantages": np.ones((20, 2)), "rewards": np.arange(20.0), "group": np.arange(20) // 3}
     assert recomputed_advantages(batch(**named), None, (None, None)) is None
+
+
+@pytest.mark.parametrize(("noise", "low", "high"), [(0.0, 0.0, 1e-9), (1.0, 0.5, 1.5)])
+def test_few_repeats_in_the_first_minibatch_leave_them_to_those_of_the_first_epoch(noise, low, high):
+    chance = np.random.default_rng(5)
+    minibatch = np.repeat([0, 1, 2], [12, 40, 40])
+    group = np.where(minibatch == 0, np.arange(92), 100 + np.arange(92) % 4)  # prompts of the first come but once
+    tokens = chance.integers(0, 2, (92, 5))
+    prefix = np.cumsum(tokens * 2 ** np.arange(5), axis=1)
+    moved = 0.3 * minibatch[:, None] * np.cos(prefix)  # by the steps between the minibatches
+    d = np.sin(prefix + group[:, None] + 7 * np.arange(5)) + moved + noise * chance.normal(size=prefix.shape)
+    old = np.zeros(d.shape)
+    held = batch(log_prob=d, old_log_prob=old, tokens=tokens, group=group)
+    cells = Cells(epochs=np.zeros(92, np.int64), minibatches=minibatch)
+    found = of_passes(held, cells, None, single_update=False)
+    assert low <= found["passes_repeat_share"] <= high

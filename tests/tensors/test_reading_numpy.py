@@ -113,10 +113,15 @@ def test_words_and_single_numbers_are_scalars(tmp_path):
     assert "names" in archive.notes[0].text
 
 
+def in_order(numbers):
+    """Return numbers as the order of their first appearance."""
+    return [list(dict.fromkeys(numbers.tolist())).index(number) for number in numbers.tolist()]
+
+
 def test_words_that_name_groups_are_numbered(tmp_path):
     path = tmp_path / "dump.npz"
     np.savez(path, uid=np.array(["p7", "p3", "p7"]), advantages=np.ones(3))
-    assert read_archive(path).tensors["uid"].array().tolist() == [0, 1, 0]
+    assert in_order(read_archive(path).tensors["uid"].array()) == [0, 1, 0]
 
 
 def test_records_are_left_out_with_a_note(tmp_path):
@@ -166,7 +171,7 @@ def test_a_dump_by_row(held, tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["rewards"], [1, math.nan, math.inf])
     np.testing.assert_array_equal(found["advantages"], [[0.5, -0.5], [math.nan, 1.5], [0, 1]])
     assert [found[f"token_ids.{row}"].tolist() for row in range(3)] == [[1, 2, 3], [4, 5], []]
-    assert found["uid"].tolist() == [0, 1, 0]
+    assert in_order(found["uid"]) == [0, 1, 0]
     assert "content" not in found
     assert len({archive.tensors[f"token_ids.{row}"].storage for row in range(3)}) == 1
     assert archive.scalars == {"step": 12}
@@ -203,7 +208,7 @@ def test_a_table_of_completions(tmp_path):
     parquet.write_table(arrow.table(table | {"log_probs": [[-1.0], [-2.0, -3.0], []]}), path)
     archive = read_archive(path)
     assert archive.tensors["advantage"].array().tolist() == [1.0, 0.0, -1.0]
-    assert archive.tensors["prompt"].array().tolist() == [0, 1, 0]
+    assert in_order(archive.tensors["prompt"].array()) == [0, 1, 0]
     assert [archive.tensors[f"log_probs.{row}"].array().tolist() for row in range(3)] == [[-1.0], [-2.0, -3.0], []]
     assert "completion" not in archive.tensors
     path.write_bytes(path.read_bytes()[:-20])
