@@ -47,6 +47,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
     {
         # numerics
         "nonfinite_metrics": _row("numerics:nonfinite_metrics", "policy_loss", "loss", "approx_kl", "grad_norm"),
+        "weights_end_broken": _row("numerics:weights_end_broken", "update_norm"),
         "share_of_plan": _row("numerics:share_of_plan", "env_steps+total_env_steps", "learning_rate+total_steps"),
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
