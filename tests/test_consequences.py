@@ -59,6 +59,52 @@ def lasting(rule, onset):
     return replace(found, evidence=tuple(replace(part, steps=(onset or 1, 160)) for part in found.evidence))
 
 
+def beside_two_faults(*, by_limit: int, by_sampler: int, firm: bool = True):
+    """Return how a complaint of two openers is settled, of which two other faults account for one each."""
+    limit = a_rule("limited", severity="critical", opens="cut", opens_alone=True, proof="identity", link="rollout")
+    off = a_rule("off", severity="critical", opens="off", opens_alone=True, proof="identity", link="update")
+    soft = [a_rule(name, opens="degenerates", link=link) for name, link in (("short", "policy"), ("dull", "ratio"))]
+    surely = 40 if firm else 3
+    causes = [
+        a_cause("limit", {"limited": surely, "short": by_limit}, complaints=["cut"]),
+        a_cause("sampler", {"off": surely, "dull": by_sampler}, complaints=["off"]),
+        a_cause("collapse", {"short": 5, "dull": 5}, complaints=["degenerates"]),
+    ]
+    rules = [limit, off, *soft]
+    settled = explain(a_pack(rules, causes), [a_finding(rule) for rule in rules])
+    return next(entry for entry in settled if entry.complaint == "degenerates")
+
+
+@pytest.mark.parametrize(
+    ("by_limit", "by_sampler", "folds"),
+    [(9, 9, True), (9, 0, True), (0, 0, False), (4, 4, False)],  # what is left of two soft symptoms opens nothing
+)
+def test_a_suspicion_that_other_faults_account_for_together_is_their_consequence(by_limit, by_sampler, folds):
+    settled = beside_two_faults(by_limit=by_limit, by_sampler=by_sampler)
+    assert (settled.folded_into is not None) is folds
+    assert bool(settled.causes) is not folds
+
+
+def test_what_is_only_suspected_takes_no_part_of_another_complaint():
+    assert beside_two_faults(by_limit=9, by_sampler=9, firm=False).folded_into is None
+
+
+@pytest.mark.parametrize(("known_by_another", "named"), [(True, True), (False, False)])
+def test_beside_a_fault_that_another_complaint_names_the_rest_of_a_complaint_is_settled(known_by_another, named):
+    """Epochs are not executed, which explains a ratio of 1, and a penalty holds the policy besides."""
+    fewer = a_rule("fewer", severity="critical", opens="config", opens_alone=True, proof="identity", link="config")
+    one = a_rule("ratio-one", opens="still", opens_alone=True, proof="identity", link="ratio")
+    soft = [a_rule(name, opens="still", link=link) for name, link in (("held", "reference"), ("stays", "weights"))]
+    causes = [
+        a_cause("epochs", {"fewer": 40, "ratio-one": 30}, complaints=["config", "still"]),
+        a_cause("penalty", {"held": 6, "stays": 5}, complaints=["still"]),
+    ]
+    rules = [*([fewer] if known_by_another else []), one, *soft]
+    settled = explain(a_pack([fewer, one, *soft], causes), [a_finding(rule) for rule in rules])
+    assert ("penalty" in {entry.leader for entry in settled}) is named
+    assert "epochs" in {entry.leader for entry in settled if not entry.folded_into}
+
+
 @pytest.mark.parametrize(("weight", "listed"), [(4, True), (6, False)])
 def test_a_faint_symptom_has_not_looked_for_a_cause(weight, listed):
     faint = a_rule("faint", opens="still", link="policy", opens_alone=True)

@@ -237,3 +237,17 @@ def test_a_cause_that_leads_two_complaints_keeps_its_better_place():
     assert diagnosis.verdict == "unhealthy"
     assert [cause.confidence for cause in diagnosis.causes if cause.id == "both"] == ["established"]
     assert exit_code(diagnosis, "high") == 1
+
+
+def test_the_first_of_each_complaint_comes_before_causes_that_are_level_with_one():
+    """A reader with two complaints is served by both leaders first, even if one of them is only suspected."""
+    proof = a_rule("off", opens="ratio-wrong-at-start", opens_alone=True, proof="identity", link="ratio")
+    flat = a_rule("flat", opens="critic-fails", opens_alone=True, proof="measured", link="critic")
+    causes = [
+        *(a_cause(name, {"off": 40}, complaints=["ratio-wrong-at-start"]) for name in ("one", "other", "third")),
+        a_cause("critic", {"flat": 10}, complaints=["critic-fails"]),
+    ]
+    diagnosis = assemble(
+        observe(a_series("entropy", [1.0] * 9)), a_pack([proof, flat], causes), [a_finding(proof), a_finding(flat)]
+    )
+    assert [cause.id for cause in diagnosis.causes] == ["one", "critic", "other", "third"]

@@ -40,10 +40,14 @@ def _row(function: str, *alternatives: str) -> Derived:
     return Derived(f"ppo_doctor.derive.{function}", tuple(tuple(a.split("+")) for a in alternatives))
 
 
+#: What bounds the length of completions where it is not logged itself.
+_LENGTH_BOUND = "objective_entropy+entropy+max_response_length"
+
 DERIVED: Mapping[str, Derived] = MappingProxyType(
     {
         # numerics
         "nonfinite_metrics": _row("numerics:nonfinite_metrics", "policy_loss", "loss", "approx_kl", "grad_norm"),
+        "weights_end_broken": _row("numerics:weights_end_broken", "update_norm"),
         "share_of_plan": _row("numerics:share_of_plan", "env_steps+total_env_steps", "learning_rate+total_steps"),
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
@@ -114,8 +118,10 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
         "gain_kept": _row("truncation:gain_kept", "reward_mean", "episode_return"),
         "reward_beyond_cuts": _row("truncation:reward_beyond_cuts", "reward_mean+truncated_fraction"),
-        "length_left": _row("batches:length_left", "response_length"),
-        "length_at_end": _row("batches:length_at_end", "response_length"),
+        "length_left": _row("batches:length_left", "response_length", "objective_entropy+entropy+max_response_length"),
+        "length_at_end": _row(
+            "batches:length_at_end", "response_length", "objective_entropy+entropy+max_response_length"
+        ),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
         # policy
         "policy_drift": _row("policy:policy_drift", "entropy", "probe_kl", "update_norm"),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LEAST = 6
 #: Records that tell how long completions were at first: a price on tokens halves them within six.
 EARLIEST = 3
+#: An upper bound of a length tells of shrinking only well below the length at first, which is an estimate.
+SAYS_SO = 0.3
 #: Environment steps between two records of updates that can hold one rollout only.
 NARROW = 64
 
@@ -169,21 +171,43 @@ def truncation_rise(observations: Observations) -> Fact | None:
 
 
 def length_left(observations: Observations) -> Fact | None:
-    """Return the mean length of completions in the last fifth of the run over that in the first."""
-    ends = _ends(observations.run.series.get("response_length"), first=EARLIEST)
+    """Return the mean length of completions, or its bound, in the last fifth of the run over that in the first."""
+    ends = _length_ends(observations)
     if ends is None or ends[1] <= 0:
         return None
     series, first, last = ends
     says = f"{series.raw} went from {first:.3g} to {last:.3g}"
+    if series.name == "objective_entropy":
+        says = f"{series.raw} counts each token of padding as -1: at most {last:.3g} tokens, and {first:.3g} at first"
     return _fact("length_left", last / first, "of the first fifth", series, says)
 
 
 def length_at_end(observations: Observations) -> Fact | None:
     """Return the mean length of completions in the last fifth of the run, in tokens."""
-    ends = _ends(observations.run.series.get("response_length"), first=EARLIEST)
+    ends = _length_ends(observations)
     if ends is None:
         return None
     return _fact("length_at_end", ends[2], "tokens", ends[0], "median of the last fifth")
+
+
+def _length_ends(observations: Observations) -> tuple[Series, float, float] | None:
+    """Return the length of completions with that of the first records and of the last fifth, or what bounds it.
+
+    Without a logged length: TRL's PPO sums -log p over an answer and counts -1 for each token of padding, so that the
+    sum plus the longest length is at least the length. The first length takes the entropy per token. None where that
+    bound says little.
+    """
+    logged = _ends(observations.run.series.get("response_length"), first=EARLIEST)
+    if logged is not None:
+        return logged
+    whole, token = (
+        _ends(observations.run.series.get(name), first=EARLIEST) for name in ("objective_entropy", "entropy")
+    )
+    longest = observations.number("max_response_length")
+    if whole is None or token is None or not longest or token[1] < 0:
+        return None
+    first, last = (whole[1] + longest) / (token[1] + 1), whole[2] + longest
+    return (whole[0], first, last) if 0 <= last <= SAYS_SO * first else None
 
 
 def _ends(series: Series | None, first: int = LEAST) -> tuple[Series, float, float] | None:

@@ -51,6 +51,20 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, unit="metrics", how="computed")
 
 
+def weights_end_broken(observations: Observations) -> Fact | None:
+    """Return 1 where the norm of the weights' change is NaN or infinite in the last record that holds it, else 0.
+
+    It is measured on the weights themselves, so that one weight that is no number makes it none, for good.
+    """
+    change = observations.run.series.get("update_norm")
+    if change is None or not len(change):
+        return None
+    last, step = float(change.values[-1]), int(change.axis.steps[-1])
+    says = f"{change.raw} is {last:g} in its last record, at step {step}"
+    value = float(not np.isfinite(last))
+    return Fact(name="weights_end_broken", value=value, how="observed", source=change.source(), says=says)
+
+
 def _in_step(vital: list[Series], broken: list[Series]) -> tuple[FloatArray, Axis] | None:
     """Return counts and axis where all metrics stand in the same records, in the order of the file: the usual log.
 
