@@ -159,8 +159,15 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
 def _parts(content: Content, profile: Profile) -> list[list[Table]]:
     if content.container in TOLD_APART:
         return [content.builder.tables]
-    lines = [found.source.line or 0 for found in content.embedded]
+    lines = [found.source.line or 0 for found in content.embedded if _is_of_a_run(found, profile)]
     return split(content.builder.tables, content.builder.steps(profile), lines)
+
+
+def _is_of_a_run(found: Found, profile: Profile) -> bool:
+    """Tell a configuration from a dict of a task's samples, which console logs print by the thousand."""
+    from ppo_doctor import config_files
+
+    return config_files.known_settings(found, profile) > 0
 
 
 @frozen
