@@ -105,8 +105,8 @@ def test_steps_that_count_up_stay_the_steps_beside_an_episode(tmp_path):
 
 def test_dicts_of_samples_in_a_console_begin_no_run(tmp_path):
     def update(step):
-        sample = "{'first': True, 'second': False, 'third': %s, 'fourth': True}" % (step % 2 == 0)
-        return f"{sample}\nstep:{step} - actor/pg_loss:-0.1 - actor/ppo_kl:0.001 - actor/entropy:1.{step} - critic/score/mean:0.{step}\n"
+        sample = f"{{'first': True, 'second': False, 'third': {step % 2 == 0}, 'fourth': True}}"
+        return f"{sample}\nstep:{step} - actor/pg_loss:-0.1 - actor/ppo_kl:0.001 - critic/score/mean:0.{step}\n"
 
     path = tmp_path / "output.log"
     path.write_text("".join(map(update, range(1, 10))), encoding="utf-8")

@@ -30,7 +30,7 @@ _WITH_UNIT = re.compile(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?) ?(?:s|ms|it/s|s/it|s
 _DECIMAL = re.compile(r"[-+]?\d+\.\d{2,}")
 #: Loose `key=value` records held back until it is clear that the log has nothing better.
 HELD_BACK = 5_000
-#: … and of such as are narrow, while nothing better came yet: a trainer may print thousands of samples before its first step.
+#: … and of narrow ones while nothing better came yet: a trainer may print thousands of samples before its first step.
 HELD_BACK_NARROW = 40_000
 #: Records per layout from which on one that never recurs is taken for a message.
 _MANY = 5
