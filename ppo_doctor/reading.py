@@ -20,7 +20,7 @@ from ppo_doctor.table import CELL, EmbeddedConfig, Table
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import ConfigValue, Setting
+    from ppo_doctor.model import ConfigValue, Series, Setting
     from ppo_doctor.readers import Item
 
 #: Records from which on a table is worth going through for columns that nobody needs.
@@ -44,6 +44,10 @@ class Request:
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     debug: bool = False
+
+
+#: Metrics that are never 0 together in a run that trains, however badly.
+UNFILLED = frozenset({"learning_rate", "entropy", "policy_loss", "value_loss"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,6 +237,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     _check_told(outer.request, profile)
     profile = _without_constants(profile, settings, builder)
     whole, restored = whole_means(profile, settings, builder.series(profile), path)
+    whole, unfilled = _filled(whole, path)
     series = cut(whole, outer.request.steps)
     if not any(len(s) for s in series.values()):
         some = outer.request.steps != (None, None)
@@ -247,9 +252,25 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         facts=_facts(profile, settings, path, builder),
         config=settings,
         config_raw=_raw(found),
-        notes=(*builder.notes, *restored, *_names_guessed(profile, path)),
+        notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path)),
         unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
     )
+
+
+def _filled(series: dict[str, Series], path: str) -> tuple[dict[str, Series], list[Note]]:
+    """Leave out what a script writes as 0 in every record, for want of a number.
+
+    Learning rate, entropy and losses cannot all be exactly 0 from the first record to the last: a rate of 0 changes
+    neither the entropy of a fresh policy nor the error of its critic.
+    """
+    zero = {name for name, one in series.items() if len(one) and not one.values.any()}
+    if not zero >= UNFILLED:
+        return series, []
+    left_out = sorted(zero)
+    names = ", ".join(series[name].raw for name in left_out)
+    text = f"{names}: 0 in every record, taken for columns that were never filled"
+    kept = {name: one for name, one in series.items() if name not in zero}
+    return kept, [Note(text=text, source=SourceRef(path=path))]
 
 
 def _check_told(request: Request, profile: Profile) -> None:
