@@ -28,7 +28,7 @@ MOST_DECIMALS = 6
 #: Values that are looked at first.
 PROBE = 16
 #: A column of fewer numbers is not asked whether it counts up; one that does falls in at most this share of its rises.
-LEAST_STEPS, MOST_RESTARTS = 5, 0.2
+LEAST_STEPS, MOST_RESTARTS = 5, 0.4
 
 
 @dataclass(slots=True)
@@ -235,9 +235,9 @@ def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
 def _counts_up(values: FloatArray) -> bool:
     """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
     steps = values[np.isfinite(values)]
-    if len(steps) < LEAST_STEPS:
-        return True
     change = np.diff(steps)
+    if len(steps) < LEAST_STEPS:
+        return not len(change) or bool(change.any())
     return bool((change > 0).any() and (change < 0).sum() <= MOST_RESTARTS * (change > 0).sum())
 
 

@@ -248,6 +248,12 @@ def test_the_postfix_of_a_progress_bar_is_read_once_per_value(reading):
     assert [record["act_loss"] for record in got.records] == [0.5, 0.25]
 
 
+def test_names_of_three_words_before_equals_signs(reading):
+    got = reading("[2026-01-02 10:00:00] [INFO] Epoch 1: mean actor loss=nan | mean critic loss=2.5\n" * 3)
+    assert list(got.records[0]) == ["Epoch", "mean actor loss", "mean critic loss"]
+    assert got.records[0]["mean critic loss"] == 2.5
+
+
 def test_many_short_messages_do_not_outvote_wide_records(reading):
     wide = " - ".join(f"critic/part_{n}:0.{n}" for n in range(1, 13))
     sample = "Answer: 3\nFormat score: 1\n"
