@@ -27,6 +27,8 @@ DISTINCT = 20
 MOST_DECIMALS = 6
 #: Values that are looked at first.
 PROBE = 16
+#: A column of fewer numbers is not asked whether it counts up; one that does falls in at most this share of its rises.
+LEAST_STEPS, MOST_RESTARTS = 5, 0.4
 
 
 @dataclass(slots=True)
@@ -81,8 +83,19 @@ class RunBuilder:
 
     def steps(self, profile: Profile) -> FloatArray:
         """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""
-        key = next((key for key in profile.axis.get("step", ()) if key in self.keys), None)
+        key = self._clock_key(profile.axis.get("step", ()))
         return self._by_record(key, self._size()) if key is not None else np.full(self._size(), np.nan)
+
+    def _clock_key(self, keys: Sequence[str]) -> str | None:
+        """Return the first key that the log holds and that counts up, else the first that it holds.
+
+        The length of an episode is often called "steps" too.
+        """
+        held = [key for key in keys if key in self.keys]
+        if len(held) < 2:
+            return next(iter(held), None)
+        size = self._size()
+        return next((key for key in held if _counts_up(self._by_record(key, size))), held[0])
 
     def _size(self) -> int:
         return 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
@@ -93,7 +106,7 @@ class RunBuilder:
         clock: dict[str, FloatArray] = {}
         held = self.keys
         for name, keys in profile.axis.items():
-            key = next((key for key in keys if key in held), None)
+            key = self._clock_key(keys) if name == "step" else next((key for key in keys if key in held), None)
             if key is not None:
                 clock[name] = self._by_record(key, size)
         steps = clock.get("step")
@@ -218,6 +231,15 @@ def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
     files = tuple(dict.fromkeys(table.path for table in holders))
     numbers = [files.index(table.path) for table in holders]
     return files, np.repeat(np.array(numbers, dtype=np.int64), [len(table.records) for table in holders])
+
+
+def _counts_up(values: FloatArray) -> bool:
+    """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
+    steps = values[np.isfinite(values)]
+    change = np.diff(steps)
+    if len(steps) < LEAST_STEPS:
+        return not len(change) or bool(change.any())
+    return bool((change > 0).any() and (change < 0).sum() <= MOST_RESTARTS * (change > 0).sum())
 
 
 def _equal_next(values: FloatArray) -> BoolArray:

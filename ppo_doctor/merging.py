@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: How much a finite value counts in the search for the richest file: a console prints few digits, and Ray's
 #: progress.csv keeps the header of the first result, so that columns may be missing or shifted after a restart.
-WORTH = {"console": 0.5, "tfevents": 0.98, "wandb": 0.99, "csv": 1.0, "json": 1.01, "jsonl": 1.01}
+WORTH = {"console": 0.5, "notebook": 0.5, "tfevents": 0.98, "wandb": 0.99, "csv": 1.0, "json": 1.01, "jsonl": 1.01}
 FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
 #: A container that holds settings and never a record: one that is named by itself is a configuration. Any other without
 #: a record is a log of a run that did not get there.

@@ -15,12 +15,12 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
-from ppo_doctor.splitting import RUN_KEYS, by_name, split
-from ppo_doctor.table import EmbeddedConfig, Table
+from ppo_doctor.splitting import RUN_KEYS, by_lines, by_name, split
+from ppo_doctor.table import CELL, EmbeddedConfig, Table
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import ConfigValue, Setting
+    from ppo_doctor.model import ConfigValue, Series, Setting
     from ppo_doctor.readers import Item
 
 #: Records from which on a table is worth going through for columns that nobody needs.
@@ -44,6 +44,10 @@ class Request:
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     debug: bool = False
+
+
+#: Metrics that are never 0 together in a run that trains, however badly.
+UNFILLED = frozenset({"learning_rate", "entropy", "policy_loss", "value_loss"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,8 +113,14 @@ def _lean(table: Table) -> Table:
 
 
 def told_apart(content: Content) -> list[Content]:
-    """Return the runs of a tracker's database as contents of their own, for they may have nothing in common."""
-    parts = by_name(content.builder.tables) if content.container == "sqlite" else []
+    """Return the runs of a tracker's database, or of the cells of a notebook, as contents of their own.
+
+    They may have nothing in common, not even the trainer.
+    """
+    if content.container == "notebook":
+        parts = by_lines(content.builder.tables, [_line(found) for found in content.embedded if CELL in found.values])
+    else:
+        parts = by_name(content.builder.tables) if content.container == "sqlite" else []
     if len(parts) < 2:
         return [content]
     return [_own(content, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
@@ -118,6 +128,8 @@ def told_apart(content: Content) -> list[Content]:
 
 def _own(content: Content, tables: list[Table], suffix: str) -> Content:
     first, last = min(int(table.lines[0]) for table in tables), max(int(table.lines[-1]) for table in tables)
+    # What a cell of a notebook printed before its first record is its own.
+    first = max((line for f in content.embedded if CELL in f.values and (line := _line(f)) < first), default=first)
 
     def within(source: SourceRef | None) -> bool:
         return source is None or source.line is None or first <= source.line <= last
@@ -153,14 +165,46 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     parts = _parts(content, profile)
     if len(parts) == 1:
         return [_run(outer, builder, content.embedded, content.suffix)]
-    return [_run(outer, *_part(content, tables), f"#{n}") for n, tables in enumerate(parts, start=1)]
+    return _runs(outer, [_part(content, tables) for tables in parts])
+
+
+def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> list[Run]:
+    """Return the run of each part; one that holds nothing to judge is a note on the first that does.
+
+    Raises:
+        DoctorError: what the first part lacks, if all lack something.
+    """
+    runs: list[Run] = []
+    failed: list[DoctorError] = []
+    for n, (builder, embedded) in enumerate(parts, start=1):
+        try:
+            runs.append(_run(outer, builder, embedded, f"#{n}"))
+        except DoctorError as error:
+            if error.code != ExitCode.NOTHING_TO_JUDGE:
+                raise
+            failed.append(error)
+    if not runs:
+        raise failed[0]
+    notes = tuple(Note(text=f"not judged: {error.message}") for error in failed)
+    return [replace(runs[0], notes=(*runs[0].notes, *notes)), *runs[1:]]
 
 
 def _parts(content: Content, profile: Profile) -> list[list[Table]]:
     if content.container in TOLD_APART:
         return [content.builder.tables]
-    lines = [found.source.line or 0 for found in content.embedded]
+    lines = [_line(found) for found in content.embedded if _is_of_a_run(found, profile)]
     return split(content.builder.tables, content.builder.steps(profile), lines)
+
+
+def _line(found: Found) -> int:
+    return found.source.line or 0
+
+
+def _is_of_a_run(found: Found, profile: Profile) -> bool:
+    """Tell a configuration from a dict of a task's samples, which console logs print by the thousand."""
+    from ppo_doctor import config_files
+
+    return config_files.known_settings(found, profile) > 0
 
 
 @frozen
@@ -180,18 +224,20 @@ def _part(content: Content, tables: list[Table]) -> tuple[RunBuilder, list[Found
     builder = content.builder
     last = max(int(table.lines[-1]) for table in tables)
     notes = [note for note in builder.notes if note.source is None or (note.source.line or 0) <= last]
-    above = [found for found in content.embedded if (found.source.line or 0) <= last]
-    return RunBuilder(path=builder.path, tables=tables, notes=notes), above[-1:]
+    above = [found for found in content.embedded if _line(found) <= last]
+    return RunBuilder(path=builder.path, tables=tables, notes=notes), [f for f in above if CELL not in f.values][-1:]
 
 
 def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
     profile, path = outer.profile, outer.path
     summary = Content(path=path, container=outer.container, builder=builder).summary
+    embedded = [found for found in embedded if CELL not in found.values]
     found = [*given_settings(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
     _check_told(outer.request, profile)
     profile = _without_constants(profile, settings, builder)
     whole, restored = whole_means(profile, settings, builder.series(profile), path)
+    whole, unfilled = _filled(whole, path)
     series = cut(whole, outer.request.steps)
     if not any(len(s) for s in series.values()):
         some = outer.request.steps != (None, None)
@@ -206,9 +252,25 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         facts=_facts(profile, settings, path, builder),
         config=settings,
         config_raw=_raw(found),
-        notes=(*builder.notes, *restored, *_names_guessed(profile, path)),
+        notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path)),
         unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
     )
+
+
+def _filled(series: dict[str, Series], path: str) -> tuple[dict[str, Series], list[Note]]:
+    """Leave out what a script writes as 0 in every record, for want of a number.
+
+    Learning rate, entropy and losses cannot all be exactly 0 from the first record to the last: a rate of 0 changes
+    neither the entropy of a fresh policy nor the error of its critic.
+    """
+    zero = {name for name, one in series.items() if len(one) and not one.values.any()}
+    if not zero >= UNFILLED:
+        return series, []
+    left_out = sorted(zero)
+    names = ", ".join(series[name].raw for name in left_out)
+    text = f"{names}: 0 in every record, taken for columns that were never filled"
+    kept = {name: one for name, one in series.items() if name not in zero}
+    return kept, [Note(text=text, source=SourceRef(path=path))]
 
 
 def _check_told(request: Request, profile: Profile) -> None:

@@ -32,6 +32,15 @@ def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int
     return _parts(tables, run_of)
 
 
+def by_lines(tables: Sequence[Table], lines: Sequence[int]) -> list[list[Table]]:
+    """Return the tables of each stretch between lines that holds a run's records; shorter ones join the last."""
+    held = np.sort(np.concatenate([table.lines for table in tables])) if tables else np.zeros(0, dtype=np.int64)
+    counts = np.diff(np.searchsorted(held, [*sorted(lines), np.iinfo(np.int64).max]))
+    begins = [line for line, count in zip(sorted(lines), counts, strict=True) if count >= LEAST_RECORDS]
+    size = 1 + max((int(table.records[-1]) for table in tables if len(table.records)), default=-1)
+    return _parts(tables, _configured(tables, size, begins)) if begins else [list(tables)]
+
+
 def by_name(tables: Sequence[Table]) -> list[list[Table]]:
     """Return the tables of each run where a column of run names means what it says, however few records a run has."""
     size = 1 + max((int(table.records[-1]) for table in tables if len(table.records)), default=-1)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, FloatArray, IntArray, SourceRef
 
 
+#: The one key of a configuration that only says where a code cell of a notebook begins.
+CELL = "notebook cell"
+
+
 @frozen(eq=False)
 class Table:
     """Records of one source that hold the same keys, as dense columns in native names.

@@ -9,6 +9,8 @@ import stat
 
 import pytest
 
+from ppo_doctor.pipeline import Request, read_runs
+
 GOOD = [
     {
         "step": s,
@@ -131,3 +133,17 @@ def test_a_missing_file_is_named(cli, tmp_path, name):
 
 def test_a_folder_without_a_log_is_named(cli, tmp_path):
     assert cli("analyze", tmp_path).code == 3
+
+
+UNFILLED = ("policy_loss", "value_loss", "entropy", "learning_rate")
+
+
+@pytest.mark.parametrize("filled", [(), *((name,) for name in UNFILLED)])
+def test_columns_that_were_never_filled_say_nothing(tmp_path, filled):
+    rows = [{"step": s, "eval_return": 0.5 * s} | dict.fromkeys(UNFILLED, 0.0) for s in range(1, 31)]
+    rows = [row | dict.fromkeys(filled, 0.1 * row["step"]) for row in rows]
+    path = tmp_path / "progress.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (run,) = read_runs(str(path), Request())
+    assert set(run.series) == {"eval_return"} if not filled else set(run.series) >= set(UNFILLED)
+    assert any("never filled" in note.text for note in run.notes) is not bool(filled)

@@ -86,3 +86,29 @@ def test_the_command_line_reports_each(tmp_path, cli):
     path = written(tmp_path, [record(s) for s in (*range(10), *range(10))])
     report = cli("analyze", path, "--format", "json").json
     assert [d["run"]["steps"] for d in report["diagnoses"]] == [[0, 9], [0, 9]]
+
+
+def test_the_length_of_an_episode_is_no_step(tmp_path):
+    rows = [
+        {"episode": n, "steps": 40 - 7 * (n % 5), "loss": 1.0 / n, "policy_loss": -0.1, "reward": n}
+        for n in range(1, 31)
+    ]
+    (run,) = runs(tmp_path, rows)
+    assert run.series["policy_loss"].axis.steps.tolist() == list(range(1, 31))
+
+
+def test_steps_that_count_up_stay_the_steps_beside_an_episode(tmp_path):
+    rows = [{"episode": n, "steps": 500 * n, "policy_loss": -0.1, "reward": n} for n in range(1, 31)]
+    (run,) = runs(tmp_path, rows)
+    assert run.series["policy_loss"].axis.steps.tolist() == [500 * n for n in range(1, 31)]
+
+
+def test_dicts_of_samples_in_a_console_begin_no_run(tmp_path):
+    def update(step):
+        sample = f"{{'first': True, 'second': False, 'third': {step % 2 == 0}, 'fourth': True}}"
+        return f"{sample}\nstep:{step} - actor/pg_loss:-0.1 - actor/ppo_kl:0.001 - critic/score/mean:0.{step}\n"
+
+    path = tmp_path / "output.log"
+    path.write_text("".join(map(update, range(1, 10))), encoding="utf-8")
+    (run,) = read_runs(str(path), Request())
+    assert run.series["approx_kl"].axis.steps.tolist() == list(range(1, 10))

@@ -26,10 +26,12 @@ def steady_kl_spread(observations: Observations) -> Fact | None:
     """Return the ninth over the first decile of the KL per update, where entropy stands still; 100 where it moves.
 
     Steps along a gradient grow and shrink with advantages and distance; noise of a fixed size moves the policy by the
-    same KL each time, and leads nowhere. None below 1e-6 nats, where number formats do that.
+    same KL each time, and leads nowhere. None below 1e-6 nats, where number formats do that, and in control tasks: a
+    policy that has got as far as it gets, or was resumed there, goes on by steps of one size.
     """
     kl, entropy = observations.run.series.get("approx_kl"), observations.run.series.get("entropy")
-    if kl is None or entropy is None:
+    samples = observations.fact("completions")
+    if kl is None or entropy is None or (samples is not None and not samples.value):
         return None
     moved, free = (finite_of(s.values) for s in (kl, entropy))
     if len(moved) < LEAST or len(free) < LEAST or median(moved) <= NOISE or not quantile(moved, 0.1) > 0:

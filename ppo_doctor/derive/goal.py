@@ -29,10 +29,11 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     """Return the share of what evaluation had gained that is lost at the end, while the training reward still rose.
 
     Evaluation is cut at its best (running median of three); what follows has to lie three scatters below it, and the
-    training reward's median over the last part above that around the best. 0 otherwise.
+    training reward's median over the last part above that around the best. 0 otherwise. None where samples are steps of
+    episodes: there the greedy policy is evaluated by the same reward in the same task, and has its own ups and downs.
     """
     judged, paid = observations.run.series.get("eval_return"), _training(observations)
-    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS or _of_episodes(observations):
         return None
     keep = np.isfinite(judged.values)
     steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
@@ -48,6 +49,11 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     )
     value = float(lost / gained) if falls else 0.0
     return Fact(name="evaluation_lost", value=value, how="computed", source=judged.source(best), says=says)
+
+
+def _of_episodes(observations: Observations) -> bool:
+    completions = observations.fact("completions")
+    return completions is not None and not completions.value
 
 
 def _training(observations: Observations) -> Series | None:

@@ -12,7 +12,7 @@ _ALIASES = {
     " losssurrogate surrogate clippedsurrogateloss aloss lossobjective actloss lossclip clippolicyloss",
     "value_loss": "valueloss criticloss vfloss vloss lossvalue losscritic lossv lossvf valuefunctionloss closs criloss",
     "loss": "loss totalloss losstotal trainingloss",
-    "entropy": "entropy policyentropy actorentropy distentropy actionentropy",
+    "entropy": "entropy policyentropy actorentropy distentropy actionentropy ent",
     "entropy_loss": "entropyloss lossentropy entloss",
     "approx_kl": "approxkl approximatekl klapprox ppokl policykl approxpolicykl oldnewkl kloldnew klold",
     "approx_kl_k1": "oldapproxkl approxklk1",
@@ -23,7 +23,7 @@ _ALIASES = {
     "ratio_min": "ratiomin minratio importanceratiomin",
     "ratio_max": "ratiomax maxratio importanceratiomax",
     "ratio_std": "ratiostd stdratio",
-    "reward_mean": "reward rewards score scores rewardscore",
+    "reward_mean": "reward rewards score scores rewardscore rewardraw rawreward rewardmeanraw rewardsraw",
     "reward_std": "rewardstd rewardsstd stdreward rewardsscorestd scorestd",
     "reward_min": "rewardmin rewardsmin minreward",
     "reward_max": "rewardmax rewardsmax maxreward",
@@ -42,7 +42,7 @@ _ALIASES = {
     "kl_coef": "klcoef klcoeff klcoefficient",
     "response_length": "responselength responselengths completionlength genlength responselen completionlengths",
     "truncated_fraction": "truncatedfraction truncatedrate truncationrate truncatedratio",
-    "episode_return": "return avgreturn cumulativereward episodicreward",
+    "episode_return": "return avgreturn cumulativereward episodicreward runningreward movingreward totalreward",
     "episode_length": "episodelength eplen episodelen eplenmean episodiclength episodelengths",
     "success_rate": "successrate",
     "fps": "fps sps stepspersecond",
@@ -132,6 +132,8 @@ def _plain(name: str, written: str, language: bool) -> str | None:
 
 
 def _bare(name: str) -> str:
+    """Return a name without the words that say: of training, a mean, over the last so many episodes."""
+    name = re.sub(r"\Atrain(?:ing)?(?=.)|(?<=reward)s?(?:last)?(?:10|20|50|100)\Z", "", name)
     for word in ("average", "mean", "avg"):
         name = name.removeprefix(word) if name != word else name
         name = name.removesuffix(word) if name != word else name

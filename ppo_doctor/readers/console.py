@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ppo_doctor.readers import Item
+    from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -31,20 +32,41 @@ _LONGEST = 1 << 18
 def read(source: Source) -> Iterator[Item]:
     """Yield the records of console text in any known dialect; lines that hold none are counted in one note."""
     sink = Sink(source)
-    # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
-    dialects = (Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink), RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
-    ignored = 0
+    feed = Feed(sink)
     for number, raw in enumerate(source.lines(), 1):
-        ignored += _feed(_fragments(raw, number, torn=not source.ended), dialects, sink)
+        feed.line(raw, number, torn=not source.ended)
         if sink.packer.full:
             yield from sink.packer.flush()
-    for dialect in dialects:
-        dialect.finish()
-        ignored += _feed([], dialects, sink)
+    feed.finish()
     yield from sink.finish()
-    if ignored:
-        source.notes.tell("ignored", f"lines that hold no metrics and were not read: {ignored:,}")
+    feed.tell(source.notes)
     yield from source.notes.notes()
+
+
+class Feed:
+    """Hands lines to the dialects of a sink, and counts those that nobody wanted."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._ignored = 0
+        # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
+        first: tuple[Dialect, ...] = (Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink))
+        self._dialects = (*first, RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
+
+    def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
+        """Take a line of the file."""
+        self._ignored += _feed(_fragments(raw, number, torn=torn), self._dialects, self._sink)
+
+    def finish(self) -> None:
+        """Hand on what is still open at the end of the file."""
+        for dialect in self._dialects:
+            dialect.finish()
+            self._ignored += _feed([], self._dialects, self._sink)
+
+    def tell(self, notes: Ledger) -> None:
+        """Note how many lines nobody wanted."""
+        if self._ignored:
+            notes.tell("ignored", f"lines that hold no metrics and were not read: {self._ignored:,}")
 
 
 def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> int:

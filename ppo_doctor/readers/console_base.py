@@ -30,8 +30,12 @@ _WITH_UNIT = re.compile(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?) ?(?:s|ms|it/s|s/it|s
 _DECIMAL = re.compile(r"[-+]?\d+\.\d{2,}")
 #: Loose `key=value` records held back until it is clear that the log has nothing better.
 HELD_BACK = 5_000
+#: … and of narrow ones while nothing better came yet: a trainer may print thousands of samples before its first step.
+HELD_BACK_NARROW = 40_000
 #: Records per layout from which on one that never recurs is taken for a message.
 _MANY = 5
+#: Values per record: loose records below the one are messages beside certain records above the other.
+_NARROW, _WIDE = 2.5, 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +90,30 @@ class Sink:
         self.given_back: list[Line] = []
         self._path = source.path
         #: records of dialects that cannot be mistaken
-        self._certain = 0
+        self._certain = self._certain_cells = 0
         self._loose: list[_Loose] = []
+        #: values of all loose records so far
+        self._loose_cells = 0
         self._loose_kept = 0
         self._loose_dropped = 0
         self.notes.held.append(self.peek)
 
     def cells(self, line: int, cells: Mapping[str, str]) -> None:
         """Take a record of written values."""
-        self._certain += 1
+        self._count(cells)
         self._pack(line, cells)
 
     def loose(self, line: int, cells: Mapping[str, str]) -> None:
         """Take a record that may be some other message; such are used only where they are most of what there is."""
         self._loose.append((line, cells))
-        if len(self._loose) >= HELD_BACK:
+        self._loose_cells += len(cells)
+        most = HELD_BACK_NARROW if not self._certain and self._is_narrow() else HELD_BACK
+        if len(self._loose) >= most:
             self._settle()
 
     def mapping(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a record of values."""
-        self._certain += 1
+        self._count(record)
         self.packer.add(line, *self.values.flat(record, line))
 
     def config(self, line: int, config: Mapping[str, Any]) -> None:
@@ -137,9 +145,22 @@ class Sink:
                 spare.cells(line, cells)
             yield from spare.packer.peek()
 
+    def _count(self, values: Mapping[str, Any]) -> None:
+        self._certain += 1
+        self._certain_cells += len(values)
+
+    def _seen(self) -> int:
+        return len(self._loose) + self._loose_kept + self._loose_dropped
+
+    def _is_narrow(self) -> bool:
+        return self._loose_cells < _NARROW * self._seen()
+
     def _has_better(self) -> bool:
-        """Tell whether records of certain dialects are so many that loose pairs are messages."""
-        return bool(self._certain) and self._certain * 10 >= len(self._loose) + self._loose_kept
+        """Tell whether records of certain dialects are so many, or hold so much more, that loose pairs are messages."""
+        if not self._certain:
+            return False
+        wide = self._certain_cells >= _WIDE * self._certain
+        return self._certain * 10 >= len(self._loose) + self._loose_kept or (wide and self._is_narrow())
 
     def _settle(self) -> None:
         if self._has_better():

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
 _WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
-#: Before an equals sign stands one word, or two where nothing stands before them; before a colon up to five.
-_KEY = rf"(?:(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD} {_WORD})=|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
+#: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
+_KEY = (
+    rf"(?:(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD}(?: {_WORD}){{1,2}})=|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
+)
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
 #: "Step 3 | …", "Iteration 3/10": a counter at the start of a line
 _COUNTER = re.compile(
@@ -87,7 +89,7 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     counter = _COUNTER.match(body)
     pairs = [(counter[1], counter[2])] if counter else []
     covered = counter.end() if counter else 0
-    for match in _PAIR.finditer(body, covered):
+    for match in _PAIR.finditer(body[covered:].lstrip()):
         pairs.append(_pair(match))
         covered += match.end() - match.start()
     if len(pairs) == 1:

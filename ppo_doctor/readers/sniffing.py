@@ -14,6 +14,8 @@ _ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
 _LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\['
 #: The name of a column beyond doubt, for a file that is a header and nothing else.
 _PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
+#: Where a notebook says what a cell is: every one begins with a cell, or has one in its first pages.
+_NOTEBOOK = r'"cells": ?\[\s*\{(?s:.*?)"cell_type": ?"'
 _DELIMITERS = "\t,;"
 
 
@@ -82,6 +84,8 @@ def _binary(data: bytes) -> bool:
 def _sniff_json(text: str) -> str | None:
     if text.startswith("["):
         return "json" if _ARRAY.match(text) else None
+    if text.startswith("{") and re.search(_NOTEBOOK, text):
+        return "notebook"
     lines = [line.strip() for line in text.split("\n", _LINES)[:_LINES]]
     if len(lines) == 1 and text.startswith("{"):
         return _one_line(text)

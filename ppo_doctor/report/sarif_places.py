@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ppo_doctor.report.json_report import Json
 
 #: Containers whose places are lines; elsewhere a place is a record's number.
-LINES = ("jsonl", "csv", "console", "json")
+LINES = ("jsonl", "csv", "console", "json", "notebook")
 
 
 def location(path: str) -> dict[str, Json]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import SourceRef, SourceSummary
 
 #: Lines of text; other containers have records, but no lines to show.
-TEXT = frozenset({"jsonl", "json", "csv", "console"})
+TEXT = frozenset({"jsonl", "json", "csv", "console", "notebook"})
 #: Bytes of one line that are shown; a document on one line can be megabytes long.
 LONGEST = 1 << 16
 _PAIR = re.compile(

@@ -155,3 +155,20 @@ def test_nothing_is_near_to_nonsense() -> None:
 def test_near_misses_are_few_and_never_the_key() -> None:
     assert len(near_misses("policy_los", n=2)) == 2
     assert "approx_kl" not in near_misses("approx_kl")
+
+
+@pytest.mark.parametrize(
+    ("key", "metric"),
+    [
+        ("train_reward", "reward_mean"),
+        ("train_return", "episode_return"),
+        ("mean_reward_100", "reward_mean"),
+        ("avg_reward_last_100", "reward_mean"),
+        ("running_reward", "episode_return"),
+        ("reward_mean_raw", "reward_mean"),
+        ("train_distance", None),
+        ("trainer", None),
+    ],
+)
+def test_what_scripts_call_the_reward(key, metric):
+    assert fuzzy(key) == metric

@@ -248,6 +248,25 @@ def test_the_postfix_of_a_progress_bar_is_read_once_per_value(reading):
     assert [record["act_loss"] for record in got.records] == [0.5, 0.25]
 
 
+def test_names_of_three_words_before_equals_signs(reading):
+    got = reading("[2026-01-02 10:00:00] [INFO] Epoch 1: mean actor loss=nan | mean critic loss=2.5\n" * 3)
+    assert list(got.records[0]) == ["Epoch", "mean actor loss", "mean critic loss"]
+    assert got.records[0]["mean critic loss"] == 2.5
+
+
+def test_many_short_messages_do_not_outvote_wide_records(reading):
+    wide = " - ".join(f"critic/part_{n}:0.{n}" for n in range(1, 13))
+    sample = "Answer: 3\nFormat score: 1\n"
+    text = "".join(f"{sample * 200}step:{n} - actor/pg_loss:-0.{n} - {wide}\n" for n in range(1, 4))
+    assert [r["actor/pg_loss"] for r in reading(text).records] == [-0.1, -0.2, -0.3]
+
+
+def test_short_messages_before_the_first_wide_record_are_messages_too(reading):
+    wide = " - ".join(f"critic/part_{n}:0.{n}" for n in range(1, 13))
+    text = "Answer: 3\nFormat score: 1\n" * 4_000 + f"step:1 - actor/pg_loss:-0.1 - {wide}\n"
+    assert len(reading(text).records) == 1
+
+
 def test_loose_pairs_are_messages_where_there_are_better_records(reading):
     got = reading("{'loss': 1.0, 'kl': 0.1}\nstep=70, skipped=6\n" * 5)
     assert got.records == [{"loss": 1, "kl": 0.1}] * 5

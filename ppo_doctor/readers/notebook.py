@@ -1,0 +1,175 @@
+"""Jupyter notebooks: what code cells printed is console text, and the table of a Trainer's progress a table.
+
+A notebook is written with a line per line of output, so that each record keeps its line in the file; one that stands in
+a single line is parsed as a whole. Code is not read: what a cell says is not what ran last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, NamedTuple
+
+from ppo_doctor.model import SourceRef
+from ppo_doctor.readers import console
+from ppo_doctor.readers.console_base import Sink
+from ppo_doctor.readers.values import parse
+from ppo_doctor.table import CELL, EmbeddedConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppo_doctor.readers import Item
+    from ppo_doctor.readers.source import Source
+
+#: A notebook in one line is parsed in memory up to this size.
+LARGEST = 1 << 28
+_STREAM, _TABLE = "text", "text/html"
+_KEY = re.compile(r'\s*"(text|text/html)": ?(\[|".*)')
+_STRING = re.compile(r'\s*(".*"),?\s*')
+_CODE = re.compile(r'\s*"cell_type": ?"code"')
+#: A table is one of training if its first column counts.
+_COUNTER = re.compile(r"(?:global[ _])?step|iter(?:ation)?|epoch|episode|update", re.IGNORECASE)
+
+
+class _Output(NamedTuple):
+    """A piece of output: the line of the file, which kind, and the text."""
+
+    line: int
+    kind: str
+    text: str
+
+
+def read(source: Source) -> Iterator[Item]:
+    """Yield the records that the cells of a notebook printed; lines that hold none are counted in one note."""
+    sink = Sink(source)
+    feed = console.Feed(sink)
+    tables = _Tables()
+    cells: list[EmbeddedConfig] = []
+    for output in _outputs(source):
+        if output.kind == CELL:
+            place = SourceRef(path=source.path, line=output.line)
+            cells.append(EmbeddedConfig(values={CELL: len(cells) + 1}, source=place))
+        elif output.kind == _TABLE:
+            tables.line = output.line
+            tables.feed(output.text)
+            for line, row in tables.taken():
+                sink.cells(line, row)
+        else:
+            for raw in output.text.split("\n"):
+                feed.line(raw.encode("utf-8", "replace"), output.line)
+        if sink.packer.full:
+            yield from sink.packer.flush()
+    feed.finish()
+    yield from cells
+    yield from sink.finish()
+    feed.tell(source.notes)
+    yield from source.notes.notes()
+
+
+def _outputs(source: Source) -> Iterator[_Output]:
+    first = next(lines := source.lines(), b"")
+    if b'"cell_type"' in first:
+        yield from _of_document(first + b"".join(lines))
+    else:
+        yield from _of_lines(lines)
+
+
+def _of_lines(rest: Iterator[bytes]) -> Iterator[_Output]:
+    """Yield the strings of outputs from the second line on; code stands under another key, in quotes of its own."""
+    kind = ""
+    for number, raw in enumerate(rest, 2):
+        line = raw.decode("utf-8", "replace")
+        if _CODE.match(line):
+            yield _Output(number, CELL, "")
+        elif not kind:
+            opened = _KEY.match(line)
+            if opened and opened[2] == "[":
+                kind = opened[1]
+            elif opened and (text := _text(opened[2])) is not None:
+                yield _Output(number, opened[1], text)
+        elif (text := _text(line)) is not None:
+            yield _Output(number, kind, text.removesuffix("\n"))
+        else:
+            kind = ""
+
+
+def _text(line: str) -> str | None:
+    string = _STRING.fullmatch(line)
+    try:
+        return str(json.loads(string[1])) if string else None
+    except ValueError:
+        return None
+
+
+def _of_document(data: bytes) -> Iterator[_Output]:
+    try:
+        document = json.loads(data[:LARGEST])
+    except (ValueError, RecursionError):
+        return
+    cells = document.get("cells", []) if isinstance(document, dict) else []
+    for cell in cells if isinstance(cells, list) else []:
+        outputs = cell.get("outputs") if isinstance(cell, dict) else None
+        for output in outputs if isinstance(outputs, list) else []:
+            yield from _of_output(output)
+
+
+def _of_output(output: object) -> Iterator[_Output]:
+    if not isinstance(output, dict):
+        return
+    data = output.get("data")
+    held = {_STREAM: output.get("text"), _TABLE: data.get(_TABLE) if isinstance(data, dict) else None}
+    for kind, written in held.items():
+        parts = written if isinstance(written, list) else [written]
+        yield _Output(1, kind, "".join(part for part in parts if isinstance(part, str)))
+
+
+class _Tables(HTMLParser):
+    """Collects the rows of tables whose first column counts steps, and whose cells are numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = 1
+        self._names: list[str] = []
+        self._cells: list[str] = []
+        self._cell: list[str] | None = None
+        self._rows: list[tuple[int, dict[str, str]]] = []
+
+    def taken(self) -> list[tuple[int, dict[str, str]]]:
+        """Return the rows that are complete, once."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        """Open a table, a row or a cell."""
+        if tag == "table":
+            self._names, self._cells, self._cell = [], [], None
+        elif tag == "tr":
+            self._cells = []
+        elif tag in ("th", "td"):
+            self._cell = []
+
+    def handle_data(self, data: str) -> None:
+        """Take the text of a cell."""
+        if self._cell is not None:
+            self._cell.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close a cell or a row: the first row names the columns."""
+        if tag in ("th", "td") and self._cell is not None:
+            self._cells.append(" ".join("".join(self._cell).split()))
+            self._cell = None
+        elif tag == "tr" and self._cells:
+            self._row(self._cells)
+            self._cells = []
+
+    def _row(self, cells: list[str]) -> None:
+        if not self._names:
+            # Notebooks set the slashes of names apart: "rewards / format / mean".
+            self._names = [re.sub(r" ?/ ?", "/", cell) for cell in cells]
+            return
+        row = dict(zip(self._names, cells, strict=False))
+        numbers = sum(isinstance(parse(cell), float) for cell in cells)
+        if _COUNTER.fullmatch(self._names[0]) and numbers >= max(2, len(cells) // 2):
+            self._rows.append((self.line, row))

@@ -1,0 +1,95 @@
+"""Notebooks: what cells printed is read like a console, tables of progress like tables, code not at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppo_doctor.pipeline import Request, read_runs
+
+BOX = "| train/           |        |\n|    approx_kl     | 0.0{}   |\n|    n_updates     | {}0     |\n"
+RULE = "-" * 29 + "\n"
+TABLE = (
+    "<table border='1'><thead><tr><th>Step</th><th>Training Loss</th><th>rewards / format / mean</th></tr></thead>"
+    "<tbody><tr><td>1</td><td>0.5</td><td>0.25</td></tr><tr><td>2</td><td>0.4</td><td>0.5</td></tr></tbody></table><p>"
+)
+
+
+def lines(text):
+    return text.splitlines(keepends=True)
+
+
+def stream(text):
+    return {"name": "stdout", "output_type": "stream", "text": lines(text)}
+
+
+def shown(html):
+    return {
+        "output_type": "display_data",
+        "data": {"text/html": lines(html), "text/plain": ["<IPython>"]},
+        "metadata": {},
+    }
+
+
+def notebook(*outputs, code="model.learn(10)\nprint({'approx_kl': 5.0, 'step': 3})"):
+    cell = {"cell_type": "code", "execution_count": 1, "metadata": {}, "outputs": list(outputs), "source": lines(code)}
+    prose = {"cell_type": "markdown", "metadata": {}, "source": ["# Training\n", "| approx_kl | 3 |"]}
+    return {"cells": [prose, cell], "metadata": {"kernelspec": {}}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def written(document, indent):
+    return json.dumps(document, indent=indent)
+
+
+@pytest.mark.parametrize("indent", [1, 2, None])
+def test_boxes_that_a_cell_printed(reading, indent):
+    text = RULE + RULE.join(BOX.format(n, n) for n in (1, 2, 3)) + RULE
+    got = reading(written(notebook(stream(text)), indent))
+    assert got.container == "notebook"
+    assert [record["train/approx_kl"] for record in got.records] == [0.01, 0.02, 0.03]
+
+
+def test_records_stand_at_their_lines_of_the_file(reading):
+    text = written(notebook(stream("{'loss': 0.5, 'kl': 0.1}\n{'loss': 0.25, 'kl': 0.2}\n")), 1)
+    got = reading(text)
+    at = [n for n, line in enumerate(text.splitlines(), 1) if "'loss'" in line]
+    assert [record["loss"] for record in got.records] == [0.5, 0.25]
+    assert got.lines == at
+
+
+@pytest.mark.parametrize("indent", [1, None])
+def test_a_table_of_progress(reading, indent):
+    got = reading(written(notebook(shown(TABLE)), indent))
+    assert got.records == [
+        {"Step": 1, "Training Loss": 0.5, "rewards/format/mean": 0.25},
+        {"Step": 2, "Training Loss": 0.4, "rewards/format/mean": 0.5},
+    ]
+
+
+def test_a_table_of_something_else_is_no_record(reading):
+    html = (
+        "<table><tr><th></th><th>price</th></tr><tr><th>0</th><td>3.5</td></tr><tr><th>1</th><td>4.5</td></tr></table>"
+    )
+    assert reading(written(notebook(shown(html)), 1)).records == []
+
+
+def test_trainings_of_two_cells_are_two_runs(tmp_path):
+    one, two = (
+        notebook(stream("".join(f"{{'step': {n}, 'approx_kl': {kl}}}\n" for n in range(1, 9)))) for kl in (0.01, 0.02)
+    )
+    one["cells"] += two["cells"]
+    path = tmp_path / "two.ipynb"
+    path.write_text(written(one, 1), encoding="utf-8")
+    runs = read_runs(str(path), Request())
+    assert [set(run.series["approx_kl"].values.tolist()) for run in runs] == [{0.01}, {0.02}]
+
+
+def test_code_and_prose_are_not_read(reading):
+    assert reading(written(notebook(code="print({'approx_kl': 0.1, 'step': 1})\n"), 1)).records == []
+
+
+def test_a_notebook_that_is_cut_off_gives_what_it_had(reading):
+    text = written(notebook(stream("{'loss': 0.5, 'kl': 0.1}\n{'loss': 0.25, 'kl': 0.2}\n")), 1)
+    got = reading(text[: text.index("'loss': 0.25")])
+    assert [record["loss"] for record in got.records] == [0.5]
