@@ -10,13 +10,12 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ppo_doctor.arrays import median, quantile
 from ppo_doctor.model import Evidence, Fact, Series
-from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,8 +67,7 @@ STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
 )
 
 
-@frozen
-class Outcome:
+class Outcome(NamedTuple):
     """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds."""
 
     truth: bool | None

@@ -258,10 +258,12 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
 class Observations:
     """A run with everything that can be derived from it, computed at most once."""
 
-    __slots__ = ("_found", "_memo", "run")
+    __slots__ = ("_found", "_memo", "held", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        #: the metrics in the log, and the settings that were found rather than taken from a framework's defaults
+        self.held = frozenset(run.series).union(name for name, s in run.config.items() if s.how != "default")
         self._memo: dict[str, Series | Fact | None] = {}
         #: by reference; rules ask for the same few quantities again and again
         self._found: dict[str, Series | Fact | None] = {}
@@ -296,10 +298,6 @@ class Observations:
         if setting is None:
             return None
         return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
-
-    def holds(self, name: str) -> bool:
-        """Tell whether a metric is in the log, or a setting in the configuration that was found."""
-        return name in self.run.series or (name in self.run.config and self.configured(name))
 
     def number(self, name: str) -> float | None:
         """Return a setting as a number, None when it is unset, unknown or no number."""
