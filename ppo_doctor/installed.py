@@ -11,12 +11,12 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.compiled import cached
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -25,7 +25,7 @@ GROUP = "ppo_doctor.rules"
 _METADATA = (".dist-info", ".egg-info")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Installed:
     """One pack that a package brings: the entry point's name, the package with its version, the pack's folder."""
 
@@ -52,10 +52,10 @@ def _stamp(places: Sequence[str]) -> list[object]:
 def _metadata(places: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
     for place in dict.fromkeys(places):
         # What is no folder (a zip, nothing at all) holds no pack: its files could not be read as files.
-        with suppress(OSError), os.scandir(place or os.curdir) as entries:
+        with suppress(OSError), os.scandir(os.path.abspath(place or os.curdir)) as entries:  # noqa: PTH100
             for entry in entries:
                 if entry.name.endswith(_METADATA):
-                    path = os.path.join(os.path.abspath(entry.path), "entry_points.txt")  # noqa: PTH100, PTH118 - many
+                    path = f"{entry.path}{os.sep}entry_points.txt"
                     with suppress(OSError):
                         yield path, os.stat(path)  # noqa: PTH116 - many
 

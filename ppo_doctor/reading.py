@@ -46,7 +46,7 @@ class Request:
     debug: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class Content:
     """What one source held, in native names: records, notes, and configurations that stood among them.
 

@@ -8,7 +8,6 @@ tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import Fact, Series
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CONFIGURED = frozenset({"clip_range", "critic_learning_rate", "kl_coef", "learning_rate"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Derived:
     """A derived quantity: its function, and the alternatives (each a set of inputs) that it can be computed from."""
 
