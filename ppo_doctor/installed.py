@@ -11,12 +11,12 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.compiled import cached
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -25,7 +25,7 @@ GROUP = "ppo_doctor.rules"
 _METADATA = (".dist-info", ".egg-info")
 
 
-@frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """One pack that a package brings: the entry point's name, the package with its version, the pack's folder."""
 

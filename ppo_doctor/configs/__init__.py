@@ -6,11 +6,9 @@ Nothing here knows a trainer, and nothing in a file is run: YAML by a safe loade
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
-
-from ppo_doctor.model.frozen import frozen
 
 __all__ = ["PARSERS", "Written", "line_of", "parse"]
 
@@ -26,7 +24,7 @@ _TEXT = "written_text:read_any"
 MOST_LINES = 20_000
 
 
-@frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """Settings as a file nests them; `lines` tells, by dotted key, the line (from 1) on which a key stands.
 
