@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.evidence import says
 from ppo_doctor.model import LedgerEntry
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 EARLIER_SHARE = 0.1
 
 
-@frozen
-class Line:
+class Line(NamedTuple):
     """What one finding weighs for a cause, and whether that counts."""
 
     finding: Finding

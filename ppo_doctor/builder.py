@@ -11,6 +11,7 @@ import numpy as np
 from ppo_doctor import metrics
 from ppo_doctor.arrays import distinct, finite_of
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import MetricProfile, Profile
@@ -31,7 +32,7 @@ PROBE = 16
 LEAST_STEPS, MOST_RESTARTS = 5, 0.4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class RunBuilder:
     """Collects tables of one source; `series` names them by a profile."""
 
@@ -186,7 +187,7 @@ def _moved(table: Table, by: int) -> Table:
     return replace(table, records=table.records + by, texts=texts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Placement:
     """Where the cells of one set of tables stand on their axis: positions to take, in order, and how many lost."""
 

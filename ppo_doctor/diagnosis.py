@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +41,7 @@ from ppo_doctor.ranking import explain
 
 if TYPE_CHECKING:
     from ppo_doctor.complaints import Explanation
-    from ppo_doctor.model import Finding, LinkState, Rule, Verdict
+    from ppo_doctor.model import Finding, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates.
@@ -181,13 +182,10 @@ def _named(explanation: Explanation, pack: Pack) -> str:
 
 def cover(observations: Observations, rules: Mapping[str, Rule], findings: Sequence[Finding]) -> Coverage:
     """Return which of the three questions were answered, and the count of rules by status."""
-    answered = {
-        rule.answers
-        for finding in findings
-        if (rule := rules[finding.rule]).answers and _answers(observations, rule, finding)
-    }
-    count = Counter(finding.status for finding in findings)
-    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
+    asked = [(rule, finding) for finding in findings if (rule := rules[finding.rule]).answers]
+    answered = {rule.answers for rule, finding in asked if _answers(observations, rule, finding)}
+    count = Counter([finding.status for finding in findings])
+    missing = dict.fromkeys(chain.from_iterable([finding.missing for finding in findings]))
     return Coverage(
         movement="movement" in answered,
         signal="signal" in answered,
@@ -198,14 +196,14 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
         skipped=count["skipped"],
         errored=count["errored"],
         missing_metrics=tuple(name for name in missing if name in METRICS and loggable(name)),
-        unanswered={q: _why_not(rules, findings, q) for q in QUESTIONS if q not in answered},
+        unanswered={q: _why_not(asked, q) for q in QUESTIONS if q not in answered},
     )
 
 
-def _why_not(rules: Mapping[str, Rule], findings: Sequence[Finding], question: str) -> tuple[str, ...]:
+def _why_not(asked: Sequence[tuple[Rule, Finding]], question: str) -> tuple[str, ...]:
     """Return, for a question that stays open, what each rule that could answer it says."""
-    asked = (finding for finding in findings if rules[finding.rule].answers == question)
-    reasons = (f.reason or f"{f.rule} was evaluated, and its outcome does not answer this" for f in asked)
+    silent = (finding for rule, finding in asked if rule.answers == question)
+    reasons = (f.reason or f"{f.rule} was evaluated, and its outcome does not answer this" for f in silent)
     return tuple(dict.fromkeys(reasons))
 
 
@@ -224,18 +222,14 @@ def _longest(observations: Observations) -> int:
 def _chain(rules: Mapping[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLink, ...]:
     states: dict[str, ChainLink] = {}
     for finding in findings:
+        if finding.status not in ("fired", "clear"):
+            continue
         rule = rules[finding.rule]
-        state = _state(rule, finding)
+        state = rule.state_if_fired if finding.status == "fired" else rule.state_if_clear
         if state != "unknown" and (state == "dead" or finding.link not in states):
             states[finding.link] = ChainLink(link=finding.link, state=state, evidence=says(finding))
-    unknown = {link: ChainLink(link=link, state="unknown") for link in CHAIN}
-    return tuple((unknown | states)[link] for link in (*CHAIN, *SIDE_LINKS) if link in unknown or link in states)
-
-
-def _state(rule: Rule, finding: Finding) -> LinkState:
-    if finding.status == "fired":
-        return rule.state_if_fired
-    return rule.state_if_clear if finding.status == "clear" else "unknown"
+    known = {link: ChainLink(link=link, state="unknown") for link in CHAIN if link not in states} | states
+    return tuple(known[link] for link in (*CHAIN, *SIDE_LINKS) if link in known)
 
 
 def _summary(observations: Observations, pack: Pack) -> RunSummary:

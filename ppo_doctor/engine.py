@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.derive import inputs, metrics_wanted, takes_a_log
@@ -22,8 +23,9 @@ NO_LOG = "needs a log, and only a configuration was given"
 
 def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
     """Return one finding per rule: numerics first, the rest in the order of their codes."""
-    ordered = sorted(rules, key=lambda rule: (rule.link != "numerics", rule.code))
-    return tuple(_guarded(observations, rule, debug) for rule in ordered)
+    by_code = sorted(rules, key=attrgetter("code"))
+    ordered = sorted(by_code, key=lambda rule: rule.link != "numerics")
+    return tuple([_guarded(observations, rule, debug) for rule in ordered])
 
 
 def _guarded(observations: Observations, rule: Rule, debug: bool) -> Finding:
@@ -37,10 +39,10 @@ def _guarded(observations: Observations, rule: Rule, debug: bool) -> Finding:
 
 def check(observations: Observations, rule: Rule) -> Finding:
     """Evaluate one rule on one run."""
-    reason = _not_applicable(observations, rule)
-    if reason:
+    if (rule.algorithms or rule.not_when_single_update) and (reason := _not_applicable(observations, rule)):
         return _skipped(rule, reason)
-    missing = [need for need in rule.needs if observations.get(need) is None]
+    get = observations.get
+    missing = [need for need in rule.needs if get(need) is None]
     if missing:
         return _missing(observations, rule, tuple(missing))
     least = _least(observations, rule)
@@ -78,7 +80,8 @@ def _origin(fact: Fact) -> str:
 
 def _missing(observations: Observations, rule: Rule, missing: tuple[str, ...]) -> Finding:
     wanted, needs = _needs(missing)
-    absent = tuple([name for name in wanted if not observations.holds(name)])
+    held = observations.held
+    absent = tuple([name for name in wanted if name not in held])
     if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
         return _skipped(rule, NO_LOG)
     return _skipped(rule, needs, absent)

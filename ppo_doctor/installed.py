@@ -52,10 +52,10 @@ def _stamp(places: Sequence[str]) -> list[object]:
 def _metadata(places: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
     for place in dict.fromkeys(places):
         # What is no folder (a zip, nothing at all) holds no pack: its files could not be read as files.
-        with suppress(OSError), os.scandir(place or os.curdir) as entries:
+        with suppress(OSError), os.scandir(os.path.abspath(place or os.curdir)) as entries:  # noqa: PTH100
             for entry in entries:
                 if entry.name.endswith(_METADATA):
-                    path = os.path.join(os.path.abspath(entry.path), "entry_points.txt")  # noqa: PTH100, PTH118 - many
+                    path = f"{entry.path}{os.sep}entry_points.txt"
                     with suppress(OSError):
                         yield path, os.stat(path)  # noqa: PTH116 - many
 

@@ -29,7 +29,7 @@ MOST_JOBS = 64
 MOST_NAMES = 5
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Attempt:
     """What came of one source: its runs, judged, what could not be, and what turned out to be no run."""
 

@@ -13,6 +13,7 @@ from ppo_doctor import frameworks, readers
 from ppo_doctor.agreement import Agreement, compared, overlap
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.reading import STEP_KEYS, Content, Request, collect, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
@@ -36,7 +37,7 @@ COVERED = 0.5
 MOST_TOLD = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Outcome:
     """What came of a source: its runs, and what was a run but could not be read."""
 
@@ -44,7 +45,7 @@ class Outcome:
     broken: list[DoctorError]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Reading:
     """One run as one file, or one chain of files, tells it."""
 
@@ -54,7 +55,7 @@ class _Reading:
     worth: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Pile:
     """Readings of the same run; the first is the richest. `marks` are those of all of them."""
 

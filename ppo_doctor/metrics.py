@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from ppo_doctor.model.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen(kw_only=False)
 class Metric:
     """One canonical metric: unit, meaning, and whether it must always be finite."""
 

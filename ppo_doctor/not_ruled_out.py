@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Unjudged
@@ -26,7 +27,7 @@ def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str])
     spoken = {*named, *(unjudged.id for unjudged in never)}
     harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in spoken]
     unseen = [
-        Unjudged(id=cause.id, because=why, a_fuller_log_could=True)
+        _unseen(cause.id, why)
         for cause in harmful
         if (why := _why_unseen(pack.openers[cause.id], by_rule, pack.by_name)) is not None
     ]
@@ -38,17 +39,30 @@ def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding], rule
 
     A soft symptom that fired without another beside it asks a question, and answers none.
     """
-    asked = [(weight, found) for weight in openers if (found := findings.get(weight.finding)) is not None]
-    if any(found.status == "clear" and -weight.clear >= LOOKS_DB for weight, found in asked):
-        return None
-    fired = [(weight, found) for weight, found in asked if found.status == "fired"]
+    fired: list[tuple[Weight, Finding]] = []
+    lacking: Finding | None = None
+    for weight in openers:
+        found = findings.get(weight.finding)
+        if found is None:
+            continue
+        if found.status == "clear":
+            if -weight.clear >= LOOKS_DB:
+                return None
+        elif found.status == "fired":
+            fired.append((weight, found))
+        elif lacking is None and (found.missing or _unreadable(found)):
+            lacking = found
     alone = len({f.link for _, f in fired}) == 1 and not any(rules[f.rule].opens_alone for _, f in fired)
     if not alone and any(weight.fired >= LOOKS_DB for weight, _ in fired):
         return None
-    return next((found.reason for _, found in asked if found.missing or _unreadable(found)), None)
+    return lacking.reason if lacking else None
 
 
 def _unreadable(finding: Finding) -> bool:
-    """Tell a check that lacked something from one that does not apply to this algorithm or this K."""
-    reason = finding.reason or ""
-    return finding.status in ("skipped", "errored") and not reason.startswith(("not for ", "constant by construction"))
+    """Tell a check that was not made for want of something from one for another algorithm or another K."""
+    return not (finding.reason or "").startswith(("not for ", "constant by construction"))
+
+
+@lru_cache(maxsize=1024)  # the runs of a sweep lack the same
+def _unseen(cause: str, because: str) -> Unjudged:
+    return Unjudged(id=cause, because=because, a_fuller_log_could=True)

@@ -10,13 +10,12 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ppo_doctor.arrays import median, quantile
 from ppo_doctor.model import Evidence, Fact, Series
-from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,8 +67,7 @@ STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
 )
 
 
-@frozen
-class Outcome:
+class Outcome(NamedTuple):
     """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds."""
 
     truth: bool | None
@@ -153,14 +151,16 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
     if clause.window != "tail":
         count = np.count_nonzero(holds)
         return 0 if count and count >= clause.share * size - 1e-9 else None
-    if not np.count_nonzero(holds):
+    # A record from which the clause holds to the end is one where it holds itself: only those are asked.
+    shortest = max(clause.least * size, min(clause.least_records, size))
+    if np.count_nonzero(holds) < clause.share * shortest - 1e-9:
         return None
-    behind = holds[::-1].cumsum()[::-1]
-    length = np.arange(size, 0, -1)
+    at = holds.nonzero()[0]
+    length = size - at
     # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.
-    enough = (length >= clause.least * size) & (length >= min(clause.least_records, size))
-    starts = (holds & (behind >= clause.share * length - 1e-9) & enough).nonzero()[0]
-    return int(starts[0]) if len(starts) else None
+    begins = (np.arange(len(at), 0, -1) >= clause.share * length - 1e-9) & (length >= shortest)
+    first = int(begins.argmax()) if len(at) else 0
+    return int(at[first]) if len(at) and begins[first] else None
 
 
 def _evidence(

@@ -50,7 +50,7 @@ class Request:
 UNFILLED = frozenset({"learning_rate", "entropy", "policy_loss", "value_loss"})
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class Content:
     """What one source held, in native names: records, notes, and configurations that stood among them.
 

@@ -8,7 +8,6 @@ tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import Fact, Series
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CONFIGURED = frozenset({"clip_range", "critic_learning_rate", "kl_coef", "learning_rate"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Derived:
     """A derived quantity: its function, and the alternatives (each a set of inputs) that it can be computed from."""
 
@@ -285,10 +285,12 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
 class Observations:
     """A run with everything that can be derived from it, computed at most once."""
 
-    __slots__ = ("_found", "_memo", "run")
+    __slots__ = ("_found", "_memo", "held", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        #: the metrics in the log, and the settings that were found rather than taken from a framework's defaults
+        self.held = frozenset(run.series).union(name for name, s in run.config.items() if s.how != "default")
         self._memo: dict[str, Series | Fact | None] = {}
         #: by reference; rules ask for the same few quantities again and again
         self._found: dict[str, Series | Fact | None] = {}
@@ -323,10 +325,6 @@ class Observations:
         if setting is None:
             return None
         return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
-
-    def holds(self, name: str) -> bool:
-        """Tell whether a metric is in the log, or a setting in the configuration that was found."""
-        return name in self.run.series or (name in self.run.config and self.configured(name))
 
     def number(self, name: str) -> float | None:
         """Return a setting as a number, None when it is unset, unknown or no number."""

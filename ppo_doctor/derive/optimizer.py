@@ -35,6 +35,8 @@ HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
 BOUNDS = (1e-5, 1e-2)
 #: It moves by this factor, several times where it looks at each minibatch; how near, and how often, to be known by it.
 NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
+#: Records that are looked at first: a schedule shows itself there.
+FIRST_CHANGES = 64
 #: Trainers built on transformers switch clipping off at max_grad_norm = 0 (transformers/trainer.py).
 ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
 
@@ -165,11 +167,15 @@ def controller_idle(observations: Observations) -> Series | None:
 def _moves_by_notches(rates: FloatArray) -> bool:
     """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so."""
     held = rates[np.isfinite(rates) & (rates > 0)]
+    return _by_notches(held[:FIRST_CHANGES], fewest=0) and _by_notches(held)
+
+
+def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
     notches = np.log(held[1:] / held[:-1]) / np.log(NOTCH)
     bounded = _close(held[1:], BOUNDS[0]) | _close(held[1:], BOUNDS[1])
     moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~bounded]
     whole = np.round(moves)
-    return len(moves) >= FEWEST_NOTCHES and bool(np.all((whole != 0) & (np.abs(moves - whole) < NEAR_NOTCH)))
+    return len(moves) >= fewest and bool(np.all((whole != 0) & (np.abs(moves - whole) < NEAR_NOTCH)))
 
 
 def _close(values: FloatArray, others: FloatArray | float) -> BoolArray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import median
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOLE = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Phase:
     """A stretch of steps and what marks it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from ppo_doctor.model import Fact, Resolution, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import BoolArray, IntArray
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
 
 #: Metrics that are at their identity value exactly when new and old log-probs agree on every sample.
 IDENTITIES = (
@@ -43,9 +44,7 @@ def ratio_departure(observations: Observations) -> Series | None:
         return None
     first = held[0][0]
     together = [(s, at) for s, at in held if s.axis is first.axis]
-    stack = np.vstack([np.abs(s.values - at) for s, at in together])
-    known = np.isfinite(stack)
-    values = np.where(known.any(axis=0), np.where(known, stack, -np.inf).max(axis=0), np.nan)
+    values = reduce(np.fmax, (_finite_or_nan(np.abs(s.values - at)) for s, at in together))  # fmax passes over NaN
     departure = Series(
         name="ratio_departure",
         raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in together),
@@ -55,6 +54,11 @@ def ratio_departure(observations: Observations) -> Series | None:
         how="computed",
     )
     return while_alive(observations, departure)
+
+
+def _finite_or_nan(values: FloatArray) -> FloatArray:
+    known = np.isfinite(values)
+    return values if known.all() else np.where(known, values, np.nan)
 
 
 def idle_updates_share(observations: Observations) -> Fact | None:

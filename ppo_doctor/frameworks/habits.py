@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks.profiles import Profile
@@ -33,7 +34,7 @@ _REPLAY = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Likeness:
     """What the names in a configuration are like: a framework, or the few that come nearest when none stands out."""
 

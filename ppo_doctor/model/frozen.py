@@ -7,20 +7,21 @@ reads a byte, a tenth of its start. Here comparing, hashing and printing are fun
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from operator import attrgetter
 from typing import Any, dataclass_transform
 
-_standard = dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+_standard = partial(dataclass, frozen=True, slots=True, repr=False, eq=False)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def frozen(cls: type[Any] | None = None, /, *, eq: bool = True) -> Any:  # noqa: ANN401 - the class, or what makes it
+def frozen(cls: type[Any] | None = None, /, *, eq: bool = True, kw_only: bool = True) -> Any:  # noqa: ANN401 - the class, or what makes it
     """Make a dataclass that is frozen, slotted and keyword-only; with `eq=False` an instance equals only itself."""
-    return (lambda bare: _made(bare, eq=eq)) if cls is None else _made(cls, eq=eq)
+    return (lambda bare: _made(bare, eq=eq, kw_only=kw_only)) if cls is None else _made(cls, eq=eq, kw_only=kw_only)
 
 
-def _made(bare: type, *, eq: bool) -> Any:  # noqa: ANN401 - of the type that was given
-    made: Any = _standard(bare)
+def _made(bare: type, *, eq: bool, kw_only: bool) -> Any:  # noqa: ANN401 - of the type that was given
+    made: Any = _standard(bare, kw_only=kw_only)
     made.__repr__ = _shown
     if eq:
         compared = [f.name for f in fields(made) if f.compare]

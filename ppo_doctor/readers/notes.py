@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WRITTEN_OUT = 20
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Reason:
     kind: NoteKind
     more: str

@@ -23,7 +23,7 @@ from ppo_doctor.sources.walking import Walker
 __all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "sources_in"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Given:
     """What the arguments name, sorted by kind, in their order."""
 

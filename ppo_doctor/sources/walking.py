@@ -20,7 +20,7 @@ SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "artifacts"
 NOT_HIDDEN = frozenset({".summary"})
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class Folder:
     """One folder: its files by role in the order of their names, and the folders in it."""
 
