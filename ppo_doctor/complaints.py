@@ -29,6 +29,8 @@ class Explanation:
     #: step before which the records lie that it was judged by; None for the whole run
     until_step: int | None = None
     findings: Mapping[str, Finding] = field(default_factory=dict)
+    #: candidate → decibans: every cause that was weighed, `healthy` and `unknown`; none where nothing leads
+    scores: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def names_a_fault(self) -> bool:

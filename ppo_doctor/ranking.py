@@ -186,7 +186,8 @@ def _settle(
     rivals = [a for a in accounts if a not in level and a.score > max(0, near) and not settled]
     shown = [*level, *rivals[: max(0, LONGEST_LIST - len(level))]]
     # Of what is harmless by construction there is no probability: that nothing is wrong besides is not weighed here.
-    chances = {} if level[0].cause.benign else _chances(accounts, unknown, pack)
+    scores = {HEALTHY: 0, UNKNOWN: unknown} | {a.cause.id: a.score for a in accounts}
+    chances = {} if level[0].cause.benign or pack.temperature is None else probabilities(scores, pack.temperature)
     ranked = tuple(
         replace(_ranked(a, complaint, level, sure, accounts, pack, findings), probability=chances.get(a.cause.id))
         for a in shown
@@ -197,15 +198,8 @@ def _settle(
         leader=accounts[0].cause.id if best >= 0 else "healthy",
         causes=ranked,
         verdict=_verdict(level, ranked, healthy_level=best <= LEVEL_DB),
+        scores=scores,
     )
-
-
-def _chances(accounts: Sequence[Account], unknown: int, pack: Pack) -> dict[str, float]:
-    """Return each candidate's probability; nothing where no fitted temperature holds, as beside other packs."""
-    if pack.temperature is None:
-        return {}
-    scores = {HEALTHY: 0, UNKNOWN: unknown} | {a.cause.id: a.score for a in accounts}
-    return probabilities(scores, pack.temperature)
 
 
 def unknown_score(openers: Sequence[Finding], pack: Pack) -> int:

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ppo_doctor.accounts import candidates
+from ppo_doctor.complaints import Explanation
 from ppo_doctor.cutting import cut
 from ppo_doctor.derive import Observations
 from ppo_doctor.diagnosis import _since
 from ppo_doctor.model import Diagnosis, Run
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN
-from ppo_doctor.ranking import explain, unknown_score
+from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import Pack, load_pack
 
 from .corpus import Case, begins, sound
@@ -145,23 +145,19 @@ def verdict(run: Run, pack: Pack) -> Verdict:
 
 
 def _scores(diagnosis: Diagnosis, run: Run, pack: Pack) -> dict[str, int]:
+    """Return the scores of the explanation that the first cause leads, without those that are hopeless."""
     first = next((cause for cause in diagnosis.causes if cause.leader), None)
     if first is None:
         return {}
-    complaint = next(c for c in diagnosis.complaints if c.id == first.complaint)
-    findings = _findings(diagnosis, run, pack, first.complaint)
-    openers = [findings[name] for name in complaint.openers]
-    accounts = candidates(pack, first.complaint, findings)
-    near = {a.cause.id: a.score for a in accounts if a.score > first.score_db - 60}
-    return {HEALTHY: 0, UNKNOWN: unknown_score(openers, pack)} | near
-
-
-def _findings(diagnosis: Diagnosis, run: Run, pack: Pack, complaint: str) -> dict[str, Any]:
-    """Return the findings that a complaint was judged by: where that is known, of the run since it began."""
     since = partial(_since, Observations(run), pack, diagnosis.findings)
     with np.errstate(all="ignore"):
         explained = explain(pack, diagnosis.findings, since)
-    return dict(next(e.findings for e in explained if e.complaint == complaint))
+    scores = next(e.scores for e in explained if e.complaint == first.complaint and first.id in _leaders(e))
+    return {name: score for name, score in scores.items() if score > first.score_db - 60 or name in (HEALTHY, UNKNOWN)}
+
+
+def _leaders(entry: Explanation) -> set[str]:
+    return {cause.id for cause in entry.causes if cause.leader}
 
 
 def _bare(log: Path) -> Run:
