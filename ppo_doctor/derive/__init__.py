@@ -165,7 +165,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_before_over_after": _row("steps:kl_before_over_after", "approx_kl+probe_kl"),
         "kl_per_squared_rate": _row("steps:kl_per_squared_rate", "approx_kl+learning_rate"),
         "learning_rate_leap": _row("leaps:learning_rate_leap", "learning_rate"),
-        "reward_lost_to_leap": _row("leaps:reward_lost_to_leap", "learning_rate+reward_mean", "learning_rate+episode_return"),
+        "reward_lost_to_leap": _row(
+            "leaps:reward_lost_to_leap", "learning_rate+reward_mean", "learning_rate+episode_return"
+        ),
         "entropy_left_at_once": _row("leaps:entropy_left_at_once", "entropy"),
         "choice_entropy": _row("entropy:choice_entropy", "entropy"),
         "entropy_share": _row("entropy:entropy_share", "entropy"),

@@ -61,9 +61,7 @@ def explained_variance_best_sixth(observations: Observations) -> Fact | None:
     levels = [median(part) for part in parts]
     says = f"median {alive.raw} by sixths: {', '.join(f'{level:.3g}' for level in levels)}"
     value = max(levels)
-    return Fact(
-        name="explained_variance_best_sixth", value=value, how="computed", source=alive.source(), says=says
-    )
+    return Fact(name="explained_variance_best_sixth", value=value, how="computed", source=alive.source(), says=says)
 
 
 def explained_variance_alive(observations: Observations) -> Series | None:

@@ -36,9 +36,7 @@ def answers_share(observations: Observations) -> Fact | None:
     if np.isfinite(shares).sum() < LEAST:
         return None
     says = f"{within.raw} / {whole.raw}"
-    return Fact(
-        name="answers_share", value=finite_median(shares), how="computed", source=within.source(), says=says
-    )
+    return Fact(name="answers_share", value=finite_median(shares), how="computed", source=within.source(), says=says)
 
 
 def reward_spread_range(observations: Observations) -> Fact | None:

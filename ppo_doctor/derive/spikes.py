@@ -55,8 +55,8 @@ def unclipped_spike(observations: Observations) -> Fact | None:
     """Return how many times larger than usual the largest isolated gradient is that reaches the optimizer; 0: none.
 
     Usual is what Adam remembers: the root mean square of the norms before it, which a policy that has lost its signal
-    still holds of earlier times. Norms are taken after the configured clip. A clip at None, and at 0 in trainers that switch it off so, clips
-    nothing. None where no such setting is known.
+    still holds of earlier times. Norms are taken after the configured clip. A clip at None, and at 0 in trainers that
+    switch it off so, clips nothing. None where no such setting is known.
     """
     grad, limit = observations.run.series.get("grad_norm"), _clip(observations)
     if grad is None or limit is None:
@@ -72,7 +72,7 @@ def unclipped_spike(observations: Observations) -> Fact | None:
 
 
 def unclipped_cliff(observations: Observations) -> Fact | None:
-    """Return the sharpest lasting fall of the updates' KL in a run whose configuration says that no gradient is clipped.
+    """Return the sharpest lasting fall of the updates' KL where the configuration says that no gradient is clipped.
 
     None where gradients are clipped, or where nothing says so: then a fall has other reasons.
     """
