@@ -29,7 +29,7 @@ VISIBLE = 3.0
 REACH = 2.0
 #: Episodes that are shorter than this share of what most were leave a critic that remembers longer ones.
 SHRUNK = 0.25
-#: Targets may be above those of a task without end by this factor, for noise; share of the records that must be of use.
+#: Targets may be above those of a task without end by this factor, for noise; records that have to be of use.
 ENDLESS, MOST = 1.25, 0.7
 #: More records than this share at the longest are a time limit.
 AT_LIMIT = 0.2
