@@ -178,9 +178,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_trend": _row("sampling:kl_trend", "approx_kl"),
         "losses_above_zero": _row("surrogates:losses_above_zero", "policy_loss", "loss"),
         "loss_trend": _row("surrogates:loss_trend", "policy_loss", "loss"),
-        "passes_without_gain": _row(
-            "surrogates:passes_without_gain", "policy_loss+approx_kl+clip_fraction+ppo_epochs"
-        ),
+        "passes_without_gain": _row("surrogates:passes_without_gain", "policy_loss+approx_kl+clip_fraction+ppo_epochs"),
         "clipped_at_generation": _row("mismatch:clipped_at_generation", "clip_fraction+reward_mean"),
         "loss_before_update": _row("mismatch:loss_before_update", "policy_loss"),
         "mean_ratio_off": _row("mismatch:mean_ratio_off", "ratio_mean", "approx_kl+approx_kl_k1"),
