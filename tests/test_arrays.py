@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.arrays import median, running_medians, span_medians
+from ppo_doctor.arrays import median, ranks, running_medians, span_medians, spearman
 
 values = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60).map(np.array)
 
@@ -45,3 +45,19 @@ def test_one_long_span_among_short_ones_takes_no_more_memory_than_even_ones():
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert max(peaks) < 8 * held.nbytes
+
+
+def test_equal_values_share_the_mean_of_their_ranks():
+    assert ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1.0, 3.5, 2.0]
+
+
+@given(values, st.randoms())
+def test_ranks_do_not_depend_on_the_order_of_records(held, random):
+    order = random.sample(range(len(held)), len(held))
+    assert ranks(held[order]).tolist() == ranks(held)[order].tolist()
+
+
+def test_what_never_changes_goes_with_nothing():
+    time = np.arange(9.0)
+    assert spearman(time, np.full(9, 0.2)) == 0.0
+    assert spearman(time, -(time**3)) == pytest.approx(-1)

@@ -187,9 +187,10 @@ def test_a_deterministic_policy_says_nothing_of_the_ratio():
 def test_large_steps_explain_what_they_end_in():
     record = run("lr-too-high", task="control", seed=0, severity=3, updates=60, dialect="canonical")
     diagnosis = judge(record, "canonical", PACK)
-    assert leaders(diagnosis)[0] == "lr-too-high"
-    folded = [complaint for complaint in diagnosis.complaints if complaint.folded_into == "lr-too-high"]
-    assert "policy-degenerates" in {complaint.id for complaint in folded}
+    # One fault, two complaints: which of them stands is a matter of which began first.
+    assert set(leaders(diagnosis)) == {"lr-too-high"}
+    folded = {complaint.id for complaint in diagnosis.complaints if complaint.folded_into == "lr-too-high"}
+    assert folded & {"policy-degenerates", "steps-too-large"}
 
 
 def test_learning_rates_that_controllers_move_say_nothing_of_their_kl():
