@@ -29,6 +29,7 @@ SAME = {
     ("steps-shrink-after-gradient-spike", 0, "bound", "down"): DERIVED,
     ("reward-collapses-late", 0, "bound", "down"): DERIVED,
     ("part-of-reward-stops", 0, "share", "down"): LASTS,
+    ("reward-stops-at-once", 0, "share", "down"): LASTS,
 }
 
 

@@ -84,6 +84,8 @@ def clipping_after_first(observations: Observations) -> Fact | None:
         return None
     values = finite_of(clipped.values)
     soon = values[2 : max(9, len(values) // 3)]
+    if not len(values):
+        return None
     first, later = float(values[0]), median(soon) if len(soon) else 0.0
     times = later / (first + ONE_SAMPLE) if later >= CLIPPED and not _learns_late(observations) else 0.0
     says = f"{clipped.raw} {first:.3g} in the first update, {later:.3g} soon after"
