@@ -19,7 +19,8 @@ _ALIASES = {
     "approx_kl": "approxkl approxkls approximatekl klapprox ppokl policykl approxpolicykl oldnewkl kloldnew klold",
     "approx_kl_k1": "oldapproxkl approxklk1",
     "ref_kl": "refkl klref kltoref klreference initpolicykl klinit refpolicykl",
-    "clip_fraction": "clipfraction clipfractions clipfrac clipfracs ppoclipratio pgclipfrac fractionclipped policyclipfrac"
+    "clip_fraction": "clipfraction clipfractions clipfrac clipfracs ppoclipratio pgclipfrac fractionclipped"
+    " policyclipfrac"
     " ratioclipfrac ppoclipfrac clippedfraction fracclipped policyclipfraction",
     "ratio_mean": "ratio ratios importanceratio importanceweight probratio probsratio pporatio",
     "ratio_min": "ratiomin minratio importanceratiomin",

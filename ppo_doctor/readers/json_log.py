@@ -209,8 +209,10 @@ def _columns(others: Mapping[str, Any]) -> dict[str, list[Any]]:
     columns = _mostly_lists(others)
     if columns:
         return columns
-    inner = [found for value in others.values() if isinstance(value, dict) and (found := _mostly_lists(value))]
-    return inner[0] if len(inner) == 1 else {}
+    inner = [_mostly_lists(value) for value in others.values() if isinstance(value, dict)]
+    alone = len(others) == 1
+    tables = [columns for columns in inner if len(columns) > (0 if alone else 1)]
+    return tables[0] if len(tables) == 1 else {}
 
 
 def _mostly_lists(others: Mapping[str, Any]) -> dict[str, list[Any]]:
