@@ -363,3 +363,14 @@ def test_motion_is_that_of_the_weights_else_of_a_probe():
     update, probe = a_series("update_norm", [1.0]), a_series("probe_kl", [2.0])
     assert observe(update, probe).series("weight_motion") is update
     assert observe(probe).series("weight_motion") is probe
+
+
+# Spikes
+
+
+@pytest.mark.parametrize(("rounding", "left"), [(0.0, 0.0), (5e-5, 0.0), (5e-4, 1.0)])
+def test_movement_that_a_log_prints_as_zero_is_not_lost_to_a_spike(rounding, left):
+    grad = a_series("grad_norm", [*[1.0, 1.1, 0.9] * 5, 900.0, *[1.0, 1.1, 0.9] * 5])
+    moved = a_series("approx_kl", [*[0.001, 0.002] * 8, *[0.0] * 15], absolute=rounding, estimator="k3")
+    fact = observe(grad, moved).fact("steps_after_spike")
+    assert fact.value == pytest.approx(left)

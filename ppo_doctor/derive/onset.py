@@ -137,7 +137,7 @@ def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
 
 
 def reward_series(observations: Observations) -> Series | None:
-    """Return what the run is rewarded with, per record: episode returns, rollouts' mean reward, else evaluations."""
+    """Return what the run is rewarded with: episode returns, the rollout's mean reward, else evaluations."""
     for name in ("episode_return", "reward_mean", "eval_return"):
         series = observations.run.series.get(name)
         if series is not None and np.count_nonzero(np.isfinite(series.values)) >= 3 * SHORTEST:

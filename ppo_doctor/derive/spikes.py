@@ -26,6 +26,8 @@ MEMORY, LEAST_NORMS = 1000, 12
 OFF = ("none", "null", "inf")
 #: Movement before a spike below which a fall says nothing: KL in nats, share of clipped samples.
 LEAST = {"kl_size": 1e-5, "clip_fraction": 2e-3}
+#: A level is told from 0 from this many times the rounding of the log on.
+ROUNDINGS = 10
 
 
 def steps_after_spike(observations: Observations) -> Fact | None:
@@ -43,7 +45,9 @@ def steps_after_spike(observations: Observations) -> Fact | None:
     alone = spikes(grad.values[keep], SPIKE).astype(np.int64)
     at = grad.axis.steps[keep][alone] if len(alone) <= RARE * keep.sum() else grad.axis.steps[:0]
     width = SIDE * _records_per_batch(observations, moved)
-    shares = [_left(moved, LEAST[moved.name], int(step), width) for step in at.tolist()]
+    # What a log prints as 0 is no movement lost: the level before has to stand well above the last digit.
+    least = max(LEAST[moved.name], ROUNDINGS * moved.resolution.absolute)
+    shares = [_left(moved, least, int(step), width) for step in at.tolist()]
     told = [share for share in shares if np.isfinite(share)]
     if shares and not told:  # updates too small before it, or too few on a side: nothing is known
         return None

@@ -9,15 +9,18 @@ from types import MappingProxyType
 #: canonical metric → names squashed to lower-case letters and digits, without "mean" or "avg" at either end
 _ALIASES = {
     "policy_loss": "policyloss actorloss pgloss policygradientloss lossactor losspolicy losspi piloss surrogateloss"
-    " losssurrogate surrogate clippedsurrogateloss aloss lossobjective actloss lossclip clippolicyloss",
-    "value_loss": "valueloss criticloss vfloss vloss lossvalue losscritic lossv lossvf valuefunctionloss closs criloss",
-    "loss": "loss totalloss losstotal trainingloss",
-    "entropy": "entropy policyentropy actorentropy distentropy actionentropy ent",
+    " losssurrogate surrogate clippedsurrogateloss aloss lossobjective actloss lossclip clippolicyloss policylosses"
+    " actorlosses",
+    "value_loss": "valueloss criticloss vfloss vloss lossvalue losscritic lossv lossvf valuefunctionloss closs criloss"
+    " valuelosses criticlosses",
+    "loss": "loss totalloss losstotal trainingloss losses totallosses",
+    "entropy": "entropy policyentropy actorentropy distentropy actionentropy ent entropies",
     "entropy_loss": "entropyloss lossentropy entloss",
-    "approx_kl": "approxkl approximatekl klapprox ppokl policykl approxpolicykl oldnewkl kloldnew klold",
+    "approx_kl": "approxkl approxkls approximatekl klapprox ppokl policykl approxpolicykl oldnewkl kloldnew klold",
     "approx_kl_k1": "oldapproxkl approxklk1",
     "ref_kl": "refkl klref kltoref klreference initpolicykl klinit refpolicykl",
-    "clip_fraction": "clipfraction clipfrac clipfracs ppoclipratio pgclipfrac fractionclipped policyclipfrac"
+    "clip_fraction": "clipfraction clipfractions clipfrac clipfracs ppoclipratio pgclipfrac fractionclipped"
+    " policyclipfrac"
     " ratioclipfrac ppoclipfrac clippedfraction fracclipped policyclipfraction",
     "ratio_mean": "ratio ratios importanceratio importanceweight probratio probsratio pporatio",
     "ratio_min": "ratiomin minratio importanceratiomin",
@@ -50,7 +53,7 @@ _ALIASES = {
 }
 _CANONICAL = MappingProxyType({alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()})
 #: The old policy where nothing in the log speaks of completions, else the reference model.
-_EITHER_KL = frozenset({"kl", "klloss", "kldivergence", "kldiv"})
+_EITHER_KL = frozenset({"kl", "kls", "klloss", "kldivergence", "kldivergences", "kldiv", "kldivs"})
 #: Names that anybody may choose, squashed.
 COMMON_NAMES = frozenset(_CANONICAL) | _EITHER_KL
 _EPISODE = r"(episode|episodic|ep)(total)?(reward|return|rew|ret)s?(mean)?$"

@@ -202,9 +202,20 @@ _BLANK_THEN_OBJECT = re.compile(r"\s*\{")
 
 
 def _columns(others: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the lists of numbers, if they are most of the object: a configuration may hold a list or two."""
-    if len(others) == 1 and all(isinstance(value, dict) for value in others.values()):
-        (others,) = others.values()
+    """Return the lists of numbers, if they are most of the object, or of the one object in it of which they are.
+
+    A configuration may hold a list or two.
+    """
+    columns = _mostly_lists(others)
+    if columns:
+        return columns
+    inner = [_mostly_lists(value) for value in others.values() if isinstance(value, dict)]
+    alone = len(others) == 1
+    tables = [columns for columns in inner if len(columns) > (0 if alone else 1)]
+    return tables[0] if len(tables) == 1 else {}
+
+
+def _mostly_lists(others: Mapping[str, Any]) -> dict[str, list[Any]]:
     columns = {key: value for key, value in others.items() if isinstance(value, list) and _numeric(value)}
     return columns if 2 * len(columns) >= len(others) else {}
 

@@ -166,9 +166,11 @@ def test_near_misses_are_few_and_never_the_key() -> None:
         ("avg_reward_last_100", "reward_mean"),
         ("running_reward", "episode_return"),
         ("reward_mean_raw", "reward_mean"),
+        ("policy_losses", "policy_loss"),
+        ("kl_divergences", "approx_kl"),
         ("train_distance", None),
         ("trainer", None),
     ],
 )
-def test_what_scripts_call_the_reward(key, metric):
+def test_what_scripts_call_what_they_collect(key, metric):
     assert fuzzy(key) == metric

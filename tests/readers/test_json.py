@@ -84,3 +84,16 @@ def test_deep_nesting_is_a_note(reading):
 def test_one_object_is_one_record(reading):
     got = reading('{\n "loss": 0.5,\n "_wandb": {"runtime": 3},\n "h": [1, 2]\n}')
     assert got.records == [{"loss": 0.5, "_wandb/runtime": 3}]
+
+
+def test_columns_in_an_object_beside_a_summary(reading):
+    columns = {"iteration": [1, 2, 3], "policy_losses": [-0.1, -0.2, -0.3]}
+    got = reading(
+        json.dumps({"progress": columns, "summary": {"best": 3.5, "steps": [1]}, "path": "model.pt"}, indent=2)
+    )
+    assert got.records == [{"iteration": n, "policy_losses": -n / 10} for n in (1, 2, 3)]
+
+
+def test_two_objects_of_columns_are_no_one_log(reading):
+    columns = {"iteration": [1, 2, 3], "loss": [0.1, 0.2, 0.3]}
+    assert len(reading(json.dumps({"train": columns, "valid": columns}, indent=2)).records) < 2
