@@ -63,8 +63,8 @@ calibrate: lab
 rivals: lab
 	$(BIN)/python -m benchmarks.peers build/corpus --held-out 24 --summary docs/rivals.json
 
-# Every figure of docs/benchmarks.md, in about ten minutes on an idle machine. The peer for checkpoints is torch, which
-# gets an environment of its own.
+# Every figure of docs/benchmarks.md, seven rounds of it, in under ten minutes on an idle machine. The peer for
+# checkpoints is torch, which gets an environment of its own.
 bench: $(STAMP)
 	test -x build/torch/bin/python || $(PYTHON) -m venv build/torch
 	build/torch/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy

@@ -23,8 +23,11 @@ def rows(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
 def _row(scratch: Path, kind: str, events: int, repeat: int) -> Line:
     folder = scratch / kind.replace(" ", "-")
     folder.mkdir()
-    path = tfevents.write_events(folder, events, tensors=kind == "tensors")
-    tfevents.theirs(path), tfevents.ours(path)  # imports and tables are no part of it
+    few, many = folder / "few", folder / "many"
+    few.mkdir(), many.mkdir()
+    warm = tfevents.write_events(few, 200, tensors=kind == "tensors")
+    path = tfevents.write_events(many, events, tensors=kind == "tensors")
+    tfevents.theirs(warm), tfevents.ours(warm)  # imports and tables are no part of it
     readers = (tfevents.ours, tfevents.theirs)
     rounds = [[tfevents.timed(reader, path, events) for reader in readers] for _ in range(repeat)]
     ratios = [theirs / ours for ours, theirs in rounds]

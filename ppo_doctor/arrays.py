@@ -1,4 +1,8 @@
-"""Order statistics without numpy.ma: np.unique and np.median import it, which costs 6 ms at start."""
+"""Statistics of short arrays without what numpy wraps around them, and without numpy.ma.
+
+A run of a sweep asks some two hundred of 500 values each, where np.mean takes 5 µs for a sum of 0.7; np.unique and
+np.median import numpy.ma, which costs 6 ms at start.
+"""
 
 from __future__ import annotations
 

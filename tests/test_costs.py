@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tracemalloc
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 
 import ppo_doctor
-from ppo_doctor import compiled, frameworks, judging, readers, rulepack
+from ppo_doctor import accounts, arrays, compiled, derive, engine, frameworks, judging, readers, rulepack
 from ppo_doctor.derive import onset
+from ppo_doctor.model import Run
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.readers.source import Source
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.rulepack import Pack, load_pack
 from ppo_doctor.sources import RunSource
 from ppo_doctor.table import Table
 
@@ -152,3 +157,78 @@ def test_judging_makes_no_copy_of_the_run(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10 * 8 * RECORDS + 2_000_000  # ten columns, of which derived series are seven, beside the findings
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return how many functions of ours and of C a piece of work calls from Python."""
+    made = 0
+
+    def counted(_: object, event: str, __: object) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+def judged(tmp_path: Path, records: int) -> tuple[Run, Pack]:
+    """Return a run of some records, judged once: what is kept from run to run is kept by then."""
+    log = tmp_path / f"{records}.jsonl"
+    log.write_text("\n".join(lines(records, [*NAMES, "clip_fraction", "explained_variance", "grad_norm"])))
+    run, pack = ppo_doctor.load_run(log), load_pack()
+    diagnose(run, pack)
+    return run, pack
+
+
+@pytest.mark.parametrize(("few", "many", "each"), [(100, 390, 8.0), (2_000, 8_000, 0.05)])
+def test_judging_loops_over_no_records(tmp_path, few, many, each):
+    """A loop over records, windows or tails in Python shows as calls; long series are thinned to 200 points first."""
+    short, long = (calls_of(partial(diagnose, *judged(tmp_path, size))) for size in (few, many))
+    assert long - short < each * (many - few) + 1_000  # which rules fire makes a few hundred
+
+
+@pytest.mark.parametrize("records", [390, 3_000])
+def test_order_statistics_are_few_and_over_a_bounded_number_of_values(tmp_path, monkeypatch, records):
+    run, pack = judged(tmp_path, records)
+    asked: list[int] = []
+    neighbours, sort = arrays._neighbours, np.sort
+    monkeypatch.setattr(arrays, "_neighbours", lambda v, low: asked.append(len(v)) or neighbours(v, low))
+    monkeypatch.setattr(np, "sort", lambda v, *a, **k: asked.append(v.size) or sort(v, *a, **k))
+    diagnose(run, pack)
+    assert len(asked) < len(run.series) * 15
+    # Ten series, some of them asked by ten quantities; windows of twenty of them count each value twenty times.
+    assert sum(asked) < len(run.series) * 15 * records
+
+
+def test_each_quantity_is_computed_once_in_a_diagnosis(tmp_path, monkeypatch):
+    run, pack = judged(tmp_path, 390)
+    asked: Counter[str] = Counter()
+    function = derive._function
+    monkeypatch.setattr(derive, "_function", lambda name: asked.update([name]) or function(name))
+    diagnose(run, pack)
+    assert len(asked) > 100
+    assert set(asked.values()) == {1}
+
+
+def test_what_a_log_lacks_is_worded_once_for_all_runs(tmp_path, monkeypatch):
+    run, pack = judged(tmp_path, 60)
+    made: list[str] = []
+    finding = engine._finding
+    monkeypatch.setattr(engine, "_finding", lambda rule, status, **k: made.append(status) or finding(rule, status, **k))
+    coverage = diagnose(run, pack).coverage
+    assert coverage.skipped > 100
+    assert len(made) - made.count("skipped") == coverage.evaluated
+    assert made.count("skipped") < 20  # those whose values are too few, told anew each time
+
+
+def test_ledgers_are_put_in_words_for_causes_that_are_shown(tmp_path, monkeypatch):
+    run, pack = judged(tmp_path, 390)
+    worded: list[str] = []
+    entry = accounts._entry
+    monkeypatch.setattr(accounts, "_entry", lambda line: worded.append(line.finding.rule) or entry(line))
+    told = diagnose(run, pack)
+    assert len(worded) == sum(len(cause.ledger) for cause in told.causes)

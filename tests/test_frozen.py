@@ -91,3 +91,23 @@ def test_it_can_be_handed_to_another_process(again):
     one = Ours(name="a", held={"k": 1}, raw=[2])
     assert again(one) == one
     assert again(one).raw == [2]
+
+
+@frozen(kw_only=False)
+class Placed:
+    """One whose fields are given by place, and that says itself what its hash is."""
+
+    name: str
+    parts: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_a_class_may_take_its_fields_by_place_and_keep_its_own_hash():
+    held = Placed("a", ("x",))
+    assert (held.name, held.parts) == ("a", ("x",))
+    assert hash(held) == hash("a") == hash(Placed("a"))
+    assert held == Placed("a", ("x",)) != Placed("a")
+    with pytest.raises(FrozenInstanceError):
+        held.name = "b"

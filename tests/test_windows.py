@@ -1,0 +1,94 @@
+"""Statistics over all windows at once say what one window at a time would."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppo_doctor.arrays import (
+    SORTED,
+    correlation,
+    finite_of,
+    mean_of,
+    median,
+    parts,
+    quantile,
+    running_quantiles,
+    scatter_of,
+    variance_of,
+)
+from ppo_doctor.derive import cliffs, leaps
+
+chance = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 17, SORTED, SORTED + 1, SORTED + 2, 5_001])
+@pytest.mark.parametrize("whole", [False, True])
+def test_order_statistics_of_short_and_long_arrays(size, whole):
+    values = chance.integers(0, 9, size).astype(np.float64) if whole else chance.normal(size=size)
+    assert median(values) == pytest.approx(float(np.median(values)), rel=1e-15)
+    for share in (0.0, 0.1, 0.25, 0.8, 0.95, 1.0):
+        assert quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-12, abs=1e-15)
+
+
+def test_no_statistic_changes_its_values():
+    values = chance.normal(size=SORTED + 50)
+    before = values.copy()
+    median(values), quantile(values, 0.9), scatter_of(values), variance_of(values), running_quantiles(values, 20, 0.8)
+    assert (values == before).all()
+
+
+def test_running_quantiles_are_those_of_each_window():
+    values = chance.normal(size=60)
+    found = running_quantiles(values, 20, 0.8)
+    assert found.tolist() == [quantile(values[at : at + 20], 0.8) for at in range(41)]
+
+
+def test_moments_are_those_of_numpy_to_the_last_bit():
+    values = chance.normal(size=501)
+    other = chance.normal(size=501)
+    assert mean_of(values) == float(np.mean(values))
+    assert mean_of(values > 0) == float(np.mean(values > 0))
+    assert np.isnan(mean_of(values[:0]))
+    assert variance_of(values, ddof=1) == float(np.var(values, ddof=1))
+    assert correlation(values, other) == float(np.corrcoef(values, other)[0, 1])
+    assert scatter_of(values) == 1.4826 * median(np.abs(np.diff(values)))
+
+
+def test_a_constant_correlates_with_nothing():
+    with np.errstate(all="ignore"):
+        assert np.isnan(correlation(np.ones(9), chance.normal(size=9)))
+    assert correlation(np.arange(9.0), 2 * np.arange(9.0)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("size", "count"), [(60, 6), (61, 6), (65, 6), (7, 10)])
+def test_parts_are_those_of_numpy(size, count):
+    values = chance.normal(size=size)
+    assert [part.tolist() for part in parts(values, count)] == [p.tolist() for p in np.array_split(values, count)]
+
+
+def test_finite_values_are_the_array_itself_where_all_are():
+    values = chance.normal(size=9)
+    assert finite_of(values) is values
+    assert finite_of(np.array([1.0, np.nan, np.inf, 2.0])).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("size", [cliffs.BEFORE + 1 + cliffs.LEAST_AFTER, 25, 26, 27, 40, 200])
+@pytest.mark.parametrize("broken", [0.0, 0.05])
+def test_falls_are_those_at_each_batch(size, broken):
+    values = chance.random(size) ** 3
+    values[chance.random(size) < broken] = np.nan
+    falls = cliffs._falls(values)
+    assert len(falls) == size - cliffs.BEFORE - cliffs.LEAST_AFTER
+    for place, fall in enumerate(falls):
+        at = place + cliffs.BEFORE
+        before, after = values[at - cliffs.BEFORE : at], values[at + 1 : at + 1 + cliffs.AFTER]
+        sound = np.isfinite(before).all() and np.isfinite(after).all()
+        assert fall == (np.sort(before)[1] / quantile(after, 1 - cliffs.ODD) if sound else 1.0)
+
+
+def test_what_later_records_stay_below_is_that_of_each_tail():
+    values = np.abs(chance.normal(size=90))
+    found = leaps._stays_below(values, 30, 80)
+    assert found == [quantile(values[at:], 1 - leaps.BACK) for at in range(30, 80)]
+    assert leaps._stays_below(values, 80, 80) == []
