@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.accounts import clearly_before
-from ppo_doctor.complaints import enough, onset
+from ppo_doctor.complaints import onset
 
 if TYPE_CHECKING:
     from ppo_doctor.complaints import Explanation
@@ -40,7 +40,8 @@ def _consequence(entry: Explanation, of: Explanation) -> Explanation:
 def _of_several(entry: Explanation, explained: Sequence[Explanation], pack: Pack) -> Explanation:
     """Fold a suspected explanation of what several other faults have led to, each to a part of it.
 
-    What the firm leaders of other complaints account for opens nothing; the rest folds as a complaint of its own would.
+    What the firm leaders of other complaints account for is taken out; what is left folds as a complaint would, and
+    where one symptom has no explanation the complaint stands.
     """
     others = [e for e in explained if e is not entry and e.leader != entry.leader and not e.folded_into]
     told = {
@@ -49,7 +50,7 @@ def _of_several(entry: Explanation, explained: Sequence[Explanation], pack: Pack
     rest = tuple(opener for opener in entry.openers if opener.rule not in told)
     if entry.folded_into or entry.firm or not told:
         return entry
-    if not enough(rest, pack):
+    if not rest:
         return _consequence(entry, next(iter(told.values())))
     into = next((e for e in others if _accounts_for(e, replace(entry, openers=rest), pack)), None)
     return _consequence(entry, into) if into else entry
