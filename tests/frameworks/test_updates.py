@@ -89,6 +89,7 @@ CONFIGURED: tuple[tuple[str, dict[str, float], float], ...] = (
     ("sample-factory", {"num_epochs": 2, "num_batches_per_epoch": 4}, 8),
     ("spinningup", {"train_pi_iters": 40}, 40),
     ("verl", {"actor_rollout_ref.actor.ppo_epochs": 4, "data.train_batch_size": 1024}, 16),
+    ("verl", {"data.train_batch_size": 2, "actor_rollout_ref.actor.ppo_mini_batch_size": 256}, 1),
     ("openrlhf", {"max_epochs": 2, "rollout_batch_size": 128, "n_samples_per_prompt": 8, "train_batch_size": 128}, 16),
     ("openrlhf", {"train.max_epochs": 2, "rollout.batch_size": 128, "rollout.n_samples_per_prompt": 1}, 2),
     ("nemo-rl", {"grpo.num_prompts_per_step": 64, "policy.train_global_batch_size": 512}, 2),
