@@ -99,14 +99,14 @@ FAULTY_IN: Mapping[Split, Mapping[Task, tuple[str, ...]]] = {
         "language": ("narrow net", "annealed to zero", "wide clip"),
     },
     "confirmation": {
-        "control": ("one hidden layer", "ten epochs"),
-        "language": ("slow", "two layers"),
+        "control": ("entropy bonus", "short horizon"),
+        "language": ("loose gradient norm", "KL to the reference"),
     },
 }
 SEEDS: Mapping[Split, tuple[int, ...]] = {
     "training": (0, 1, 2),
     "held-out": (101, 102, 103),
-    "confirmation": (601, 602),
+    "confirmation": (701, 702),
 }
 SEVERITIES = (1, 2, 3)
 #: Sound runs in rounds over all tasks, a seed for each round; more rounds the more faults there are, so that a third of
@@ -114,7 +114,7 @@ SEVERITIES = (1, 2, 3)
 SOUND_SEEDS: Mapping[Split, tuple[int, ...]] = {
     "training": (10, 30, 50, 70, 210, 230, 250),
     "held-out": (110, 130, 150, 170, 310, 330, 350),
-    "confirmation": (610,),
+    "confirmation": (710,),
 }
 UNSEEN_SEEDS = (410, 430, 450, 470, 490, 510, 530)
 FAULTS_PER_ROUND = 16
