@@ -89,6 +89,7 @@ def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:
         folded_into=explanation.folded_into,
         since_step=explanation.since_step,
         until_step=explanation.until_step,
+        scores=explanation.scores,
     )
 
 

@@ -120,6 +120,8 @@ class OpenComplaint:
     since_step: int | None = None
     #: step before which the records lie that it was judged by; None for the whole run
     until_step: int | None = None
+    #: candidate → decibans: every cause that was weighed, `healthy` and `unknown`; none where nothing leads
+    scores: Mapping[str, int] = field(default_factory=dict)
 
 
 @frozen

@@ -17,16 +17,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ppo_doctor.complaints import Explanation
 from ppo_doctor.cutting import cut
-from ppo_doctor.derive import Observations
-from ppo_doctor.diagnosis import _since
 from ppo_doctor.model import Diagnosis, Run
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN
-from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import Pack, load_pack
 
 from .corpus import Case, begins, sound
@@ -140,24 +134,18 @@ def verdict(run: Run, pack: Pack) -> Verdict:
         not_ruled_out=tuple(entry.id for entry in diagnosis.not_ruled_out),
         fired=tuple(f.rule for f in diagnosis.findings if f.status == "fired"),
         clear=tuple(f.rule for f in diagnosis.findings if f.status == "clear"),
-        scores=_scores(diagnosis, run, pack),
+        scores=_scores(diagnosis),
     )
 
 
-def _scores(diagnosis: Diagnosis, run: Run, pack: Pack) -> dict[str, int]:
+def _scores(diagnosis: Diagnosis) -> dict[str, int]:
     """Return the scores of the explanation that the first cause leads, without those that are hopeless."""
     first = next((cause for cause in diagnosis.causes if cause.leader), None)
     if first is None:
         return {}
-    since = partial(_since, Observations(run), pack, diagnosis.findings)
-    with np.errstate(all="ignore"):
-        explained = explain(pack, diagnosis.findings, since)
-    scores = next(e.scores for e in explained if e.complaint == first.complaint and first.id in _leaders(e))
+    of_it = [c.scores for c in diagnosis.complaints if c.id == first.complaint and first.id in c.scores]
+    scores = min(of_it, key=lambda scores: abs(scores[first.id] - first.score_db))
     return {name: score for name, score in scores.items() if score > first.score_db - 60 or name in (HEALTHY, UNKNOWN)}
-
-
-def _leaders(entry: Explanation) -> set[str]:
-    return {cause.id for cause in entry.causes if cause.leader}
 
 
 def _bare(log: Path) -> Run:
