@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+import ppo_doctor
 from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
 from ppo_doctor.pipeline import Request, diagnose, read_run
@@ -42,14 +44,27 @@ def test_a_short_run_names_its_cause(fault, dialect, updates, tmp_path):
     assert (named.confidence == "suspected") is PACK.cause(fault).never_proven
 
 
-def test_a_proxy_is_suspected_only_where_somebody_judges_beside_it(tmp_path):
-    with_judge = judged("reward-hacking", "canonical-full", tmp_path / "full", updates=60)
-    [first, *_] = [cause for cause in with_judge.causes if cause.leader]
+def test_a_proxy_is_suspected_only_where_its_trace_is_logged(tmp_path):
+    traced = judged("reward-hacking", "canonical-full", tmp_path / "full", updates=60)
+    [first, *_] = [cause for cause in traced.causes if cause.leader]
     assert (first.complaint, first.confidence) == ("proxy-diverges", "suspected")
-    assert {first.id, *first.level_with} >= {"reward-hacking", "generalisation-gap"}
+    assert first.id == "reward-hacking"
     without = judged("reward-hacking", "canonical-lean", tmp_path / "lean", updates=60)
     assert "reward-hacking" in {cause.id for cause in without.not_ruled_out}
     assert "reward-hacking" not in {cause.id for cause in without.causes}
+
+
+def test_a_judge_who_disagrees_cannot_tell_a_gamed_reward_from_a_learnt_prompt(tmp_path):
+    log = tmp_path / "run.jsonl"
+    heights = [0.1 + 0.05 * min(i, 20) - 0.03 * max(i - 20, 0) for i in range(60)]
+    rows = [
+        {"step": i, "reward_mean": 0.1 + 0.01 * i, "eval_return": heights[i], "response_length": 200 + i % 7}
+        for i in range(60)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    [first, *_] = ppo_doctor.analyze(log).causes
+    assert (first.complaint, first.confidence) == ("proxy-diverges", "suspected")
+    assert {first.id, *first.level_with} >= {"reward-hacking", "generalisation-gap"}
 
 
 @pytest.mark.parametrize("fault", ["advantage-misaligned", "trajectory-interleaving"])

@@ -11,6 +11,7 @@ from ppo_doctor.report.standings import against, behind, in_favour, level_with, 
 from ppo_doctor.report.words import (
     SEVERITY_STYLE,
     bound,
+    chance,
     decibels,
     entry_says,
     flowing,
@@ -145,6 +146,8 @@ class Blocks:
             else:
                 self._amount("0", f"{words}; same link ({entry.link}), so {bound(decibels(entry.db))} does not count")
         self._amount(decibels(cause.score_db), Span("sum", "bold"))
+        if cause.probability is not None:
+            self.page.add(Span(chance(cause.probability), "dim"), INDENT)
 
     def _amount(self, amount: str, words: str | Span) -> None:
         self.page.labelled(bound(amount.rjust(4)), words, INDENT, column=6)

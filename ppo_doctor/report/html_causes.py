@@ -10,6 +10,7 @@ from ppo_doctor.report.standings import against, behind, in_favour, level_with, 
 from ppo_doctor.report.words import (
     bound,
     capital,
+    chance,
     decibels,
     entry_says,
     flowing,
@@ -133,7 +134,7 @@ def _account(ward: Ward, cause: RankedCause) -> Markup:
     title = f"Account of {flowing(cause.id)}, in dB against a healthy run"
     head = el("thead", el("tr", *(el("th", text(word), scope="col") for word in ("dB", "Finding", "What it says"))))
     prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
-    total = _amount(decibels(cause.score_db), text("sum"), NOTHING, cls="sum")
+    total = _amount(decibels(cause.score_db), text("sum"), text(chance(cause.probability)), cls="sum")
     body = el("tbody", prior, *(_weighed(ward, entry) for entry in weighed(cause)), total)
     table = el("table", el("caption", text(title), cls="unseen"), head, body, cls="ledger")
     summary = el("summary", text(f"How it was weighed: {decibels(cause.score_db)} dB against a healthy run"))

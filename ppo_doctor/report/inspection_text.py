@@ -140,7 +140,9 @@ def _judgement(inspection: Inspection) -> Iterator[str]:
 def _wrapped(words: Iterable[str]) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(", ".join(words), width=100, initial_indent="  ", subsequent_indent="  ")
+    joined = ", ".join(words)
+    # An id that is broken at a hyphen can be neither searched for nor copied.
+    return textwrap.wrap(joined, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _wanted(inspection: Inspection) -> Iterator[str]:

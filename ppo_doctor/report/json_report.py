@@ -140,7 +140,7 @@ def _cause(cause: RankedCause) -> dict[str, Json]:
         "severity": cause.severity.value,
         "benign": cause.benign,
         "confidence": cause.confidence,
-        "probability": cause.probability,
+        "probability": None if cause.probability is None else round(cause.probability, 4),
         "score_db": cause.score_db,
         "prior_db": cause.prior_db,
         "level_with": _strings(cause.level_with),

@@ -101,6 +101,11 @@ def decibels(value: int) -> str:
     return f"+{value}" if value >= 0 else f"−{-value}"
 
 
+def chance(probability: float | None) -> str:
+    """Return what a score comes to as a probability; nothing where none is given."""
+    return "" if probability is None else f"probability {probability:.2f} under the lab's mix of faults"
+
+
 def count(size: int, noun: str) -> str:
     """Return "1 check", "2 checks"."""
     return bound(f"{size} {noun}" if size == 1 else f"{size} {noun}s")
