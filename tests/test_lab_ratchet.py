@@ -20,12 +20,13 @@ def rate(pair: list[int]) -> float:
 @pytest.mark.parametrize(
     ("cases", "figure", "floor"),
     [
-        ("identifiable", "top_1", 0.87),
-        ("identifiable", "top_3", 0.90),
-        ("identifiable", "level_set", 0.88),
-        ("all", "top_1", 0.70),
-        ("all", "level_set", 0.76),
-        ("confirmation", "top_1", 0.82),
+        ("identifiable", "top_1", 0.94),
+        ("identifiable", "top_3", 0.96),
+        ("identifiable", "level_set", 0.95),
+        ("all", "top_1", 0.75),
+        ("all", "level_set", 0.80),
+        ("confirmation", "top_1", 0.89),
+        ("confirmation", "top_3", 0.92),
     ],
 )
 def test_accuracy_on_the_held_out_side(cases, figure, floor):
