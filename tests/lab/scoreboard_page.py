@@ -81,7 +81,8 @@ def _head(found: Found) -> str:
         "**What held-out means here.** The trainers, and the ways in which faults are injected, are the same on both "
         "sides. What had been missed on the held-out side was read while rules were mended, so that its figures are "
         "those of runs that were seen; the confirmation side was trained afterwards, in other tasks, and is the honest "
-        "one. How the doctor does on trainers and people's runs of other kinds stands in [how we measure](lab.md). All rates are under the lab's mix of faults.\n"
+        "one. How the doctor does on trainers and people's runs of other kinds stands in [how we measure](lab.md). "
+        "All rates are under the lab's mix of faults.\n"
     )
 
 
