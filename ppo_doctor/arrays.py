@@ -155,6 +155,11 @@ def parts(values: FloatArray, count: int) -> list[FloatArray]:
     return [values[first:stop] for first, stop in itertools.pairwise(bounds)]
 
 
+def finite_parts(values: FloatArray, count: int) -> list[FloatArray]:
+    """Return the finite values of each of `count` consecutive parts."""
+    return [finite_of(part) for part in parts(values, count)]
+
+
 def correlation(one: FloatArray, other: FloatArray) -> float:
     """Return Pearson's coefficient of two finite arrays, NaN where one does not vary.
 

@@ -43,12 +43,14 @@ def _of_several(entry: Explanation, explained: Sequence[Explanation], pack: Pack
     What the firm leaders of other complaints account for is taken out; what is left folds as a complaint would, and
     where one symptom has no explanation the complaint stands.
     """
+    if entry.folded_into or entry.firm:
+        return entry
     others = [e for e in explained if e is not entry and e.leader != entry.leader and not e.folded_into]
     told = {
         o.rule: e for e in others if e.firm for o in entry.openers if _weighs(e, replace(entry, openers=(o,)), pack)
     }
     rest = tuple(opener for opener in entry.openers if opener.rule not in told)
-    if entry.folded_into or entry.firm or not told:
+    if not told:
         return entry
     if not rest:
         return _consequence(entry, next(iter(told.values())))

@@ -118,10 +118,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
         "gain_kept": _row("truncation:gain_kept", "reward_mean", "episode_return"),
         "reward_beyond_cuts": _row("truncation:reward_beyond_cuts", "reward_mean+truncated_fraction"),
-        "length_left": _row("batches:length_left", "response_length", "objective_entropy+entropy+max_response_length"),
-        "length_at_end": _row(
-            "batches:length_at_end", "response_length", "objective_entropy+entropy+max_response_length"
-        ),
+        "length_left": _row("batches:length_left", "response_length", _LENGTH_BOUND),
+        "length_at_end": _row("batches:length_at_end", "response_length", _LENGTH_BOUND),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
         # policy
         "policy_drift": _row("policy:policy_drift", "entropy", "probe_kl", "update_norm"),

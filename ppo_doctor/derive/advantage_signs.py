@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppo_doctor.arrays import finite_of, median, quantile
+from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def steady_kl_spread(observations: Observations) -> Fact | None:
     policy that has got as far as it gets, or was resumed there, goes on by steps of one size.
     """
     kl, entropy = observations.run.series.get("approx_kl"), observations.run.series.get("entropy")
-    samples = observations.fact("completions")
-    if kl is None or entropy is None or (samples is not None and not samples.value):
+    if kl is None or entropy is None or of_episodes(observations):
         return None
     moved, free = (finite_of(s.values) for s in (kl, entropy))
     if len(moved) < LEAST or len(free) < LEAST or median(moved) <= NOISE or not quantile(moved, 0.1) > 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, finite_parts, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def explained_variance_best_sixth(observations: Observations) -> Fact | None:
     alive = observations.series("explained_variance_alive")
     if alive is None or len(alive) < SIXTHS * FEWEST_IN_SIXTH:
         return None
-    parts = [part[np.isfinite(part)] for part in np.array_split(alive.values, SIXTHS)]
-    if min(len(part) for part in parts) < FEWEST_IN_SIXTH:
+    sixths = finite_parts(alive.values, SIXTHS)
+    if min(len(part) for part in sixths) < FEWEST_IN_SIXTH:
         return None
-    levels = [median(part) for part in parts]
+    levels = [median(part) for part in sixths]
     says = f"median {alive.raw} by sixths: {', '.join(f'{level:.3g}' for level in levels)}"
     value = max(levels)
     return Fact(name="explained_variance_best_sixth", value=value, how="computed", source=alive.source(), says=says)

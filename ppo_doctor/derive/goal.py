@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import correlation, finite_of, mean_of, median, scatter_of
+from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -33,7 +34,7 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     episodes: there the greedy policy is evaluated by the same reward in the same task, and has its own ups and downs.
     """
     judged, paid = observations.run.series.get("eval_return"), _training(observations)
-    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS or _of_episodes(observations):
+    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS or of_episodes(observations):
         return None
     keep = np.isfinite(judged.values)
     steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
@@ -49,11 +50,6 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     )
     value = float(lost / gained) if falls else 0.0
     return Fact(name="evaluation_lost", value=value, how="computed", source=judged.source(best), says=says)
-
-
-def _of_episodes(observations: Observations) -> bool:
-    completions = observations.fact("completions")
-    return completions is not None and not completions.value
 
 
 def _training(observations: Observations) -> Series | None:

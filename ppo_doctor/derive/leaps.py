@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, median, scatter_of
 from ppo_doctor.derive.onset import reward_series, thinned
 from ppo_doctor.model import Fact
 
@@ -39,13 +39,18 @@ def learning_rate_leap(observations: Observations) -> Fact | None:
     values = finite_of(rate.values)
     if len(values) < FEWEST or not values[: int(BEGUN * len(values))].max() > 0:
         return None
-    before = np.maximum.accumulate(values)[:-1]
-    first = int(BEGUN * len(values)) - 1
-    leaps = values[1:][first:] / before[first:]
-    at = int(np.argmax(leaps))
-    value = max(1.0, float(leaps[at]))
-    says = f"{rate.raw} goes up to {values[1:][first:][at]:.3g}, and was at most {before[first:][at]:.3g} before"
+    at, before = _leap(values)
+    value = max(1.0, float(values[at]) / before)
+    says = f"{rate.raw} goes up to {values[at]:.3g}, and was at most {before:.3g} before"
     return Fact(name="learning_rate_leap", value=value, how="computed", source=rate.source(), says=says)
+
+
+def _leap(rates: FloatArray) -> tuple[int, float]:
+    """Return the place of the largest rate over all before it, from a fifth of the run on, and the largest before."""
+    before = np.maximum.accumulate(rates)[:-1]
+    first = int(BEGUN * len(rates)) - 1
+    at = first + int(np.argmax(rates[1:][first:] / before[first:]))
+    return at + 1, float(before[at])
 
 
 def reward_lost_to_leap(observations: Observations) -> Fact | None:
@@ -62,7 +67,7 @@ def reward_lost_to_leap(observations: Observations) -> Fact | None:
     cut = int(np.searchsorted(steps, _leaps_at(rate))) if leap.value > 1 else 0
     before, after = values[max(0, cut - NEAR) : cut], values[cut:]
     fell = median(before) - median(after) if min(len(before), len(after)) >= AFTER else 0.0
-    scatter = max(1.4826 * median(np.abs(np.diff(values))) / np.sqrt(2), 0.01 * float(np.ptp(values)), 1e-12)
+    scatter = max(scatter_of(values) / np.sqrt(2), 0.01 * float(np.ptp(values)), 1e-12)
     says = f"{reward.raw} lies {fell:.3g} lower after the leap of {rate.raw} than before, its scatter is {scatter:.2g}"
     value = max(0.0, fell / scatter)
     return Fact(name="reward_lost_to_leap", value=value, how="computed", source=reward.source(), says=says)
@@ -71,10 +76,7 @@ def reward_lost_to_leap(observations: Observations) -> Fact | None:
 def _leaps_at(rate: Series) -> float:
     """Return the step of the record with the largest learning rate over all before it."""
     finite = np.isfinite(rate.values)
-    values, steps = rate.values[finite], rate.axis.steps[finite]
-    first = int(BEGUN * len(values)) - 1
-    leaps = values[1:][first:] / np.maximum.accumulate(values)[:-1][first:]
-    return float(steps[1:][first:][int(np.argmax(leaps))])
+    return float(rate.axis.steps[finite][_leap(rate.values[finite])[0]])
 
 
 def entropy_left_at_once(observations: Observations) -> Fact | None:

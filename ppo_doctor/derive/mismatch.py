@@ -205,6 +205,12 @@ def completions(observations: Observations) -> Fact | None:
     )
 
 
+def of_episodes(observations: Observations) -> bool:
+    """Tell whether samples are known to be steps of episodes."""
+    samples = observations.fact("completions")
+    return samples is not None and not samples.value
+
+
 def action_spread(observations: Observations) -> Series | None:
     """Return the Gaussian policy's standard deviation over its level at the start; the sign is kept."""
     spread = observations.run.series.get("action_std")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, finite_parts, median
 from ppo_doctor.derive.rewards import reward_blocks
 from ppo_doctor.model import Fact
 
@@ -34,7 +34,7 @@ def answers_share(observations: Observations) -> Fact | None:
     if within is None or whole is None or len(within) != len(whole):
         return None
     shares = within.values / np.where(whole.values > 0, whole.values, math.nan)
-    thirds = [part[np.isfinite(part)] for part in np.array_split(shares, 3)]
+    thirds = finite_parts(shares, 3)
     if min(len(part) for part in thirds) < LEAST:
         return None
     levels = [median(part) for part in thirds]
