@@ -21,6 +21,8 @@ REDACTED = "[redacted]"
 #: Settings of one file: more is data, or a document whose references unfold without end.
 MOST_SETTINGS = 50_000
 
+#: A number that is no whole one, as it stands in a quoted setting.
+_DECIMAL = re.compile(r"[-+]?(?:\d*\.\d+|\d+\.\d*|\d+(?=[eE]))(?:[eE][-+]?\d+)?\Z")
 _CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
 _HIDDEN_KEY = (
     r"(?i)(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|passphrase|credential"
@@ -107,8 +109,14 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
         for name, keys in names.items():
             key = _key_in(origin.values, tails, keys) if name not in settings else None
             if key is not None:
-                settings[name] = Setting(key=key, value=origin.values[key], how=origin.how, source=origin.place(key))
+                value = _unquoted(origin.values[key])
+                settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
     return settings | _defaults(profile, settings)
+
+
+def _unquoted(value: ConfigValue) -> ConfigValue:
+    """Return a decimal number that stands in quotes as the number, which is what a trainer makes of it."""
+    return float(value) if isinstance(value, str) and _DECIMAL.match(value.strip()) else value
 
 
 def _names(profile: Profile) -> dict[str, tuple[str, ...]]:

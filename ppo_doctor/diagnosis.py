@@ -61,7 +61,8 @@ def assemble(
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
-    verdict, because = _verdict(explanations, coverage, pack, alone=FROM_SETTINGS in observations.run.facts)
+    alone = _of_settings(findings) if FROM_SETTINGS in observations.run.facts else None
+    verdict, because = _verdict(explanations, coverage, pack, alone)
     causes = _numbered(explanations)
     return Diagnosis(
         tool_version=__version__,
@@ -156,15 +157,22 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
 
 
+def _of_settings(findings: Sequence[Finding]) -> str:
+    """Return what is said of a configuration that no cause is named of."""
+    noted = any(finding.status == "fired" and finding.severity != "info" for finding in findings)
+    says = "what the configuration shows names no cause" if noted else "nothing in the configuration speaks against it"
+    return f"{says}; whether it trains takes a log"
+
+
 def _verdict(
-    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, *, alone: bool
+    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, alone: str | None
 ) -> tuple[Verdict, str]:
-    """Return the verdict, and why; `alone` when there is a configuration and no log."""
+    """Return the verdict, and why; `alone` is what is said of a configuration where there is no log."""
     worst = min(explanations, key=lambda e: WORST_VERDICT.index(e.verdict), default=None)
     if worst is not None and worst.verdict in ("unhealthy", "warning"):
         return worst.verdict, _named(worst, pack)
     if alone:
-        return "inconclusive", "nothing in the configuration speaks against it; whether it trains takes a log"
+        return "inconclusive", alone
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
     if not coverage.complete:

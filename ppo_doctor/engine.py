@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: The facts that all records of a run were computed from tensors, and that there is a configuration and no record.
 FROM_TENSORS, FROM_SETTINGS = "from_tensors", "from_settings"
 NO_LOG = "needs a log, and only a configuration was given"
+A_LOG = "a guess from settings alone: there is a log, which tells what happened"
 
 
 def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
@@ -39,7 +40,8 @@ def _guarded(observations: Observations, rule: Rule, debug: bool) -> Finding:
 
 def check(observations: Observations, rule: Rule) -> Finding:
     """Evaluate one rule on one run."""
-    if (rule.algorithms or rule.not_when_single_update) and (reason := _not_applicable(observations, rule)):
+    conditional = rule.algorithms or rule.not_when_single_update or rule.before_training
+    if conditional and (reason := _not_applicable(observations, rule)):
         return _skipped(rule, reason)
     get = observations.get
     missing = [need for need in rule.needs if get(need) is None]
@@ -66,6 +68,8 @@ def _least(observations: Observations, rule: Rule) -> int:
 def _not_applicable(observations: Observations, rule: Rule) -> str | None:
     if rule.algorithms and observations.run.algorithm not in rule.algorithms:
         return f"not for {observations.run.algorithm}"
+    if rule.before_training and FROM_SETTINGS not in observations.run.facts:
+        return A_LOG
     if rule.not_when_single_update:
         updates = observations.fact("updates_effective")
         if updates is not None and updates.how != "default" and float(str(updates.value)) <= 1.0:

@@ -93,6 +93,7 @@ _RULE_FIELDS = [
     "min_points_tensor",
     "not_when_single_update",
     "algorithms",
+    "before_training",
     "state_if_fired",
     "state_if_clear",
 ]

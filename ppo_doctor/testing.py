@@ -17,7 +17,7 @@ import numpy as np
 from ppo_doctor import frameworks, metrics
 from ppo_doctor.configuration import Found, canonical_settings, configured_updates
 from ppo_doctor.derive import Observations
-from ppo_doctor.engine import check
+from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import one_of, only, require
 from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
@@ -69,7 +69,7 @@ class CaseResult:
 
 
 def case_run(case: Mapping[str, Any]) -> Run:
-    """Return the run that a case describes: canonical series, settings and facts."""
+    """Return the run that a case describes: canonical series, settings and facts; without series no log was given."""
     profile = frameworks.profile(case.get("framework", "canonical"))
     source = SourceRef(path=case.get("name", "case"))
     found = Found(values=case.get("config", {}), source=source)
@@ -79,6 +79,8 @@ def case_run(case: Mapping[str, Any]) -> Run:
     facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
     configured = configured_updates(profile, settings)
     series = _series(case)
+    if found.values and not series:
+        facts[FROM_SETTINGS] = Fact(name=FROM_SETTINGS, value=True, how="computed")
     size = max((len(s) for s in series.values()), default=0)
     return Run(
         id=source.path,

@@ -430,3 +430,44 @@ def test_a_long_command_is_no_log(tmp_path):
     lines = [f"V{n}={n}" for n in range(80)]
     (source,), _ = gather([str(put(tmp_path, "train.sh", "\n".join([*lines, SHELL])))])
     assert source.config
+
+
+@pytest.mark.parametrize(
+    ("weights", "rate", "verdict", "says"),
+    [
+        ("bf16", 1e-6, "warning", "16-bit"),
+        ("fp32", 1e-6, "inconclusive", "nothing in the configuration speaks against it"),
+        ("bf16", 2e-5, "inconclusive", "nothing in the configuration speaks against it"),
+    ],
+)
+def test_16_bit_weights_and_a_tiny_rate_are_suspected_before_training(
+    tmp_path: Path, weights: str, rate: float, verdict: str, says: str
+) -> None:
+    path = tmp_path / "verl.yaml"
+    actor = {"optim": {"lr": rate}, "fsdp_config": {"model_dtype": weights}, "ppo_mini_batch_size": 64, "ppo_epochs": 2}
+    path.write_text(json.dumps({"actor_rollout_ref": {"actor": actor}, "data": {"train_batch_size": 256}}))
+    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
+    assert told.verdict == verdict and says in told.verdict_because
+    suspected = [cause.confidence for cause in told.causes if cause.id == "bf16-swallowed-update"]
+    assert suspected == (["suspected"] if verdict == "warning" else [])
+
+
+def test_a_configuration_with_a_remark_is_not_said_to_be_without_one(tmp_path: Path) -> None:
+    path = tmp_path / "sb3.yaml"
+    path.write_text(json.dumps({"n_steps": 2048, "n_envs": 1, "batch_size": 100, "n_epochs": 10}))
+    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
+    assert "minibatches-do-not-divide" in [finding.rule for finding in told.findings if finding.status == "fired"]
+    assert "speaks against" not in told.verdict_because
+
+
+@pytest.mark.parametrize("written", ["1e-6", "1E-06", "1.0e-6", "'1e-6'", '"0.000001"', ".1e-5", "+1.e-6"])
+def test_a_number_with_an_exponent_is_a_number_however_yaml_takes_it(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "args.yaml"
+    path.write_text(f"n_steps: 2048\nn_epochs: 10\nbatch_size: 64\nlearning_rate: {written}\n")
+    run = run_of_settings(path, Request(configs=(path,)))
+    assert run.config["learning_rate"].value == 1e-6
+
+
+@pytest.mark.parametrize("written", ["e5", "1e", "2026-11-22", "1e-6x", "v1.0"])
+def test_words_with_digits_stay_words(written: str) -> None:
+    assert not isinstance(parse(".yaml", f"learning_rate: {written}\n").values["learning_rate"], float)

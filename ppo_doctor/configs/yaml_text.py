@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Mappings nested deeper than this hold no setting that anybody reads.
 _DEEPEST = 8
+#: YAML 1.1 takes `1e-6` for a word, since it has no point; everybody who writes it means a number (as YAML 1.2 does).
+_EXPONENT = re.compile(r"[-+]?(?:\d+|\d*\.\d+|\d+\.)[eE][-+]?\d+\Z")
 
 
 def read(text: str) -> Written:
@@ -21,6 +24,7 @@ def read(text: str) -> Written:
     class Tolerant(yaml.SafeLoader):
         pass
 
+    Tolerant.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
     Tolerant.add_multi_constructor("", lambda loader, _tag, node: _untagged(loader, node))
     loader = Tolerant(text)
     try:
