@@ -471,3 +471,10 @@ def test_a_number_with_an_exponent_is_a_number_however_yaml_takes_it(tmp_path: P
 @pytest.mark.parametrize("written", ["e5", "1e", "2026-11-22", "1e-6x", "v1.0"])
 def test_words_with_digits_stay_words(written: str) -> None:
     assert not isinstance(parse(".yaml", f"learning_rate: {written}\n").values["learning_rate"], float)
+
+
+def test_a_minibatch_that_no_rollout_fills_is_no_single_update(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("behaviors: {A: {hyperparameters: {batch_size: 1024, buffer_size: 512, num_epoch: 3}}}\n")
+    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
+    assert (told.verdict, [cause.id for cause in told.causes]) == ("unhealthy", ["epochs-not-executed"])
