@@ -51,7 +51,8 @@ def loss_tokens(observations: Observations) -> Series | None:
     if masked is None or masked.value is not True or truncated is None:
         return None
     values = 1.0 - truncated.values
-    return dataclasses.replace(truncated, name="loss_tokens", values=values, unit="fraction", how="computed")
+    unit, says = "of completions", f"1 - {truncated.raw}"
+    return dataclasses.replace(truncated, name="loss_tokens", values=values, unit=unit, how="computed", says=says)
 
 
 def warmup_left(observations: Observations) -> Fact | None:

@@ -46,7 +46,10 @@ def kl_size(observations: Observations) -> Series | None:
         return None
     coarse = dataclasses.replace(spread.resolution, absolute=0.5 * spread.resolution.absolute**2)
     half = 0.5 * np.square(spread.values)
-    size = dataclasses.replace(spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed")
+    says = f"half of {spread.raw} squared"
+    size = dataclasses.replace(
+        spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed", says=says
+    )
     return while_alive(observations, size)
 
 
@@ -86,7 +89,7 @@ def motion_per_rate(observations: Observations) -> Series | None:
         return None
     alive = rate.values > 0
     values = np.where(alive, moved.values / np.where(alive, rate.values, 1.0), np.nan)
-    motion = dataclasses.replace(moved, name="motion_per_rate", values=values, unit="", how="computed")
+    motion = dataclasses.replace(moved, name="motion_per_rate", values=values, unit="learning rates", how="computed")
     return while_alive(observations, motion)
 
 

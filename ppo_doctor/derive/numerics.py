@@ -48,7 +48,8 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     broken = [series for series in vital if not np.isfinite(series.values).all()]
     counts, axis = _in_step(vital, broken) or _by_record(vital)
     raw = ", ".join(series.raw for series in broken) or vital[0].raw
-    return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, unit="metrics", how="computed")
+    says = f"count of NaN or infinite metrics ({raw})"
+    return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, how="computed", says=says)
 
 
 def weights_end_broken(observations: Observations) -> Fact | None:

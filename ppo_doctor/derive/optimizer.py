@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.model import Fact, Series
+from ppo_doctor.model import CONDITION, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -103,7 +103,7 @@ def skipped_share(observations: Observations) -> Series | None:
     else:
         return None
     values = np.minimum(1.0, skipped.values / np.maximum(whole, 1.0))
-    return dataclasses.replace(skipped, name="skipped_share", values=values, unit="fraction", how="computed")
+    return dataclasses.replace(skipped, name="skipped_share", values=values, unit="of the steps", how="computed")
 
 
 def loss_scale_fall(observations: Observations) -> Fact | None:
@@ -161,7 +161,10 @@ def controller_idle(observations: Observations) -> Series | None:
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
-    return dataclasses.replace(rate, name="controller_idle", axis=axis, values=values, unit="", how="computed")
+    says = f"{rate.raw} as in the record before, although its controller wants another,"
+    return dataclasses.replace(
+        rate, name="controller_idle", axis=axis, values=values, unit=CONDITION, how="computed", says=says
+    )
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
@@ -205,4 +208,7 @@ def overflowing_gradient(observations: Observations) -> Series | None:
         return None
     sound = np.all([np.isfinite(series.values) for series in beside], axis=0)
     values = (np.isposinf(norm.values) & sound).astype(np.float64)
-    return dataclasses.replace(norm, name="overflowing_gradient", values=values, unit="", how="computed")
+    says = f"{norm.raw} infinite, with a finite loss,"
+    return dataclasses.replace(
+        norm, name="overflowing_gradient", values=values, unit=CONDITION, how="computed", says=says
+    )

@@ -51,7 +51,12 @@ def reward_level(observations: Observations) -> Series | None:
     values = (reward.values - floor) / width if width > 0 else reward.values * 0.0
     resolution = Resolution(absolute=reward.resolution.absolute / width) if width > 0 else reward.resolution
     return dataclasses.replace(
-        reward, name="reward_level", values=values, resolution=resolution, unit="of floor to ceiling", how="computed"
+        reward,
+        name="reward_level",
+        values=values,
+        resolution=resolution,
+        unit="of the way from floor to ceiling",
+        how="computed",
     )
 
 
@@ -105,7 +110,8 @@ def reward_step(observations: Observations) -> Series | None:
     values = np.append(np.inf, np.abs(np.diff(reward.values)))
     values[0] = np.nan
     coarse = Resolution(absolute=2 * reward.resolution.absolute)
-    return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed")
+    says = f"change of {reward.raw}"
+    return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed", says=says)
 
 
 def _own_records(reward: Series) -> bool:

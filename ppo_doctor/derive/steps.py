@@ -49,7 +49,13 @@ def update_kl(observations: Observations) -> Series | None:
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
     resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
     size = dataclasses.replace(
-        kl, name="update_kl", values=factor * values, resolution=resolution, how="computed", aggregation="last epoch"
+        kl,
+        name="update_kl",
+        values=factor * values,
+        resolution=resolution,
+        how="computed",
+        aggregation="last epoch",
+        says="" if factor == 1 else f"{factor:g} × {kl.raw}",
     )
     return while_alive(observations, size)
 
