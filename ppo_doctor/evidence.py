@@ -24,7 +24,7 @@ DENIED = {
 
 #: A count of one, and the plural beside it.
 _ONE = re.compile(
-    r"(?<![\d.,–-])1 (?:[a-z]+ )?(?:deviation|epoch|error|median|metric|rate|record|sample|step|token|update)s\b"
+    r"(?<![\d.,–-])1 (?:[a-z]+ )?(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
 )
 
 

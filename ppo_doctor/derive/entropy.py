@@ -65,7 +65,9 @@ def early_entropy_share(observations: Observations) -> Fact | None:
         return None
     value = median(values[tenth // 2 : tenth])
     says = f"{share.raw} had {value:.2g} of its start left in records {tenth // 2} to {tenth}"
-    return Fact(name="early_entropy_share", value=value, how="computed", source=share.source(), says=says)
+    return Fact(
+        name="early_entropy_share", value=value, how="computed", unit="of the start", source=share.source(), says=says
+    )
 
 
 def entropy_rise(observations: Observations) -> Fact | None:

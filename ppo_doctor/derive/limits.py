@@ -99,7 +99,7 @@ def returns_over_endless(observations: Observations) -> Fact | None:
     value = median(returns.values[later] / endless[later])
     says = f"{returns.raw} over what a step pays for ever at gamma {gamma:g}; episodes have {median(steps[later]):.3g}"
     source = returns.source()
-    return Fact(name="returns_over_endless", value=value, how="computed", source=source, says=says)
+    return Fact(name="returns_over_endless", value=value, how="computed", unit="times", source=source, says=says)
 
 
 def episodes_asked_for(observations: Observations) -> Fact | None:
@@ -128,7 +128,9 @@ def episodes_asked_for(observations: Observations) -> Fact | None:
     value = median(1 / np.maximum(1 / paid[later] - (1 - gamma), 1e-6) / steps[later])
     says = f"{returns.raw} at gamma {gamma:g} takes episodes {value:.3g} times as long as they are"
     says = f"{says}: {median(steps[later]):.3g}"
-    return Fact(name="episodes_asked_for", value=value, how="computed", source=returns.source(), says=says)
+    return Fact(
+        name="episodes_asked_for", value=value, how="computed", unit="times", source=returns.source(), says=says
+    )
 
 
 def _known(series: Series) -> BoolArray:

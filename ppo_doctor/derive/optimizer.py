@@ -78,8 +78,9 @@ def gradient_over_epsilon(observations: Observations) -> Fact | None:
     if eps is None or not usual > 0:
         return None
     value = usual / math.sqrt(FEWEST_PARAMETERS) / eps
+    source = norm.source() if norm is not None and len(norm) else observations.run.config["max_grad_norm"].source
     says = f"gradient norm {usual:.3g} after clipping, epsilon {eps:g}"
-    return Fact(name="gradient_over_epsilon", value=value, how="computed", says=says)
+    return Fact(name="gradient_over_epsilon", value=value, how="computed", unit="times", source=source, says=says)
 
 
 def _epsilon(observations: Observations) -> float | None:
@@ -118,7 +119,9 @@ def loss_scale_fall(observations: Observations) -> Fact | None:
     settled = float(values[len(values) // 10])
     halvings = math.log2(settled / float(values[-1])) if values[-1] > 1 else math.log2(2.0**16 / float(values[-1]))
     says = f"{scale.raw} went from {settled:g} to {values[-1]:g}"
-    return Fact(name="loss_scale_fall", value=halvings, how="computed", unit="halvings", says=says)
+    return Fact(
+        name="loss_scale_fall", value=halvings, how="computed", unit="halvings", source=scale.source(), says=says
+    )
 
 
 def half_precision(observations: Observations) -> Fact | None:

@@ -172,7 +172,14 @@ def reward_fall(observations: Observations) -> Fact | None:
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
     says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
-    return Fact(name="reward_fall", value=max(fall, 0.0), how="computed", source=reward.source(), says=says)
+    return Fact(
+        name="reward_fall",
+        value=max(fall, 0.0),
+        how="computed",
+        unit="of the first level",
+        source=reward.source(),
+        says=says,
+    )
 
 
 def sharpening_loss(observations: Observations) -> Fact | None:
@@ -184,7 +191,14 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     falls = isinstance(fall.value, float) and fall.value > 0
     lost = max(0.0, 1 - blocks[-1] / blocks[0]) if falls else 0.0
     says = f"{entropy.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}; {fall.says}"
-    return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
+    return Fact(
+        name="sharpening_loss",
+        value=lost,
+        how="computed",
+        unit="of the first entropy",
+        source=entropy.source(),
+        says=says,
+    )
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
