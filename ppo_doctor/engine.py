@@ -84,7 +84,7 @@ def _missing(observations: Observations, rule: Rule, missing: tuple[str, ...]) -
     absent = tuple([name for name in wanted if name not in held])
     if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
         return _skipped(rule, NO_LOG)
-    return _skipped(rule, needs, absent)
+    return _skipped(rule, needs if absent else _untold(missing), absent)
 
 
 @cache  # two rules in three lack something in a usual log, and the runs of a sweep lack the same
@@ -93,6 +93,13 @@ def _needs(missing: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     names = [need.partition(".")[2] for need in missing]
     wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
     return tuple(wanted), f"needs {'; '.join(map(inputs, names))}"
+
+
+@cache
+def _untold(missing: tuple[str, ...]) -> str:
+    """Return what cannot be told although all that it takes is there: too few records, say, or all of them alike."""
+    names = [need.partition(".")[2] for need in missing]
+    return "; ".join(f"what is logged does not tell {name}" for name in names)
 
 
 def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:

@@ -87,9 +87,11 @@ def _bounded(evidence: Evidence) -> str:
     """Return what is said of each record; of a condition it is said already."""
     if evidence.unit == CONDITION:
         return ""
+    several = evidence.source is not None and evidence.source.key == evidence.raw and ", " in evidence.raw
+    op = WORDS[evidence.op].replace("is", "are", 1) if several else WORDS[evidence.op]
     if evidence.bound == 0:  # no unit: nought is nought in all of them
-        return f"{WORDS[evidence.op]} {'exactly ' if evidence.op == '==' else ''}0"
-    return f"{WORDS[evidence.op]} {measured(evidence.bound, evidence.unit)}"
+        return f"{op} {'exactly ' if evidence.op == '==' else ''}0"
+    return f"{op} {measured(evidence.bound, evidence.unit)}"
 
 
 def _records(evidence: Evidence) -> str:

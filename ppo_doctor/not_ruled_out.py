@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Unjudged
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule, Weight
+    from ppo_doctor.model import Cause, Fact, Finding, Rule, Weight
     from ppo_doctor.rulepack import Pack
 
 #: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
@@ -32,6 +32,15 @@ def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str])
         if (why := _why_unseen(pack.openers[cause.id], by_rule, pack.by_name)) is not None
     ]
     return (*unseen, *never)
+
+
+def foreign(causes: Iterable[Cause], algorithm: str | None, completions: Fact | None) -> Iterator[str]:
+    """Yield the causes that no run of this kind can have, such as copied completions where samples are steps."""
+    samples = "" if completions is None else "completions" if completions.value else "steps"
+    for cause in causes:
+        other_samples = bool(samples and cause.samples) and samples != cause.samples
+        if other_samples or (algorithm and cause.algorithms and algorithm not in cause.algorithms):
+            yield cause.id
 
 
 def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding], rules: Mapping[str, Rule]) -> str | None:

@@ -63,7 +63,9 @@ def weights_end_broken(observations: Observations) -> Fact | None:
     last, step = float(change.values[-1]), int(change.axis.steps[-1])
     says = f"{change.raw} is {last:g} in its last record, at step {step}"
     value = float(not np.isfinite(last))
-    return Fact(name="weights_end_broken", value=value, how="observed", source=change.source(), says=says)
+    return Fact(
+        name="weights_end_broken", value=value, how="observed", source=change.source(len(change) - 1), says=says
+    )
 
 
 def _in_step(vital: list[Series], broken: list[Series]) -> tuple[FloatArray, Axis] | None:

@@ -96,7 +96,7 @@ def reward_peak(observations: Observations) -> Fact | None:
     blocks = reward_blocks(level) if level is not None else None
     if level is None or blocks is None:
         return None
-    says = f"best of {BLOCKS} parts of the run: {max(blocks):.2g} of the way from floor to ceiling"
+    says = f"best of {BLOCKS} parts of the run"
     return Fact(
         name="reward_peak", value=max(blocks), how="computed", unit=level.unit, source=level.source(), says=says
     )

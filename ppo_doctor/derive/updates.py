@@ -115,7 +115,8 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
     spacing = median(np.diff(generation.axis.steps))
-    return _counted(generation, spacing, f"'{generation.raw}' appears every {spacing:g} optimizer steps")
+    every = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
+    return _counted(generation, spacing, f"'{generation.raw}' appears every {every}")
 
 
 def _from_single_cell(observations: Observations) -> Fact | None:
@@ -166,7 +167,7 @@ def _from_epoch_counter(observations: Observations) -> Fact | None:
         how="observed",
         unit=STEPS_PER_BATCH,
         source=epochs.source,
-        says=f"{epochs.says}, {minibatches:g} minibatches each",
+        says=f"{epochs.says}, {'one minibatch' if minibatches == 1 else f'{minibatches:g} minibatches'} each",
     )
 
 

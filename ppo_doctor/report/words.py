@@ -171,12 +171,12 @@ def remedy_says(remedy: Remedy, run: RunSummary) -> str:
     foreign = remedy.framework if remedy.framework != run.framework else None
     where = f"In {plain(foreign)}: " if foreign else ""
     key = remedy.key or ""
-    details = [plain(key)] if key and key not in remedy.do else []
-    if key in run.config:
-        details.append(f"now {_setting(run.config[key])}")
-    if not details:
+    # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
+    now = f"now {_setting(run.config[key])}" if key in run.config else ""
+    told = f"{plain(key)} is {now}" if now and key in remedy.do else ", ".join(filter(None, (plain(key), now)))
+    if not told or (key in remedy.do and not now):
         return stopped(capital(where + text))
-    return capital(f"{where}{text.rstrip('.')} ({bound(', '.join(details))}).")
+    return capital(f"{where}{text.rstrip('.')} ({bound(told)}).")
 
 
 def _setting(value: ConfigValue) -> str:
