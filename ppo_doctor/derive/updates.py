@@ -115,8 +115,8 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
     spacing = median(np.diff(generation.axis.steps))
-    every = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
-    return _counted(generation, spacing, f"'{generation.raw}' appears every {every}")
+    steps = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
+    return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
 
 
 def _from_single_cell(observations: Observations) -> Fact | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LedgerEntry,
         LinkState,
         Measurement,
+        RankedCause,
         Remedy,
         RunSummary,
         Severity,
@@ -163,6 +164,18 @@ def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> lis
     if everything:
         return fitting + others
     return (fitting or others)[:MOST_REMEDIES]
+
+
+def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) -> list[Measurement]:
+    """Return what is left to log for a cause, and note it in `asked`: level causes share their open questions.
+
+    Nothing is left for a cause that is established, and level with no other, unless `everything` is to be said.
+    """
+    if cause.confidence == "established" and not cause.level_with and not everything:
+        return []
+    fresh = [measure for measure in cause.would_change_my_mind if measure not in asked]
+    asked.update(fresh)
+    return fresh
 
 
 def remedy_says(remedy: Remedy, run: RunSummary) -> str:
