@@ -34,10 +34,9 @@ from ppo_doctor.model import (
     RankedCause,
     RunSummary,
     Series,
-    Unjudged,
     UpdatesPerBatch,
 )
-from ppo_doctor.not_ruled_out import foreign, not_ruled_out
+from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import explain
 
 if TYPE_CHECKING:
@@ -74,17 +73,10 @@ def assemble(
         chain=_chain(rules, [*findings, *_later(explanations)]),
         coverage=coverage,
         complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
-        not_ruled_out=_not_ruled_out(observations, pack, findings, causes),
+        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes], observations.fact("completions")),
         suppressed=suppressed,
         packs=pack.further,
     )
-
-
-def _not_ruled_out(
-    observations: Observations, pack: Pack, findings: Sequence[Finding], causes: Sequence[RankedCause]
-) -> tuple[Unjudged, ...]:
-    beside = foreign(pack.causes, observations.run.algorithm, observations.fact("completions"))
-    return not_ruled_out(pack, findings, [*(cause.id for cause in causes), *beside])
 
 
 def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:

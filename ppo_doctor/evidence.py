@@ -51,24 +51,37 @@ def says(finding: Finding) -> str:
     """Return what a finding found, or why it could not look."""
     if finding.status in ("skipped", "errored"):
         return finding.reason or ""
-    return "; ".join(_folded([_parts(evidence, finding.status == "clear") for evidence in finding.evidence]))
+    return "; ".join(_folded([_parts(evidence) for evidence in finding.evidence]))
 
 
-def sentence(evidence: Evidence, *, denied: bool = False) -> str:
+def sentence(evidence: Evidence) -> str:
     """Return one piece of evidence as a sentence without its full stop."""
-    return _folded([_parts(evidence, denied)])[0]
+    return _folded([_parts(evidence)])[0]
 
 
-def _parts(evidence: Evidence, denied: bool) -> Parts:
+def _parts(evidence: Evidence) -> Parts:
     where = f" ({evidence.source})" if evidence.source else ""
     if evidence.of > 1:
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
         return Parts(evidence.raw, _bounded(evidence), f" in {_records(evidence)}{span}{where}")
-    holds = evidence.satisfied == 1
-    op = WORDS[evidence.op] if holds and not denied else (DENIED if not holds else WORDS)[evidence.op]
+    if evidence.statistic.endswith(" of 1 records"):
+        return _of_the_only_record(evidence, where)
     observed = measured(evidence.observed, evidence.unit)
     detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
-    return Parts(f"{evidence.metric} {observed}", f"{op} {number(evidence.bound)}", f"{detail}{where}")
+    return Parts(f"{evidence.metric} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
+
+
+def _of_the_only_record(evidence: Evidence, where: str) -> Parts:
+    if evidence.unit == CONDITION:
+        return Parts(evidence.raw, "" if evidence.satisfied else "not", f" in the only record{where}")
+    observed = measured(evidence.observed, evidence.unit)
+    return Parts(
+        f"{evidence.raw} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f" in the only record{where}"
+    )
+
+
+def _verb(evidence: Evidence) -> str:
+    return (WORDS if evidence.satisfied else DENIED)[evidence.op]
 
 
 def _folded(parts: list[Parts]) -> list[str]:

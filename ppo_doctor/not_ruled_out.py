@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Unjudged
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Cause, Fact, Finding, Rule, Weight
+    from ppo_doctor.model import Fact, Finding, Rule, Weight
     from ppo_doctor.rulepack import Pack
 
 #: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
 LOOKS_DB = 6
 
 
-def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str]) -> tuple[Unjudged, ...]:
+def not_ruled_out(
+    pack: Pack, findings: Iterable[Finding], named: Sequence[str], completions: Fact | None = None
+) -> tuple[Unjudged, ...]:
     """Return the harmful causes that nothing in this input speaks for or against, each with what it would take.
 
     A cause counts as looked for when a finding that could have opened its complaint was evaluated, and either spoke for
-    it or weighs against it by its silence. Causes in `named` are spoken of already.
+    it or weighs against it by its silence. Causes in `named` are spoken of already; `completions` says what the samples
+    are, where that is known, and causes that only other samples have are none to rule out.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    never = [unjudged for unjudged in pack.unjudged if unjudged.id not in named]
-    spoken = {*named, *(unjudged.id for unjudged in never)}
+    samples = "" if completions is None else "completions" if completions.value else "steps"
+    beside = {cause.id for cause in pack.causes if samples and cause.samples not in ("", samples)}
+    never = [unjudged for unjudged in pack.unjudged if unjudged.id not in beside.union(named)]
+    spoken = {*named, *beside, *(unjudged.id for unjudged in pack.unjudged)}
     harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in spoken]
     unseen = [
         _unseen(cause.id, why)
@@ -32,15 +37,6 @@ def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str])
         if (why := _why_unseen(pack.openers[cause.id], by_rule, pack.by_name)) is not None
     ]
     return (*unseen, *never)
-
-
-def foreign(causes: Iterable[Cause], algorithm: str | None, completions: Fact | None) -> Iterator[str]:
-    """Yield the causes that no run of this kind can have, such as copied completions where samples are steps."""
-    samples = "" if completions is None else "completions" if completions.value else "steps"
-    for cause in causes:
-        other_samples = bool(samples and cause.samples) and samples != cause.samples
-        if other_samples or (algorithm and cause.algorithms and algorithm not in cause.algorithms):
-            yield cause.id
 
 
 def _why_unseen(openers: Sequence[Weight], findings: Mapping[str, Finding], rules: Mapping[str, Rule]) -> str | None:

@@ -22,8 +22,7 @@ _CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "windo
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_FIELDS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
-    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with"),
-    *("algorithms", "samples"),
+    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with", "samples"),
 )
 #: What the samples of a run are where only one kind can have a cause; "" where both can.
 SAMPLES = ("", "completions", "steps")

@@ -80,3 +80,15 @@ def test_two_numbers_are_two_sentences():
 def test_one_record_is_no_records():
     assert "[median over 1 record]" in sentence(one(statistic="median over 1 records"))
     assert "[median over 11 records]" in sentence(one(statistic="median over 11 records"))
+
+
+def test_the_only_record_is_told_with_its_number():
+    of_one = {"of": 1, "satisfied": 1, "statistic": "value over 1 of 1 records"}
+    assert sentence(each(observed=4.0, op=">=", **of_one)) == "low 4 is at least 1 in the only record (run.jsonl:3)"
+    assert (
+        sentence(each(raw="low infinite", unit=CONDITION, **of_one)) == "low infinite in the only record (run.jsonl:3)"
+    )
+
+
+def test_what_does_not_hold_is_denied():
+    assert "low 0.3 is not above 0.5" in sentence(one(observed=0.3, op=">", bound=0.5, satisfied=0))

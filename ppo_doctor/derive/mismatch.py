@@ -207,6 +207,12 @@ def completions(observations: Observations) -> Fact | None:
     )
 
 
+def of_completions(observations: Observations) -> bool:
+    """Tell whether samples are known to be completions of a language model."""
+    samples = observations.fact("completions")
+    return samples is not None and bool(samples.value)
+
+
 def of_episodes(observations: Observations) -> bool:
     """Tell whether samples are known to be steps of episodes."""
     samples = observations.fact("completions")

@@ -171,8 +171,7 @@ class Cause:
     leads_to: tuple[str, ...] = ()
     #: findings without which this cause has not begun: what fired clearly before them, it does not explain
     begins_with: tuple[str, ...] = ()
-    #: the algorithms that can have it, and what the samples are ("completions" or "steps"); all of them where empty
-    algorithms: tuple[str, ...] = ()
+    #: what the samples of a run that can have it are, "completions" or "steps"; both where empty
     samples: str = ""
     #: True for the twin to name second when nothing separates them
     rarer_twin: bool = False
