@@ -24,7 +24,8 @@ DENIED = {
 
 #: A count of one, and the plural beside it.
 _ONE = re.compile(
-    r"(?<![\d.,–-])1 (?:[a-z]+ )?(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
+    r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
+    r"(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
 )
 
 
@@ -66,6 +67,8 @@ def _parts(evidence: Evidence) -> Parts:
         return Parts(evidence.raw, _bounded(evidence), f" in {_records(evidence)}{span}{where}")
     if evidence.statistic.endswith(" of 1 records"):
         return _of_the_only_record(evidence, where)
+    if evidence.unit == CONDITION and evidence.statistic:  # a fact that says itself what is so
+        return Parts(evidence.statistic, "", where)
     observed = measured(evidence.observed, evidence.unit)
     detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
     return Parts(f"{evidence.metric} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")

@@ -92,3 +92,12 @@ def test_the_only_record_is_told_with_its_number():
 
 def test_what_does_not_hold_is_denied():
     assert "low 0.3 is not above 0.5" in sentence(one(observed=0.3, op=">", bound=0.5, satisfied=0))
+
+
+def test_a_fact_that_is_so_says_itself():
+    so = {"of": 1, "satisfied": 1, "unit": CONDITION, "statistic": "low is logged: samples are low"}
+    assert sentence(each(**so)) == "low is logged: samples are low (run.jsonl:3)"
+
+
+def test_a_share_of_records_stays_one_of_records():
+    assert measured(1.0, "of records") == "1 of records"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import distinct, finite_median, finite_of, median
-from ppo_doctor.model import Fact, Series
+from ppo_doctor.model import CONDITION, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -28,17 +28,24 @@ def loss_without_ratio(observations: Observations) -> Fact | None:
     framework = observations.run.facts.get("no_ratio")
     forced = observations.run.config.get("force_on_policy_ratio")
     if framework is not None:
-        return Fact(name="loss_without_ratio", value=1.0, how="default", says="this trainer's loss has no ratio")
+        return Fact(
+            name="loss_without_ratio", value=1.0, how="default", unit=CONDITION, says="this trainer's loss has no ratio"
+        )
     if forced is not None and forced.value is True:
         return Fact(
-            name="loss_without_ratio", value=1.0, how=forced.how, source=forced.source, says=f"{forced.key} is on"
+            name="loss_without_ratio",
+            value=1.0,
+            how=forced.how,
+            unit=CONDITION,
+            source=forced.source,
+            says=f"{forced.key} is on",
         )
     named = observations.run.config.get("loss_type")
     if named is None or named.how == "default":
         return None
     value = float(str(named.value).lower() in WITHOUT_RATIO)
     says = f"{named.key} = {named.value}"
-    return Fact(name="loss_without_ratio", value=value, how=named.how, source=named.source, says=says)
+    return Fact(name="loss_without_ratio", value=value, how=named.how, unit=CONDITION, source=named.source, says=says)
 
 
 def loss_tokens(observations: Observations) -> Series | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_of, median
-from ppo_doctor.model import EXACT, Fact, Series
+from ppo_doctor.model import CONDITION, EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -202,6 +202,7 @@ def completions(observations: Observations) -> Fact | None:
         name="completions",
         value=1.0 if said else 0.0,
         how="observed",
+        unit=CONDITION,
         source=named.source(),
         says=f"{named.raw} is logged: samples are {kind}",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import distinct
-from ppo_doctor.model import Axis, Fact, Series
+from ppo_doctor.model import CONDITION, Axis, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -64,7 +64,12 @@ def weights_end_broken(observations: Observations) -> Fact | None:
     says = f"{change.raw} is {last:g} in its last record, at step {step}"
     value = float(not np.isfinite(last))
     return Fact(
-        name="weights_end_broken", value=value, how="observed", source=change.source(len(change) - 1), says=says
+        name="weights_end_broken",
+        value=value,
+        how="observed",
+        unit=CONDITION,
+        source=change.source(len(change) - 1),
+        says=says,
     )
 
 

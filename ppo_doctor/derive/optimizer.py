@@ -136,7 +136,9 @@ def half_precision(observations: Observations) -> Fact | None:
         return None
     source = setting.source if setting is not None else None
     says = f"weights in {named}"
-    return Fact(name="half_precision", value=float(word in HALF), how="configured", source=source, says=says)
+    return Fact(
+        name="half_precision", value=float(word in HALF), how="configured", unit=CONDITION, source=source, says=says
+    )
 
 
 def _of_weights(key: str) -> bool:
