@@ -74,7 +74,7 @@ def assemble(
         chain=_chain(rules, [*findings, *_later(explanations)]),
         coverage=coverage,
         complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
-        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes]),
+        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes], observations.fact("completions")),
         suppressed=suppressed,
         packs=pack.further,
     )

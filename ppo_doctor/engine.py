@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.derive import inputs, metrics_wanted, takes_a_log
+from ppo_doctor.derive.foreign import never_logged, not_for
 from ppo_doctor.model import Fact, Finding
 from ppo_doctor.predicates import Outcome, evaluate
 
@@ -83,20 +84,29 @@ def _origin(fact: Fact) -> str:
 
 
 def _missing(observations: Observations, rule: Rule, missing: tuple[str, ...]) -> Finding:
-    wanted, needs = _needs(missing)
+    if (reason := not_for(observations, missing)) is not None:
+        return _skipped(rule, reason)
+    wanted, needs = _needs(missing, never_logged(observations))
     held = observations.held
     absent = tuple([name for name in wanted if name not in held])
     if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
         return _skipped(rule, NO_LOG)
-    return _skipped(rule, needs, absent)
+    return _skipped(rule, needs if absent else _untold(missing), absent)
 
 
 @cache  # two rules in three lack something in a usual log, and the runs of a sweep lack the same
-def _needs(missing: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+def _needs(missing: tuple[str, ...], never: frozenset[str]) -> tuple[tuple[str, ...], str]:
     """Return the metrics that would make quantities computable, and what they need in words."""
     names = [need.partition(".")[2] for need in missing]
-    wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name))
+    wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name, never))
     return tuple(wanted), f"needs {'; '.join(map(inputs, names))}"
+
+
+@cache
+def _untold(missing: tuple[str, ...]) -> str:
+    """Return what cannot be told although all that it takes is there: too few records, say, or all of them alike."""
+    names = [need.partition(".")[2] for need in missing]
+    return "; ".join(f"what is logged does not tell {name}" for name in names)
 
 
 def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:

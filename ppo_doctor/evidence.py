@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ppo_doctor.model import CONDITION
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Evidence, Finding
@@ -17,6 +20,21 @@ DENIED = {
     ">": "is not above",
     ">=": "is below",
 }
+
+
+#: A count of one, and the plural beside it.
+_ONE = re.compile(
+    r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
+    r"(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
+)
+
+
+class Parts(NamedTuple):
+    """A sentence in parts: what is spoken of, what is claimed of it, and where that shows."""
+
+    subject: str
+    claim: str
+    rest: str
 
 
 def number(value: float | None) -> str:
@@ -34,20 +52,73 @@ def says(finding: Finding) -> str:
     """Return what a finding found, or why it could not look."""
     if finding.status in ("skipped", "errored"):
         return finding.reason or ""
-    return "; ".join(sentence(evidence, denied=finding.status == "clear") for evidence in finding.evidence)
+    return "; ".join(_folded([_parts(evidence) for evidence in finding.evidence]))
 
 
-def sentence(evidence: Evidence, *, denied: bool = False) -> str:
+def sentence(evidence: Evidence) -> str:
     """Return one piece of evidence as a sentence without its full stop."""
-    unit = f" {evidence.unit}" if evidence.unit not in ("", "fraction") else ""
+    return _folded([_parts(evidence)])[0]
+
+
+def _parts(evidence: Evidence) -> Parts:
     where = f" ({evidence.source})" if evidence.source else ""
     if evidence.of > 1:
-        op = WORDS[evidence.op]
-        bound = "exactly 0" if evidence.op == "==" and evidence.bound == 0 else number(evidence.bound) + unit
-        count = f"{evidence.satisfied or 'none'} of {evidence.of} records"
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
-        return f"{evidence.raw} {op} {bound} in {count}{span}{where}"
-    holds = evidence.satisfied == 1
-    op = WORDS[evidence.op] if holds and not denied else (DENIED if not holds else WORDS)[evidence.op]
-    detail = f" [{evidence.statistic}]" if evidence.statistic else ""
-    return f"{evidence.metric} {number(evidence.observed)}{unit} {op} {number(evidence.bound)}{detail}{where}"
+        return Parts(evidence.raw, _bounded(evidence), f" in {_records(evidence)}{span}{where}")
+    if evidence.statistic.endswith(" of 1 records"):
+        return _of_the_only_record(evidence, where)
+    if evidence.unit == CONDITION and evidence.statistic:  # a fact that says itself what is so
+        return Parts(evidence.statistic, "", where)
+    observed = measured(evidence.observed, evidence.unit)
+    detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
+    return Parts(f"{evidence.metric} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
+
+
+def _of_the_only_record(evidence: Evidence, where: str) -> Parts:
+    if evidence.unit == CONDITION:
+        return Parts(evidence.raw, "" if evidence.satisfied else "not", f" in the only record{where}")
+    observed = measured(evidence.observed, evidence.unit)
+    return Parts(
+        f"{evidence.raw} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f" in the only record{where}"
+    )
+
+
+def _verb(evidence: Evidence) -> str:
+    return (WORDS if evidence.satisfied else DENIED)[evidence.op]
+
+
+def _folded(parts: list[Parts]) -> list[str]:
+    """Return one sentence per thing that is said: a number between two bounds is told once, with both."""
+    claims: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        claims.setdefault((part.subject, part.rest), []).append(part.claim)
+    return [" ".join(filter(None, (subject, _both(told)))) + rest for (subject, rest), told in claims.items()]
+
+
+def _both(claims: list[str]) -> str:
+    return " and ".join([claims[0], *(claim.removeprefix("is ") for claim in claims[1:])])
+
+
+def _bounded(evidence: Evidence) -> str:
+    """Return what is said of each record; of a condition it is said already."""
+    if evidence.unit == CONDITION:
+        return ""
+    several = evidence.source is not None and evidence.source.key == evidence.raw and ", " in evidence.raw
+    op = WORDS[evidence.op].replace("is", "are", 1) if several else WORDS[evidence.op]
+    if evidence.bound == 0:  # no unit: nought is nought in all of them
+        return f"{op} {'exactly ' if evidence.op == '==' else ''}0"
+    return f"{op} {measured(evidence.bound, evidence.unit)}"
+
+
+def _records(evidence: Evidence) -> str:
+    return f"{evidence.satisfied or 'none'} of {evidence.of} records"
+
+
+def measured(value: float | None, unit: str) -> str:
+    """Return a number with its unit, which is singular beside 1; a fraction of samples is one `of samples`."""
+    told = unit.removeprefix("fraction").strip() if unit != CONDITION else ""
+    return _ONE.sub(_singular, f"{number(value)} {told}".rstrip())
+
+
+def _singular(found: re.Match[str]) -> str:
+    return found[0][:-1]

@@ -9,22 +9,27 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model import Unjudged
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule, Weight
+    from ppo_doctor.model import Fact, Finding, Rule, Weight
     from ppo_doctor.rulepack import Pack
 
 #: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
 LOOKS_DB = 6
 
 
-def not_ruled_out(pack: Pack, findings: Iterable[Finding], named: Sequence[str]) -> tuple[Unjudged, ...]:
+def not_ruled_out(
+    pack: Pack, findings: Iterable[Finding], named: Sequence[str], completions: Fact | None = None
+) -> tuple[Unjudged, ...]:
     """Return the harmful causes that nothing in this input speaks for or against, each with what it would take.
 
     A cause counts as looked for when a finding that could have opened its complaint was evaluated, and either spoke for
-    it or weighs against it by its silence. Causes in `named` are spoken of already.
+    it or weighs against it by its silence. Causes in `named` are spoken of already; `completions` says what the samples
+    are, where that is known, and causes that only other samples have are none to rule out.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    never = [unjudged for unjudged in pack.unjudged if unjudged.id not in named]
-    spoken = {*named, *(unjudged.id for unjudged in never)}
+    samples = "" if completions is None else "completions" if completions.value else "steps"
+    beside = {cause.id for cause in pack.causes if samples and cause.samples not in ("", samples)}
+    never = [unjudged for unjudged in pack.unjudged if unjudged.id not in beside.union(named)]
+    spoken = {*named, *beside, *(unjudged.id for unjudged in pack.unjudged)}
     harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in spoken]
     unseen = [
         _unseen(cause.id, why)

@@ -22,8 +22,10 @@ _CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "windo
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_FIELDS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
-    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with"),
+    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with", "samples"),
 )
+#: What the samples of a run are where only one kind can have a cause; "" where both can.
+SAMPLES = ("", "completions", "steps")
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
 PROOFS = ("identity", "counter", "tensor", "measured")
 
@@ -157,6 +159,7 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     one_of(path, "severity", raw["severity"], list(Severity))
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)
+    one_of(path, "samples", raw.get("samples", ""), SAMPLES)
     for weight in tables(path, raw, "weight"):
         require(path, weight, ("finding", "source"))
         only(path, weight, ("finding", "fired", "clear", "source"))

@@ -178,7 +178,7 @@ def _evidence(
         at = int(holds[place]) if count else first + place
     return Evidence(
         metric=series.name,
-        raw=series.raw,
+        raw=series.says or series.raw,
         statistic=f"{word} over {count} of {of} records",
         observed=float(values[at]),
         op=OPERATORS[clause.test],
@@ -206,7 +206,7 @@ def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArra
     steps = (int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]]))
     evidence = Evidence(
         metric=series.name,
-        raw=series.raw,
+        raw=series.says or series.raw,
         statistic=f"{clause.statistic} over {len(values)} records",
         observed=observed,
         op=OPERATORS[clause.test],

@@ -261,6 +261,7 @@ def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
         rarer_twin=raw.get("rarer_twin", False),
         leads_to=tuple(raw.get("leads_to", ())),
         begins_with=tuple(raw.get("begins_with", ())),
+        samples=raw.get("samples", ""),
         path=f"{folder}{os.sep}{raw['path']}",
     )
 

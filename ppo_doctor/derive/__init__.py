@@ -371,8 +371,7 @@ def takes_a_log(reference: str) -> bool:
     return kind == "series" or (kind == "fact" and logged)
 
 
-def metrics_wanted(name: str) -> tuple[str, ...]:
-    """Return the metrics whose logging would make a quantity computable, cheapest alternative first."""
-    if name not in DERIVED:
-        return (name,)
-    return DERIVED[name].any_of[0]
+def metrics_wanted(name: str, never: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Return the metrics whose logging would make a quantity computable: the cheapest way without those of `never`."""
+    ways = DERIVED[name].any_of if name in DERIVED else ((name,),)
+    return next((way for way in ways if never.isdisjoint(way)), ways[0])

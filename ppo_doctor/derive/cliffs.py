@@ -53,7 +53,9 @@ def movement_cliff(observations: Observations) -> Fact | None:
     )  # few are asked
     value, at = next(lasting, (1.0, 0))
     says = f"{size.raw} is {value:.3g} times smaller after step {steps[at]:.0f} than before, and stays so"
-    return Fact(name="movement_cliff", value=max(1.0, value), how="computed", source=size.source(), says=says)
+    return Fact(
+        name="movement_cliff", value=max(1.0, value), how="computed", unit="times", source=size.source(), says=says
+    )
 
 
 def _records_per_batch(observations: Observations, size: Series) -> int:

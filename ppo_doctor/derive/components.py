@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import distinct, finite_median, finite_of, median
+from ppo_doctor.model import CONDITION
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -46,7 +47,7 @@ def reward_part_stopped(observations: Observations) -> Series | None:
     others = [part for part in alive if part is not first and _together(part, first)]
     goes_on = any(_varies(part.values[at:]) or _kept(part.values, at) for part in others)
     values = (np.arange(len(first)) >= (at if goes_on else len(first))).astype(np.float64)
-    return dataclasses.replace(first, name="reward_part_stopped", values=values, unit="", how="computed")
+    return _stuck(first, "reward_part_stopped", values)
 
 
 def reward_stopped(observations: Observations) -> Series | None:
@@ -60,7 +61,12 @@ def reward_stopped(observations: Observations) -> Series | None:
         return None
     first = min(told, key=lambda series: _stopped(series.values) / len(series))
     values = (np.arange(len(first)) >= _stopped(first.values)).astype(np.float64)
-    return dataclasses.replace(first, name="reward_stopped", values=values, unit="", how="computed")
+    return _stuck(first, "reward_stopped", values)
+
+
+def _stuck(part: Series, name: str, values: FloatArray) -> Series:
+    says = f"{part.raw} stuck at its least, or missing,"
+    return dataclasses.replace(part, name=name, values=values, unit=CONDITION, how="computed", says=says)
 
 
 def paying_level(observations: Observations) -> Series | None:
@@ -80,7 +86,9 @@ def paying_level(observations: Observations) -> Series | None:
     stopped = observations.series("reward_part_stopped")
     if stopped is not None and _together(stopped, level):
         dead |= stopped.values > 0
-    return dataclasses.replace(level, name="paying_level", values=np.where(dead, 0.0, level.values))
+    values = np.where(dead, 0.0, level.values)
+    says = f"{level.raw}, or a part of it," if dead.any() else ""
+    return dataclasses.replace(level, name="paying_level", values=values, says=says)
 
 
 def _together(one: Series, other: Series) -> bool:

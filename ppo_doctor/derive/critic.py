@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_of, finite_parts, median
-from ppo_doctor.model import Fact
+from ppo_doctor.model import CONDITION, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -38,7 +38,8 @@ def explained_variance_size(observations: Observations) -> Series | None:
     series = observations.run.series.get("explained_variance")
     if series is None or series.estimator == WITH_BIAS or hardly_trained(observations, series):
         return None
-    return dataclasses.replace(series, name="explained_variance_size", values=np.abs(series.values), how="computed")
+    size, says = np.abs(series.values), f"|{series.raw}|"
+    return dataclasses.replace(series, name="explained_variance_size", values=size, how="computed", says=says)
 
 
 def hardly_trained(observations: Observations, series: Series) -> bool:
@@ -190,7 +191,10 @@ def value_loss_overflow(observations: Observations) -> Series | None:
     if value is None or policy is None or value.axis is not policy.axis or not len(value):
         return None
     alone = (np.isinf(value.values) & np.isfinite(policy.values)).astype(np.float64)
-    return dataclasses.replace(value, name="value_loss_overflow", values=alone, unit="", how="computed")
+    says = f"{value.raw} infinite, with a finite {policy.raw},"
+    return dataclasses.replace(
+        value, name="value_loss_overflow", values=alone, unit=CONDITION, how="computed", says=says
+    )
 
 
 def value_loss_late(observations: Observations) -> Fact | None:

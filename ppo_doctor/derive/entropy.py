@@ -47,7 +47,12 @@ def entropy_share(observations: Observations) -> Series | None:
         return None
     resolution = dataclasses.replace(entropy.resolution, absolute=entropy.resolution.absolute / start)
     return dataclasses.replace(
-        entropy, name="entropy_share", values=entropy.values / start, unit="", resolution=resolution, how="computed"
+        entropy,
+        name="entropy_share",
+        values=entropy.values / start,
+        unit="of the start",
+        resolution=resolution,
+        how="computed",
     )
 
 
@@ -60,7 +65,9 @@ def early_entropy_share(observations: Observations) -> Fact | None:
         return None
     value = median(values[tenth // 2 : tenth])
     says = f"{share.raw} had {value:.2g} of its start left in records {tenth // 2} to {tenth}"
-    return Fact(name="early_entropy_share", value=value, how="computed", source=share.source(), says=says)
+    return Fact(
+        name="early_entropy_share", value=value, how="computed", unit="of the start", source=share.source(), says=says
+    )
 
 
 def entropy_rise(observations: Observations) -> Fact | None:
@@ -123,7 +130,8 @@ def answer_length_spread(observations: Observations) -> Series | None:
     late = cut.values[len(cut) // 2 :] if cut is not None else np.empty(0)
     if (finite_of(late) > 0.5).any():
         return None
-    return dataclasses.replace(high, name="answer_length_spread", values=high.values - low.values, how="computed")
+    spread, says = high.values - low.values, f"{high.raw} - {low.raw}"
+    return dataclasses.replace(high, name="answer_length_spread", values=spread, how="computed", says=says)
 
 
 def _mean_length_off(observations: Observations) -> Series | None:
@@ -139,7 +147,8 @@ def _mean_length_off(observations: Observations) -> Series | None:
     settled = float(round(median(values[-(len(values) // 3) :])))
     if settled >= 0.9 * values.max():
         return None
-    return dataclasses.replace(mean, name="answer_length_spread", values=np.abs(mean.values - settled), how="computed")
+    off, says = np.abs(mean.values - settled), f"|{mean.raw} - {settled:g}|"
+    return dataclasses.replace(mean, name="answer_length_spread", values=off, how="computed", says=says)
 
 
 def gain_without_entropy(observations: Observations) -> Fact | None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import distinct, finite_median, finite_of, median
-from ppo_doctor.model import Fact, Series
+from ppo_doctor.model import CONDITION, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model import FloatArray, SourceRef
 
 #: Losses whose ratio is 1 by definition, or for which the trainer logs a constant (verl core_algos.py: gpg).
 WITHOUT_RATIO = ("reinforce", "reinforce++", "vanilla_pg", "pg", "gpg", "policy_gradient", "a2c")
@@ -28,17 +28,24 @@ def loss_without_ratio(observations: Observations) -> Fact | None:
     framework = observations.run.facts.get("no_ratio")
     forced = observations.run.config.get("force_on_policy_ratio")
     if framework is not None:
-        return Fact(name="loss_without_ratio", value=1.0, how="default", says="this trainer's loss has no ratio")
+        return Fact(
+            name="loss_without_ratio", value=1.0, how="default", unit=CONDITION, says="this trainer's loss has no ratio"
+        )
     if forced is not None and forced.value is True:
         return Fact(
-            name="loss_without_ratio", value=1.0, how=forced.how, source=forced.source, says=f"{forced.key} is on"
+            name="loss_without_ratio",
+            value=1.0,
+            how=forced.how,
+            unit=CONDITION,
+            source=forced.source,
+            says=f"{forced.key} is on",
         )
     named = observations.run.config.get("loss_type")
     if named is None or named.how == "default":
         return None
     value = float(str(named.value).lower() in WITHOUT_RATIO)
     says = f"{named.key} = {named.value}"
-    return Fact(name="loss_without_ratio", value=value, how=named.how, source=named.source, says=says)
+    return Fact(name="loss_without_ratio", value=value, how=named.how, unit=CONDITION, source=named.source, says=says)
 
 
 def loss_tokens(observations: Observations) -> Series | None:
@@ -51,7 +58,8 @@ def loss_tokens(observations: Observations) -> Series | None:
     if masked is None or masked.value is not True or truncated is None:
         return None
     values = 1.0 - truncated.values
-    return dataclasses.replace(truncated, name="loss_tokens", values=values, unit="fraction", how="computed")
+    unit, says = "of completions", f"1 - {truncated.raw}"
+    return dataclasses.replace(truncated, name="loss_tokens", values=values, unit=unit, how="computed", says=says)
 
 
 def warmup_left(observations: Observations) -> Fact | None:
@@ -82,7 +90,7 @@ def rate_left(observations: Observations) -> Fact | None:
     falls = bool((np.diff(half) <= 1e-12 * peak).all()) and _gradual(half, peak)
     says = f"{rate.raw} falls from {peak:.3g} to {values[-1]:.3g}"
     left = float(values[-1]) / peak if falls else 1.0
-    return Fact(name="rate_left", value=left, how="observed", source=rate.source(), says=says)
+    return Fact(name="rate_left", value=left, how="observed", unit="of the peak", source=rate.source(), says=says)
 
 
 def _gradual(half: FloatArray, peak: float) -> bool:
@@ -108,21 +116,25 @@ def reward_tilt(observations: Observations) -> Fact | None:
     The penalised optimum is the reference times exp(reward/coefficient) (Ziegler et al. 2019, section 2), so that a
     spread s can move log-probs by about s/coefficient. Group and whitened advantages have spread 1.
     """
-    coefficient = _coefficient(observations)
+    coefficient, source = _coefficient(observations)
     if coefficient is None or not coefficient > 0:
         return None
     spread = _reward_spread(observations)
     if spread is None or not spread > 0:
         return None
     says = f"reward spread {spread:.3g} over a KL coefficient of {coefficient:.3g}"
-    return Fact(name="reward_tilt", value=spread / coefficient, how="computed", unit="nats", says=says)
+    return Fact(name="reward_tilt", value=spread / coefficient, how="computed", unit="nats", source=source, says=says)
 
 
-def _coefficient(observations: Observations) -> float | None:
+def _coefficient(observations: Observations) -> tuple[float | None, SourceRef | None]:
+    """Return the KL coefficient, logged or else configured, and where it stands."""
     logged = observations.run.series.get("kl_coef")
     if logged is not None and len(logged):
-        return finite_median(logged.values)
-    return observations.number("kl_coef") if observations.configured("kl_coef") else None
+        return finite_median(logged.values), logged.source()
+    setting = observations.run.config.get("kl_coef")
+    if setting is None or setting.how == "default":
+        return None, None
+    return observations.number("kl_coef"), setting.source
 
 
 def _reward_spread(observations: Observations) -> float | None:
@@ -150,7 +162,14 @@ def coefficient_growth(observations: Observations) -> Fact | None:
         return None
     grown = float(values.max()) / start if values[-1] > 0.5 * values.max() else 1.0
     says = f"{logged.raw} went from {start:.3g} to {values[-1]:.3g}"
-    return Fact(name="coefficient_growth", value=min(grown, 1e300), how="observed", source=logged.source(), says=says)
+    return Fact(
+        name="coefficient_growth",
+        value=min(grown, 1e300),
+        how="observed",
+        unit="times",
+        source=logged.source(),
+        says=says,
+    )
 
 
 def timing_epochs(observations: Observations) -> Fact | None:
@@ -196,4 +215,6 @@ def drift_over_ratio(observations: Observations) -> Fact | None:
         return None
     floor = max(finite_median(seen.values), 1.5e-3)
     value = float(str(drift.value)) / floor
-    return Fact(name="drift_over_ratio", value=value, how="computed", source=drift.source, says=drift.says)
+    return Fact(
+        name="drift_over_ratio", value=value, how="computed", unit="times", source=drift.source, says=drift.says
+    )

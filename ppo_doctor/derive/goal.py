@@ -49,7 +49,9 @@ def evaluation_lost(observations: Observations) -> Fact | None:
         f"{paid.raw} rose by {rose:.2g} scatters since"
     )
     value = float(lost / gained) if falls else 0.0
-    return Fact(name="evaluation_lost", value=value, how="computed", source=judged.source(best), says=says)
+    return Fact(
+        name="evaluation_lost", value=value, how="computed", unit="of the gain", source=judged.source(best), says=says
+    )
 
 
 def _training(observations: Observations) -> Series | None:
@@ -130,7 +132,14 @@ def pretraining_loss_rise(observations: Observations) -> Fact | None:
     if first <= 0:
         return None
     says = f"{loss.raw} went from {first:.4g} to {last:.4g}"
-    return Fact(name="pretraining_loss_rise", value=last / first - 1, how="computed", source=loss.source(), says=says)
+    return Fact(
+        name="pretraining_loss_rise",
+        value=last / first - 1,
+        how="computed",
+        unit="of the start",
+        source=loss.source(),
+        says=says,
+    )
 
 
 def accuracy_since_format(observations: Observations) -> Fact | None:

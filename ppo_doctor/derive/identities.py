@@ -39,8 +39,15 @@ def mean_ratio_contradiction(observations: Observations) -> Series | None:
     printed = sum(s.resolution.absolute for s in (ratio, k3, k1))
     size = np.abs(ratio.values - 1) + np.abs(k3.values) + np.abs(k1.values)
     value = np.maximum(0.0, gap - printed - 1e-6) / np.maximum(size, 1e-9)
+    says = f"gap between {ratio.raw} - 1 and {k3.raw} - {k1.raw}"
     return dataclasses.replace(
-        k3, name="mean_ratio_contradiction", values=value, resolution=EXACT, how="computed", unit=""
+        k3,
+        name="mean_ratio_contradiction",
+        values=value,
+        resolution=EXACT,
+        how="computed",
+        unit="of its size",
+        says=says,
     )
 
 
@@ -63,8 +70,15 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
     needed = np.maximum(0.0, share) * _least(kl.estimator, epsilon)
     have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + 1e-7
     value = np.maximum(0.0, needed - have) / np.maximum(needed, 1e-9)
+    says = f"what {kl.raw} lacks for {clipped.raw}"
     return dataclasses.replace(
-        kl, name="clip_kl_contradiction", values=value, resolution=EXACT, how="computed", unit=""
+        kl,
+        name="clip_kl_contradiction",
+        values=value,
+        resolution=EXACT,
+        how="computed",
+        unit="of what is needed",
+        says=says,
     )
 
 
@@ -101,7 +115,12 @@ def kl_over_unclipped(observations: Observations) -> Series | None:
     values = np.where(idle, np.maximum(0.0, kl.values - kl.resolution.absolute) / most, 0.0)
     values[~np.isfinite(kl.values) | ~np.isfinite(clipped.values)] = np.nan
     return dataclasses.replace(
-        kl, name="kl_over_unclipped", values=values, resolution=EXACT, how="computed", unit="of the most"
+        kl,
+        name="kl_over_unclipped",
+        values=values,
+        resolution=EXACT,
+        how="computed",
+        unit="times the most that unclipped samples give",
     )
 
 
@@ -116,7 +135,7 @@ def surrogate_while_moving(observations: Observations) -> Series | None:
     if loss is None or kl is None or not known or loss.aggregation != "all minibatches" or loss.axis is not kl.axis:
         return None
     values = np.where(kl.values > MOVES, np.abs(loss.values), np.nan)
-    return dataclasses.replace(loss, name="surrogate_while_moving", values=values, how="computed")
+    return dataclasses.replace(loss, name="surrogate_while_moving", values=values, how="computed", says=f"|{loss.raw}|")
 
 
 def _least(estimator: str, epsilon: float) -> float:
@@ -141,7 +160,10 @@ def negative_estimate(observations: Observations) -> Series | None:
         kl = observations.run.series.get(name)
         if kl is not None and len(kl) and kl.estimator in ("k2", "k3"):
             values = np.maximum(0.0, -kl.values - kl.resolution.absolute)
-            return dataclasses.replace(kl, name="negative_estimate", values=values, resolution=EXACT, how="computed")
+            says = f"distance of {kl.raw} below 0"
+            return dataclasses.replace(
+                kl, name="negative_estimate", values=values, resolution=EXACT, how="computed", says=says
+            )
     return None
 
 

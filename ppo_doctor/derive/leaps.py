@@ -42,7 +42,7 @@ def learning_rate_leap(observations: Observations) -> Fact | None:
     at, before = _leap(values)
     value = max(1.0, float(values[at]) / before)
     says = f"{rate.raw} goes up to {values[at]:.3g}, and was at most {before:.3g} before"
-    return Fact(name="learning_rate_leap", value=value, how="computed", source=rate.source(), says=says)
+    return Fact(name="learning_rate_leap", value=value, how="computed", unit="times", source=rate.source(), says=says)
 
 
 def _leap(rates: FloatArray) -> tuple[int, float]:
@@ -70,7 +70,9 @@ def reward_lost_to_leap(observations: Observations) -> Fact | None:
     scatter = max(scatter_of(values) / np.sqrt(2), 0.01 * float(np.ptp(values)), 1e-12)
     says = f"{reward.raw} lies {fell:.3g} lower after the leap of {rate.raw} than before, its scatter is {scatter:.2g}"
     value = max(0.0, fell / scatter)
-    return Fact(name="reward_lost_to_leap", value=value, how="computed", source=reward.source(), says=says)
+    return Fact(
+        name="reward_lost_to_leap", value=value, how="computed", unit="scatters", source=reward.source(), says=says
+    )
 
 
 def _leaps_at(rate: Series) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from ppo_doctor.arrays import finite_of, median, quantile
 from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.repeats import beside_each_other
-from ppo_doctor.model import EXACT, Fact
+from ppo_doctor.model import CONDITION, EXACT, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -60,7 +60,7 @@ def group_bound_excess(observations: Observations) -> Series | None:
         return None
     series, values = found
     return dataclasses.replace(
-        series, name="group_bound_excess", values=values / math.sqrt(size - 1), unit="of the bound", how="computed"
+        series, name="group_bound_excess", values=values / math.sqrt(size - 1), unit="times the bound", how="computed"
     )
 
 
@@ -99,7 +99,7 @@ def returns_over_endless(observations: Observations) -> Fact | None:
     value = median(returns.values[later] / endless[later])
     says = f"{returns.raw} over what a step pays for ever at gamma {gamma:g}; episodes have {median(steps[later]):.3g}"
     source = returns.source()
-    return Fact(name="returns_over_endless", value=value, how="computed", source=source, says=says)
+    return Fact(name="returns_over_endless", value=value, how="computed", unit="times", source=source, says=says)
 
 
 def episodes_asked_for(observations: Observations) -> Fact | None:
@@ -128,7 +128,9 @@ def episodes_asked_for(observations: Observations) -> Fact | None:
     value = median(1 / np.maximum(1 / paid[later] - (1 - gamma), 1e-6) / steps[later])
     says = f"{returns.raw} at gamma {gamma:g} takes episodes {value:.3g} times as long as they are"
     says = f"{says}: {median(steps[later]):.3g}"
-    return Fact(name="episodes_asked_for", value=value, how="computed", source=returns.source(), says=says)
+    return Fact(
+        name="episodes_asked_for", value=value, how="computed", unit="times", source=returns.source(), says=says
+    )
 
 
 def _known(series: Series) -> BoolArray:
@@ -151,7 +153,10 @@ def ratio_at_clamp(observations: Observations) -> Series | None:
         nats = np.log(largest.values)
     hit = np.minimum.reduce([np.abs(nats - clamp) for clamp in CLAMPS]) < CLOSE
     values = np.where(np.isfinite(nats), hit.astype(np.float64), np.nan)
-    return dataclasses.replace(largest, name="ratio_at_clamp", values=values, resolution=EXACT, unit="", how="computed")
+    says = f"{largest.raw} at a clamp ({' or '.join(f'e^{clamp:g}' for clamp in CLAMPS)})"
+    return dataclasses.replace(
+        largest, name="ratio_at_clamp", values=values, resolution=EXACT, unit=CONDITION, how="computed", says=says
+    )
 
 
 def loss_size(observations: Observations) -> Series | None:
@@ -159,7 +164,7 @@ def loss_size(observations: Observations) -> Series | None:
     loss = observations.run.series.get("loss")
     if observations.run.algorithm != "grpo" or loss is None or not len(loss) or "value_loss" in observations.run.series:
         return None
-    return dataclasses.replace(loss, name="loss_size", values=np.abs(loss.values), how="computed")
+    return dataclasses.replace(loss, name="loss_size", values=np.abs(loss.values), how="computed", says=f"|{loss.raw}|")
 
 
 def reference_kl_worst(observations: Observations) -> Fact | None:
@@ -209,7 +214,7 @@ def reference_kl_over_target(observations: Observations) -> Series | None:
     if kl is None or not len(kl) or not target or target <= 0 or not observations.configured("ref_kl_target"):
         return None
     return dataclasses.replace(
-        kl, name="reference_kl_over_target", values=kl.values / target, unit="of the target", how="computed"
+        kl, name="reference_kl_over_target", values=kl.values / target, unit="times the target", how="computed"
     )
 
 

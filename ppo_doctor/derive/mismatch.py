@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_of, median
-from ppo_doctor.model import EXACT, Fact, Series
+from ppo_doctor.model import CONDITION, EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -66,11 +66,13 @@ def mean_ratio_off(observations: Observations) -> Series | None:
     run = observations.run
     ratio = run.series.get("ratio_mean")
     if ratio is not None and len(ratio):
-        return dataclasses.replace(ratio, name="mean_ratio_off", values=np.abs(ratio.values - 1), how="computed")
+        off, says = np.abs(ratio.values - 1), f"|{ratio.raw} - 1|"
+        return dataclasses.replace(ratio, name="mean_ratio_off", values=off, how="computed", says=says)
     k3, k1 = run.series.get("approx_kl"), run.series.get("approx_kl_k1")
     if k3 is None or k1 is None or k3.estimator != "k3" or k3.axis is not k1.axis or k3.aggregation != k1.aggregation:
         return None
-    return dataclasses.replace(k3, name="mean_ratio_off", values=np.abs(k3.values - k1.values), how="computed")
+    off, says = np.abs(k3.values - k1.values), f"|{k3.raw} - {k1.raw}|"
+    return dataclasses.replace(k3, name="mean_ratio_off", values=off, unit="", how="computed", says=says)
 
 
 def sampler_gap_growth(observations: Observations) -> Fact | None:
@@ -200,9 +202,16 @@ def completions(observations: Observations) -> Fact | None:
         name="completions",
         value=1.0 if said else 0.0,
         how="observed",
+        unit=CONDITION,
         source=named.source(),
         says=f"{named.raw} is logged: samples are {kind}",
     )
+
+
+def of_completions(observations: Observations) -> bool:
+    """Tell whether samples are known to be completions of a language model."""
+    samples = observations.fact("completions")
+    return samples is not None and bool(samples.value)
 
 
 def of_episodes(observations: Observations) -> bool:
@@ -219,7 +228,9 @@ def action_spread(observations: Observations) -> Series | None:
     start = finite_median(spread.values[: max(1, len(spread) // 20)])
     if not start > 0:
         return None
-    return dataclasses.replace(spread, name="action_spread", values=spread.values / start, unit="", how="computed")
+    return dataclasses.replace(
+        spread, name="action_spread", values=spread.values / start, unit="× the start", how="computed"
+    )
 
 
 def first_cell_off(observations: Observations) -> Series | None:
@@ -237,8 +248,9 @@ def first_cell_off(observations: Observations) -> Series | None:
     least = np.square(mean.values - 1) * cells / (cells - 1) ** 2
     printed = 2 * np.abs(mean.values - 1) * mean.resolution.absolute + spread.resolution.absolute
     values = np.maximum(0.0, least - printed) / np.maximum(spread.values, 1e-12)
+    says = f"least variance that {mean.raw} asks for, over {spread.raw}"
     return dataclasses.replace(
-        mean, name="first_cell_off", values=values, unit="times", resolution=EXACT, how="computed"
+        mean, name="first_cell_off", values=values, unit="", resolution=EXACT, how="computed", says=says
     )
 
 

@@ -46,7 +46,10 @@ def kl_size(observations: Observations) -> Series | None:
         return None
     coarse = dataclasses.replace(spread.resolution, absolute=0.5 * spread.resolution.absolute**2)
     half = 0.5 * np.square(spread.values)
-    size = dataclasses.replace(spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed")
+    says = f"half of {spread.raw} squared"
+    size = dataclasses.replace(
+        spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed", says=says
+    )
     return while_alive(observations, size)
 
 
@@ -86,7 +89,7 @@ def motion_per_rate(observations: Observations) -> Series | None:
         return None
     alive = rate.values > 0
     values = np.where(alive, moved.values / np.where(alive, rate.values, 1.0), np.nan)
-    motion = dataclasses.replace(moved, name="motion_per_rate", values=values, unit="", how="computed")
+    motion = dataclasses.replace(moved, name="motion_per_rate", values=values, unit="learning rates", how="computed")
     return while_alive(observations, motion)
 
 
@@ -122,7 +125,9 @@ def rate_over_usual(observations: Observations) -> Fact | None:
     if not value > 0:
         return None
     says = f"learning rate up to {value:.2g}, lowest usual {usual:g}"
-    return Fact(name="rate_over_usual", value=value / usual, how="computed", source=_source(rate), says=says)
+    return Fact(
+        name="rate_over_usual", value=value / usual, how="computed", unit="times", source=_source(rate), says=says
+    )
 
 
 def _source(quantity: Series | Fact) -> SourceRef | None:
@@ -152,7 +157,9 @@ def probe_over_logged(observations: Observations) -> Fact | None:
     coherent = 6 * steps**2 / ((steps - 1) * (2 * steps - 1))
     found = median(probe.values[alive] / np.abs(logged.values[alive]))
     says = f"probe KL is {found:.3g} times the logged KL, {coherent:.3g} is usual for {steps:g} steps"
-    return Fact(name="probe_over_logged", value=found / coherent, how="computed", source=probe.source(), says=says)
+    return Fact(
+        name="probe_over_logged", value=found / coherent, how="computed", unit="times", source=probe.source(), says=says
+    )
 
 
 def gain_evidence(observations: Observations) -> Fact | None:

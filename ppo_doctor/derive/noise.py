@@ -34,9 +34,16 @@ def kl_over_noise(observations: Observations) -> Series | None:
     floor = {"k3": UNIT + scatter**2 / 2, "k1": scatter, "exact": scatter}.get(size.estimator or "", scatter**2 / 2)
     if size.resolution.absolute > float(floor.min()):
         return None
-    raw = f"{size.raw} over float32 rounding"
+    raw = f"{size.says or size.raw} over float32 rounding"
     return dataclasses.replace(
-        size, name="kl_over_noise", raw=raw, values=size.values / floor, resolution=EXACT, unit="times", how="computed"
+        size,
+        name="kl_over_noise",
+        raw=raw,
+        values=size.values / floor,
+        resolution=EXACT,
+        unit="",
+        how="computed",
+        says="",
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import distinct
-from ppo_doctor.model import Axis, Fact, Series
+from ppo_doctor.model import CONDITION, Axis, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -48,7 +48,8 @@ def nonfinite_metrics(observations: Observations) -> Series | None:
     broken = [series for series in vital if not np.isfinite(series.values).all()]
     counts, axis = _in_step(vital, broken) or _by_record(vital)
     raw = ", ".join(series.raw for series in broken) or vital[0].raw
-    return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, unit="metrics", how="computed")
+    says = f"count of NaN or infinite metrics ({raw})"
+    return Series(name="nonfinite_metrics", raw=raw, axis=axis, values=counts, how="computed", says=says)
 
 
 def weights_end_broken(observations: Observations) -> Fact | None:
@@ -62,7 +63,14 @@ def weights_end_broken(observations: Observations) -> Fact | None:
     last, step = float(change.values[-1]), int(change.axis.steps[-1])
     says = f"{change.raw} is {last:g} in its last record, at step {step}"
     value = float(not np.isfinite(last))
-    return Fact(name="weights_end_broken", value=value, how="observed", source=change.source(), says=says)
+    return Fact(
+        name="weights_end_broken",
+        value=value,
+        how="observed",
+        unit=CONDITION,
+        source=change.source(len(change) - 1),
+        says=says,
+    )
 
 
 def _in_step(vital: list[Series], broken: list[Series]) -> tuple[FloatArray, Axis] | None:

@@ -215,11 +215,20 @@ def reward_lost(observations: Observations) -> Fact | None:
     steps, _ = thinned(series)
     found = _collapse_of(series)
     if found is None:
-        return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
+        return Fact(
+            name="reward_lost",
+            value=0.0,
+            how="computed",
+            unit="of the reward",
+            source=series.source(),
+            says="no lasting fall",
+        )
     at = int(np.searchsorted(series.axis.steps, steps[found.at]))
     fell = f"{series.raw} fell from {found.before:.3g} to {found.after:.3g}"
     says = f"{fell} and stayed there from step {steps[found.at]:.0f}"
-    return Fact(name="reward_lost", value=found.lost, how="computed", source=series.source(at), says=says)
+    return Fact(
+        name="reward_lost", value=found.lost, how="computed", unit="of the reward", source=series.source(at), says=says
+    )
 
 
 def collapse_step(observations: Observations) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.model import Fact, Series
+from ppo_doctor.model import CONDITION, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -78,8 +78,9 @@ def gradient_over_epsilon(observations: Observations) -> Fact | None:
     if eps is None or not usual > 0:
         return None
     value = usual / math.sqrt(FEWEST_PARAMETERS) / eps
+    source = norm.source() if norm is not None and len(norm) else observations.run.config["max_grad_norm"].source
     says = f"gradient norm {usual:.3g} after clipping, epsilon {eps:g}"
-    return Fact(name="gradient_over_epsilon", value=value, how="computed", says=says)
+    return Fact(name="gradient_over_epsilon", value=value, how="computed", unit="times", source=source, says=says)
 
 
 def _epsilon(observations: Observations) -> float | None:
@@ -103,7 +104,7 @@ def skipped_share(observations: Observations) -> Series | None:
     else:
         return None
     values = np.minimum(1.0, skipped.values / np.maximum(whole, 1.0))
-    return dataclasses.replace(skipped, name="skipped_share", values=values, unit="fraction", how="computed")
+    return dataclasses.replace(skipped, name="skipped_share", values=values, unit="of the steps", how="computed")
 
 
 def loss_scale_fall(observations: Observations) -> Fact | None:
@@ -118,7 +119,9 @@ def loss_scale_fall(observations: Observations) -> Fact | None:
     settled = float(values[len(values) // 10])
     halvings = math.log2(settled / float(values[-1])) if values[-1] > 1 else math.log2(2.0**16 / float(values[-1]))
     says = f"{scale.raw} went from {settled:g} to {values[-1]:g}"
-    return Fact(name="loss_scale_fall", value=halvings, how="computed", unit="halvings", says=says)
+    return Fact(
+        name="loss_scale_fall", value=halvings, how="computed", unit="halvings", source=scale.source(), says=says
+    )
 
 
 def half_precision(observations: Observations) -> Fact | None:
@@ -133,7 +136,9 @@ def half_precision(observations: Observations) -> Fact | None:
         return None
     source = setting.source if setting is not None else None
     says = f"weights in {named}"
-    return Fact(name="half_precision", value=float(word in HALF), how="configured", source=source, says=says)
+    return Fact(
+        name="half_precision", value=float(word in HALF), how="configured", unit=CONDITION, source=source, says=says
+    )
 
 
 def _of_weights(key: str) -> bool:
@@ -161,7 +166,10 @@ def controller_idle(observations: Observations) -> Series | None:
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
-    return dataclasses.replace(rate, name="controller_idle", axis=axis, values=values, unit="", how="computed")
+    says = f"{rate.raw} as in the record before, although its controller wants another,"
+    return dataclasses.replace(
+        rate, name="controller_idle", axis=axis, values=values, unit=CONDITION, how="computed", says=says
+    )
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
@@ -205,4 +213,7 @@ def overflowing_gradient(observations: Observations) -> Series | None:
         return None
     sound = np.all([np.isfinite(series.values) for series in beside], axis=0)
     values = (np.isposinf(norm.values) & sound).astype(np.float64)
-    return dataclasses.replace(norm, name="overflowing_gradient", values=values, unit="", how="computed")
+    says = f"{norm.raw} infinite, with a finite loss,"
+    return dataclasses.replace(
+        norm, name="overflowing_gradient", values=values, unit=CONDITION, how="computed", says=says
+    )

@@ -89,7 +89,7 @@ def returns_over_longest(observations: Observations) -> Fact | None:
     told = median((returns.values[later][usable] * (1 - gamma)) / reward.values[later][usable])
     says = f"{returns.raw} over what episodes of {longest:.3g} steps are worth at gamma {gamma:g}"
     source = returns.source()
-    return Fact(name="returns_over_longest", value=told / most, how="computed", source=source, says=says)
+    return Fact(name="returns_over_longest", value=told / most, how="computed", unit="times", source=source, says=says)
 
 
 def _steps_that_pay(paid: Series, lasted: Series) -> float | None:

@@ -55,7 +55,9 @@ def reward_spread_range(observations: Observations) -> Fact | None:
         return None
     says = f"{spread.raw} by sixths: {', '.join(f'{b:.3g}' for b in blocks)}; {entropy.raw} falls to {min(left):.3g}"
     value = max(blocks) / min(blocks)
-    return Fact(name="reward_spread_range", value=value, how="computed", source=spread.source(), says=says)
+    return Fact(
+        name="reward_spread_range", value=value, how="computed", unit="times", source=spread.source(), says=says
+    )
 
 
 def reward_moves_in_spreads(observations: Observations) -> Fact | None:
@@ -67,7 +69,14 @@ def reward_moves_in_spreads(observations: Observations) -> Fact | None:
         return None
     says = f"{reward.raw} by sixths: {', '.join(f'{b:.3g}' for b in blocks)}; {spread.raw} is {usual:.3g}"
     value = (max(blocks) - min(blocks)) / usual
-    return Fact(name="reward_moves_in_spreads", value=value, how="computed", source=reward.source(), says=says)
+    return Fact(
+        name="reward_moves_in_spreads",
+        value=value,
+        how="computed",
+        unit="deviations",
+        source=reward.source(),
+        says=says,
+    )
 
 
 def _of_the_batch(observations: Observations) -> Series | None:

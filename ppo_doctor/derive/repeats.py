@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.model import EXACT
+from ppo_doctor.model import CONDITION, EXACT
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -53,7 +53,8 @@ def batch_repeats(observations: Observations) -> Series | None:
         enough = others & ~_repeats_honestly(observations, told[0])
     values = enough.astype(np.float64)
     values[0] = np.nan
-    return dataclasses.replace(told[0], name="batch_repeats", values=values, resolution=EXACT, unit="", how="computed")
+    says = f"{', '.join(series.raw for series in told)} as in the record before"
+    return _condition(told[0], "batch_repeats", values, says)
 
 
 def beside_each_other(one: Series, other: Series) -> bool:
@@ -114,4 +115,10 @@ def equal_episodes(observations: Observations) -> Series | None:
     edges = (low.values == np.fmin.reduce(low.values)) | (high.values == np.fmax.reduce(high.values))
     usable = (ended >= MANY) & np.isfinite(low.values) & ~edges & ~_repeats_honestly(observations, low)
     values = np.where(usable, (low.values == high.values).astype(np.float64), np.nan)
-    return dataclasses.replace(low, name="equal_episodes", values=values, resolution=EXACT, unit="", how="computed")
+    return _condition(low, "equal_episodes", values, f"{low.raw} as high as {high.raw}")
+
+
+def _condition(series: Series, name: str, values: FloatArray, says: str) -> Series:
+    return dataclasses.replace(
+        series, name=name, values=values, resolution=EXACT, unit=CONDITION, how="computed", says=says
+    )

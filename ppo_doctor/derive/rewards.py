@@ -51,7 +51,12 @@ def reward_level(observations: Observations) -> Series | None:
     values = (reward.values - floor) / width if width > 0 else reward.values * 0.0
     resolution = Resolution(absolute=reward.resolution.absolute / width) if width > 0 else reward.resolution
     return dataclasses.replace(
-        reward, name="reward_level", values=values, resolution=resolution, unit="of floor to ceiling", how="computed"
+        reward,
+        name="reward_level",
+        values=values,
+        resolution=resolution,
+        unit="of the way from floor to ceiling",
+        how="computed",
     )
 
 
@@ -91,7 +96,7 @@ def reward_peak(observations: Observations) -> Fact | None:
     blocks = reward_blocks(level) if level is not None else None
     if level is None or blocks is None:
         return None
-    says = f"best of {BLOCKS} parts of the run: {max(blocks):.2g} of the way from floor to ceiling"
+    says = f"best of {BLOCKS} parts of the run"
     return Fact(
         name="reward_peak", value=max(blocks), how="computed", unit=level.unit, source=level.source(), says=says
     )
@@ -105,7 +110,8 @@ def reward_step(observations: Observations) -> Series | None:
     values = np.append(np.inf, np.abs(np.diff(reward.values)))
     values[0] = np.nan
     coarse = Resolution(absolute=2 * reward.resolution.absolute)
-    return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed")
+    says = f"change of {reward.raw}"
+    return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed", says=says)
 
 
 def _own_records(reward: Series) -> bool:
@@ -166,7 +172,14 @@ def reward_fall(observations: Observations) -> Fact | None:
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
     fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
     says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
-    return Fact(name="reward_fall", value=max(fall, 0.0), how="computed", source=reward.source(), says=says)
+    return Fact(
+        name="reward_fall",
+        value=max(fall, 0.0),
+        how="computed",
+        unit="of the first level",
+        source=reward.source(),
+        says=says,
+    )
 
 
 def sharpening_loss(observations: Observations) -> Fact | None:
@@ -178,7 +191,14 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     falls = isinstance(fall.value, float) and fall.value > 0
     lost = max(0.0, 1 - blocks[-1] / blocks[0]) if falls else 0.0
     says = f"{entropy.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}; {fall.says}"
-    return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
+    return Fact(
+        name="sharpening_loss",
+        value=lost,
+        how="computed",
+        unit="of the first entropy",
+        source=entropy.source(),
+        says=says,
+    )
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask

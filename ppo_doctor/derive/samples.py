@@ -103,7 +103,9 @@ def kl_term_share(observations: Observations) -> Fact | None:
         return None
     says = f"{shown.says}, over the configured {configured:g}"
     value = shown.value / configured
-    return Fact(name="kl_term_share", value=value, how="computed", source=shown.source, says=says)
+    return Fact(
+        name="kl_term_share", value=value, how="computed", unit="of the configured", source=shown.source, says=says
+    )
 
 
 def _coefficient(observations: Observations) -> float | None:

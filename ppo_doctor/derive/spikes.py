@@ -53,7 +53,9 @@ def steps_after_spike(observations: Observations) -> Fact | None:
         return None
     value = min(told, default=1.0)
     says = f"{moved.raw} falls to {value:.2g} of what it was before an isolated spike of {grad.raw}"
-    return Fact(name="steps_after_spike", value=value, how="computed", source=moved.source(), says=says)
+    return Fact(
+        name="steps_after_spike", value=value, how="computed", unit="of before", source=moved.source(), says=says
+    )
 
 
 def unclipped_spike(observations: Observations) -> Fact | None:
@@ -73,7 +75,7 @@ def unclipped_spike(observations: Observations) -> Fact | None:
     times = [float(norms[at] / _remembered(norms[max(0, at - MEMORY) : at])) for at in alone.tolist() if at >= SIDE]
     value = max(times, default=0.0) if len(alone) <= RARE * len(norms) else 0.0
     says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the root mean square before it"
-    return Fact(name="unclipped_spike", value=value, how="computed", source=grad.source(), says=says)
+    return Fact(name="unclipped_spike", value=value, how="computed", unit="times", source=grad.source(), says=says)
 
 
 def unclipped_cliff(observations: Observations) -> Fact | None:

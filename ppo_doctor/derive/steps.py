@@ -49,7 +49,13 @@ def update_kl(observations: Observations) -> Series | None:
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
     resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
     size = dataclasses.replace(
-        kl, name="update_kl", values=factor * values, resolution=resolution, how="computed", aggregation="last epoch"
+        kl,
+        name="update_kl",
+        values=factor * values,
+        resolution=resolution,
+        how="computed",
+        aggregation="last epoch",
+        says="" if factor == 1 else f"{factor:g} × {kl.raw}",
     )
     return while_alive(observations, size)
 
@@ -213,7 +219,9 @@ def kl_before_over_after(observations: Observations) -> Fact | None:
         return None
     value = median(during.values[usable] / after.values[usable])
     says = f"median of {during.raw}/{after.raw} over {int(usable.sum())} updates"
-    return Fact(name="kl_before_over_after", value=value, how="computed", source=during.source(), says=says)
+    return Fact(
+        name="kl_before_over_after", value=value, how="computed", unit="times", source=during.source(), says=says
+    )
 
 
 def kl_per_squared_rate(observations: Observations) -> Fact | None:
@@ -234,7 +242,7 @@ def kl_per_squared_rate(observations: Observations) -> Fact | None:
         return None
     says = f"{kl.raw} is {rest:.2g} at under 15 % of the learning rate, {base:.2g} at more than half of it"
     value = rest / base if rest > _floor(observations) else 0.0
-    return Fact(name="kl_per_squared_rate", value=value, how="computed", source=kl.source(), says=says)
+    return Fact(name="kl_per_squared_rate", value=value, how="computed", unit="times", source=kl.source(), says=says)
 
 
 def _stopped_at_target(observations: Observations) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ppo_doctor.arrays import median, spearman
 from ppo_doctor.derive.expected import GROUPED
+from ppo_doctor.derive.mismatch import of_completions
 from ppo_doctor.derive.sampling import LONGEST
 from ppo_doctor.model import Fact, Series
 
@@ -82,7 +83,7 @@ def passes_without_gain(observations: Observations) -> Fact | None:
         return None
     if loss.aggregation != "all minibatches" or "advantages_whitened" not in observations.run.facts:
         return None
-    if _may_stop_early(observations) or not observations.configured("ppo_epochs") or not _answers(observations):
+    if _may_stop_early(observations) or not observations.configured("ppo_epochs") or not of_completions(observations):
         return None
     values = loss.values[np.isfinite(loss.values)]
     if len(values) < FEWEST_UPDATES or median(np.abs(kl.values)) < STILL or median(clipped.values) > HARDLY_CLIPPED:
@@ -95,8 +96,3 @@ def passes_without_gain(observations: Observations) -> Fact | None:
 def _may_stop_early(observations: Observations) -> bool:
     stops = observations.run.config.get("early_stopping")
     return bool(observations.number("target_kl")) and (stops is None or stops.value is not False)
-
-
-def _answers(observations: Observations) -> bool:
-    completions = observations.fact("completions")
-    return completions is not None and bool(completions.value)

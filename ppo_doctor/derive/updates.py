@@ -115,7 +115,8 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
     spacing = median(np.diff(generation.axis.steps))
-    return _counted(generation, spacing, f"'{generation.raw}' appears every {spacing:g} optimizer steps")
+    steps = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
+    return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
 
 
 def _from_single_cell(observations: Observations) -> Fact | None:
@@ -166,7 +167,7 @@ def _from_epoch_counter(observations: Observations) -> Fact | None:
         how="observed",
         unit=STEPS_PER_BATCH,
         source=epochs.source,
-        says=f"{epochs.says}, {minibatches:g} minibatches each",
+        says=f"{epochs.says}, {'one minibatch' if minibatches == 1 else f'{minibatches:g} minibatches'} each",
     )
 
 
@@ -219,14 +220,21 @@ def kl_over_target(observations: Observations) -> Fact | None:
     if setting is None:
         return _no_target(observations)
     if setting.value is None or (observations.run.config.get("early_stopping") and not _stops(observations)):
-        return Fact(name="kl_over_target", value=0.0, how=setting.how, source=setting.source, says="no target_kl set")
+        return Fact(
+            name="kl_over_target",
+            value=0.0,
+            how=setting.how,
+            unit="times",
+            source=setting.source,
+            says="no target_kl set",
+        )
     target, kl = observations.number("target_kl"), observations.series("approx_kl")
     values = _finite(kl)
     if not target or kl is None or len(values) < 3:
         return None
     ratio = median(values) / target
     says = f"median {kl.raw} {median(values):.3g} against target_kl {target:g}"
-    return Fact(name="kl_over_target", value=ratio, how="observed", source=kl.source(), says=says)
+    return Fact(name="kl_over_target", value=ratio, how="observed", unit="times", source=kl.source(), says=says)
 
 
 def _stops(observations: Observations) -> bool:
@@ -239,7 +247,14 @@ def _no_target(observations: Observations) -> Fact | None:
     epochs = observations.run.config.get("ppo_epochs")
     if epochs is None or epochs.how == "default":
         return None
-    return Fact(name="kl_over_target", value=0.0, how="default", source=epochs.source, says="no target_kl configured")
+    return Fact(
+        name="kl_over_target",
+        value=0.0,
+        how="default",
+        unit="times",
+        source=epochs.source,
+        says="no target_kl configured",
+    )
 
 
 def binding_target_kl(observations: Observations) -> Fact | None:

@@ -146,4 +146,6 @@ def value_loss_leap(observations: Observations) -> Fact | None:
     at = int(np.argmax(leaps))
     says = f"record {at + BEFORE + 1} of {len(values)}: {leaps[at]:.3g} times the largest of the {BEFORE} before"
     says = f"{says}; {later:.3g} at the end"
-    return Fact(name="value_loss_leap", value=float(leaps[at]), how="computed", source=loss.source(), says=says)
+    return Fact(
+        name="value_loss_leap", value=float(leaps[at]), how="computed", unit="times", source=loss.source(), says=says
+    )

@@ -20,7 +20,19 @@ from ppo_doctor.model.diagnosis import (
     UpdatesPerBatch,
 )
 from ppo_doctor.model.rules import Cause, Clause, Complaint, Evidence, Finding, Measurement, Param, Remedy, Rule, Weight
-from ppo_doctor.model.run import EXACT, Axis, Fact, Note, Resolution, Run, Series, Setting, SourceRef, SourceSummary
+from ppo_doctor.model.run import (
+    CONDITION,
+    EXACT,
+    Axis,
+    Fact,
+    Note,
+    Resolution,
+    Run,
+    Series,
+    Setting,
+    SourceRef,
+    SourceSummary,
+)
 from ppo_doctor.model.words import (
     ASKED,
     CHAIN,
@@ -46,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASKED",
     "CHAIN",
+    "CONDITION",
     "CONFIDENCES",
     "EXACT",
     "LINKS",

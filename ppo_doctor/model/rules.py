@@ -173,6 +173,8 @@ class Cause:
     leads_to: tuple[str, ...] = ()
     #: findings without which this cause has not begun: what fired clearly before them, it does not explain
     begins_with: tuple[str, ...] = ()
+    #: what the samples of a run that can have it are, "completions" or "steps"; both where empty
+    samples: str = ""
     #: True for the twin to name second when nothing separates them
     rarer_twin: bool = False
     path: str = ""

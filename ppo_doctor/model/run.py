@@ -84,12 +84,16 @@ class Resolution:
 
 EXACT = Resolution()
 
+#: The unit of a series that holds 1 where what it `says` is so, and else 0.
+CONDITION = "true or false"
+
 
 @frozen(eq=False)
 class Series:
     """One metric over the run: canonical name, raw name, and what kind of estimate it is.
 
-    `values` has shape [records] and the axis the same length; absent records are left out, NaN is kept.
+    `values` has shape [records] and the axis the same length; absent records are left out, NaN is kept. What was
+    computed keeps the raw name of the metric that its numbers stand beside in the log, and `says` what they are.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Series:
     aggregation: str | None = None
     reference: str | None = None
     how: How = "observed"
+    says: str = ""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -13,7 +13,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ppo_doctor.record.guard import guarded, tell, tell_fault
+from ppo_doctor.record.guard import guarded, tell
 from ppo_doctor.record.kinds import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
@@ -60,8 +60,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         """Tell a fault and leave the model as it was."""
         self.quiet = True
         self._release()
-        tell_fault("the recorder stops, training goes on", fault)
-        self.recorder.close()
+        self.recorder.fail(fault)
 
     @guarded
     def _on_training_start(self) -> None:

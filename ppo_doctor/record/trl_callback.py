@@ -42,8 +42,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
         """Tell a fault and leave the trainer as it was."""
         self.quiet = True
         self._release()
-        tell_fault("the recorder stops, training goes on", fault)
-        self.recorder.close()
+        self.recorder.fail(fault)
 
     @guarded
     def on_log(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002

@@ -21,6 +21,7 @@ from ppo_doctor.report.words import (
     stopped,
     titles,
     to_do,
+    to_settle,
 )
 
 if TYPE_CHECKING:
@@ -123,16 +124,10 @@ class Blocks:
             self.page.labelled(label, remedy_says(remedy, run), INDENT)
 
     def _to_settle(self, cause: RankedCause) -> None:
-        """Add what to log, once per report: level causes share their open questions."""
-        if cause.confidence == "established" and not cause.level_with and not self.options.all:
-            return  # nothing is left to settle
         label = "Would settle it:"
-        for measure in cause.would_change_my_mind:
-            if measure in self.asked:
-                continue
+        for measure in to_settle(cause, self.asked, everything=self.options.all):
             text = f"{to_do(measure)} {flowing(measure.log)} — {stopped(flowing(measure.because))}"
             self.page.labelled(Span(label, "dim"), text, INDENT)
-            self.asked.add(measure)
             label = "So would:"
 
     def _account(self, cause: RankedCause) -> None:

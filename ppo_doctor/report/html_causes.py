@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
@@ -20,6 +20,7 @@ from ppo_doctor.report.words import (
     stopped,
     titles,
     to_do,
+    to_settle,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Ward:
     plots: Mapping[str, int]
     prefix: str
     level: int
+    #: what a card before this one asks to log
+    asked: set[Measurement] = field(default_factory=set)
 
 
 def causes(diagnosis: Diagnosis, options: RenderOptions, plots: Mapping[str, int], prefix: str, level: int) -> Markup:
@@ -119,7 +122,7 @@ def _to_do(ward: Ward, cause: RankedCause) -> Markup:
     steps = el("ol", *(el("li", text(remedy_says(remedy, run))) for remedy in chosen))
     heading = el(f"h{ward.level + 1}", text("What to do" if cause.benign else "Try, in this order"))
     pieces = (heading, steps) if chosen else ()
-    return el("div", *pieces, _to_settle(ward, cause.would_change_my_mind), cls="to-do")
+    return el("div", *pieces, _to_settle(ward, to_settle(cause, ward.asked, everything=ward.options.all)), cls="to-do")
 
 
 def _to_settle(ward: Ward, measures: Sequence[Measurement]) -> Markup:

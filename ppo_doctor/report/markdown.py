@@ -21,6 +21,7 @@ from ppo_doctor.report.words import (
     stopped,
     titles,
     to_do,
+    to_settle,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def _body(diagnosis: Diagnosis, options: RenderOptions) -> list[str]:
     if options.quiet:
         return [_bullets(_titled(cause) for cause in diagnosis.causes)] if diagnosis.causes else []
     shown = diagnosis.causes if options.all else leaders(diagnosis, benign=True)
-    settles = _settling(shown)
+    asked: set[Measurement] = set()
+    settles = {cause.id: to_settle(cause, asked, everything=options.all) for cause in shown}
     parts = [
         _gate(ruling_of(diagnosis, options)),
         *(_cause(cause, diagnosis, options, settles[cause.id]) for cause in shown),
@@ -116,16 +118,6 @@ def _standing(cause: RankedCause) -> str:
     severity = "" if cause.benign else f" · {cause.severity.value}"
     since = f" · since step {cause.onset_step}" if cause.onset_step is not None else ""
     return f"{cause.confidence}{severity} · {md_code(cause.id)}{since}"
-
-
-def _settling(causes: Sequence[RankedCause]) -> dict[str, list[Measurement]]:
-    """Return what to log by cause, each measurement once: level causes share their open questions."""
-    asked: set[Measurement] = set()
-    fresh: dict[str, list[Measurement]] = {}
-    for cause in causes:
-        fresh[cause.id] = [measure for measure in cause.would_change_my_mind if measure not in asked]
-        asked.update(fresh[cause.id])
-    return fresh
 
 
 def _cause(cause: RankedCause, diagnosis: Diagnosis, options: RenderOptions, settling: Sequence[Measurement]) -> str:

@@ -32,7 +32,8 @@ def drawn(evidence: Evidence, run: Run) -> list[str]:
         return [evidence.metric]
     parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
     # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
-    return _named(parts, run) or _named(set(evidence.raw.split()), run)
+    key = evidence.source.key if evidence.source and evidence.source.key else ""
+    return _named(parts, run) or _named(set(evidence.raw.split()), run) or _named(set(key.split(", ")), run)
 
 
 def _named(written: set[str], run: Run) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LedgerEntry,
         LinkState,
         Measurement,
+        RankedCause,
         Remedy,
         RunSummary,
         Severity,
@@ -165,18 +166,30 @@ def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> lis
     return (fitting or others)[:MOST_REMEDIES]
 
 
+def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) -> list[Measurement]:
+    """Return what is left to log for a cause, and note it in `asked`: level causes share their open questions.
+
+    Nothing is left for a cause that is established, and level with no other, unless `everything` is to be said.
+    """
+    if cause.confidence == "established" and not cause.level_with and not everything:
+        return []
+    fresh = [measure for measure in cause.would_change_my_mind if measure not in asked]
+    asked.update(fresh)
+    return fresh
+
+
 def remedy_says(remedy: Remedy, run: RunSummary) -> str:
     """Return a remedy as a sentence, with its key and the key's present value, and its framework when not the run's."""
     text = flowing(remedy.do)
     foreign = remedy.framework if remedy.framework != run.framework else None
     where = f"In {plain(foreign)}: " if foreign else ""
     key = remedy.key or ""
-    details = [plain(key)] if key and key not in remedy.do else []
-    if key in run.config:
-        details.append(f"now {_setting(run.config[key])}")
-    if not details:
+    # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
+    now = f"now {_setting(run.config[key])}" if key in run.config else ""
+    told = f"{plain(key)} is {now}" if now and key in remedy.do else ", ".join(filter(None, (plain(key), now)))
+    if not told or (key in remedy.do and not now):
         return stopped(capital(where + text))
-    return capital(f"{where}{text.rstrip('.')} ({bound(', '.join(details))}).")
+    return capital(f"{where}{text.rstrip('.')} ({bound(told)}).")
 
 
 def _setting(value: ConfigValue) -> str:

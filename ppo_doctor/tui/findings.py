@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import number
+from ppo_doctor.evidence import measured, number
 from ppo_doctor.evidence import sentence as evidence_says
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, wrap
@@ -132,8 +132,7 @@ def _numbers(page: Page, finding: Finding) -> None:
         return
     heading(page, "Numbers", "5 shows the lines of the log")
     for evidence in finding.evidence:
-        denied = finding.status == "clear"
-        page.add(("· ", flowing(stopped(evidence_says(evidence, denied=denied)))), 0, 2)
+        page.add(("· ", flowing(stopped(evidence_says(evidence)))), 0, 2)
         _detail(page, evidence)
 
 
@@ -141,9 +140,7 @@ def _detail(page: Page, evidence: Evidence) -> None:
     observed = f"observed {number(evidence.observed)}"
     where = f", by {flowing(evidence.bound_source)}" if evidence.bound_source else ""
     statistic = f" ({flowing(evidence.statistic)})" if evidence.statistic else ""
-    text = (
-        f"{observed}{statistic}; bound {evidence.op} {number(evidence.bound)} {plain(evidence.unit)}".rstrip() + where
-    )
+    text = f"{observed}{statistic}; bound {evidence.op} {plain(measured(evidence.bound, evidence.unit))}{where}"
     page.add(Span(text, "dim"), 2, 0)
 
 

@@ -51,10 +51,10 @@ class Places:
         entry = self._entry(key)
         if entry is None:
             return nothing(frame, "No number of this report stands at a place in a log.")
-        finding, evidence, place = entry
+        _, evidence, place = entry
         page = page_of(frame)
         without_place = replace(evidence, source=None)
-        page.add(flowing(sentence(without_place, denied=finding.status == "clear")), 0, 2)
+        page.add(flowing(sentence(without_place)), 0, 2)
         page.add((Span(plain(str(place)), "bold"), Span(f"  {plain(place.key or '')}", "cyan")), 0, 2)
         page.blank()
         room = max(frame.height - len(page.lines), 7)

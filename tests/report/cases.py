@@ -190,7 +190,7 @@ NO_CLIP = finding(
     "Most samples are clipped",
     "ratio",
     "skipped",
-    reason="needs ratio_std, ratio_max or clip_fraction",
+    reason="needs clip_fraction",
     missing=("clip_fraction",),
 )
 NO_NORM = finding(
@@ -233,7 +233,10 @@ FLAT_GROUPS = RankedCause(
         Remedy(do="raise actor_rollout_ref.rollout.n", framework="verl", key="actor_rollout_ref.rollout.n"),
         Remedy(do="drop prompts that are always right or always wrong"),
     ),
-    would_change_my_mind=(SETTLE, Measurement(log="ratio_std", because="it would show whether: The ratio is one")),
+    would_change_my_mind=(
+        SETTLE,
+        Measurement(log="ratio_std", because="a spread would show that the policy moves all the same"),
+    ),
     leader=True,
 )
 CONSTANT = replace(
@@ -326,7 +329,7 @@ def unhealthy() -> Diagnosis:
     return diagnosis(
         findings,
         verdict="unhealthy",
-        verdict_because=f"{FLAT_GROUPS.title} or {CONSTANT.title}",
+        verdict_because=f"{FLAT_GROUPS.title}; or: {CONSTANT.title}",
         causes=(FLAT_GROUPS, CONSTANT, RIVAL),
         chain=states,
     )
@@ -337,6 +340,7 @@ def warning() -> Diagnosis:
         FLAT_GROUPS,
         id="lr-too-high",
         title="The learning rate is too high",
+        says="every update takes the policy farther than its surrogate can see",
         severity=Severity.MEDIUM,
         confidence="suspected",
         complaint="steps-too-large",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 #: Trains into a folder with a seed and returns the log; what it leaves beside the log is the run's configuration.
 Train = Callable[[Path, int], Path]
@@ -32,6 +32,40 @@ class Plan:
         """Return where it goes: laid out as a corpus of the lab is."""
         name = f"{self.dialect}.{self.variant.replace(' ', '-')}.2-{self.seed}"
         return root / "held-out" / self.fault / name
+
+
+class Recipe(Protocol):
+    """How one run differs from a sound one, in whichever trainer."""
+
+    @property
+    def variant(self) -> str:
+        """What the run is of."""
+
+    def train(self, folder: Path, seed: int) -> Path:
+        """Train into a folder and return the log."""
+
+
+#: Fault, how a user comes to make it, and the run.
+Cases = Iterator[tuple[str, str, Recipe]]
+
+
+def plans_of(
+    dialect: str, healthy: Callable[[], Iterator[tuple[str, Recipe]]], faulty: Callable[[], Cases]
+) -> Iterator[Plan]:
+    """Yield the runs of one trainer: sound ones, faulty ones, and the sound ones with another seed."""
+    told: list[tuple[str, str, Recipe, int]] = [("healthy", *case, 201) for case in healthy()]
+    told += [(*case, 211) for case in faulty()]
+    told += [("healthy", *case, 202) for case in healthy()]
+    for fault, made, recipe, seed in told:
+        yield Plan(
+            dialect=dialect,
+            fault=fault,
+            cause=fault,
+            variant=recipe.variant,
+            seed=seed,
+            made=made.strip(),
+            train=recipe.train,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

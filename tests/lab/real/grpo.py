@@ -15,7 +15,7 @@ import trl
 from trl import GRPOConfig, GRPOTrainer
 
 from . import tiny
-from .cases import Plan, write_settings
+from .cases import Plan, plans_of, write_settings
 from .edits import untouched
 
 TRAINER = f"TRL {trl.__version__} GRPO, transformers {transformers.__version__}"
@@ -220,12 +220,4 @@ def _faulty() -> Iterator[tuple[str, str, Recipe]]:
 
 def plans() -> Iterator[Plan]:
     """Yield every run."""
-    yield from (_plan("healthy", made, recipe, 201) for made, recipe in _healthy())
-    yield from (_plan(fault, made, recipe, 211) for fault, made, recipe in _faulty())
-    yield from (_plan("healthy", made, recipe, 202) for made, recipe in _healthy())
-
-
-def _plan(fault: str, made: str, recipe: Recipe, seed: int) -> Plan:
-    return Plan(
-        dialect="trl-grpo", fault=fault, cause=fault, variant=recipe.variant, seed=seed, made=made, train=recipe.train
-    )
+    return plans_of("trl-grpo", _healthy, _faulty)

@@ -17,7 +17,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from .cases import Plan, write_settings
+from .cases import Plan, plans_of, write_settings
 from .edits import edited, untouched
 
 TRAINER = f"Stable-Baselines3 {stable_baselines3.__version__}"
@@ -248,21 +248,7 @@ def _faulty() -> Iterator[tuple[str, str, Recipe]]:
 
 def plans() -> Iterator[Plan]:
     """Yield every run."""
-    yield from (_plan("healthy", made, recipe, 201) for made, recipe in _healthy())
-    yield from (_plan(fault, made, recipe, 211) for fault, made, recipe in _faulty())
-    yield from (_plan("healthy", made, recipe, 202) for made, recipe in _healthy())
-
-
-def _plan(fault: str, made: str, recipe: Recipe, seed: int) -> Plan:
-    return Plan(
-        dialect="sb3",
-        fault=fault,
-        cause=fault,
-        variant=recipe.variant,
-        seed=seed,
-        made=made.strip(),
-        train=recipe.train,
-    )
+    return plans_of("sb3", _healthy, _faulty)
 
 
 np.seterr(all="ignore")

@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 from trl.experimental.ppo import PPOConfig, PPOTrainer
 
 from . import tiny
-from .cases import Plan, write_settings
+from .cases import Plan, plans_of, write_settings
 from .edits import edited, untouched
 
 TRAINER = f"TRL {trl.__version__} PPO, transformers {transformers.__version__}"
@@ -258,12 +258,4 @@ def _faulty() -> Iterator[tuple[str, str, Recipe]]:
 
 def plans() -> Iterator[Plan]:
     """Yield every run."""
-    yield from (_plan("healthy", made, recipe, 201) for made, recipe in _healthy())
-    yield from (_plan(fault, made, recipe, 211) for fault, made, recipe in _faulty())
-    yield from (_plan("healthy", made, recipe, 202) for made, recipe in _healthy())
-
-
-def _plan(fault: str, made: str, recipe: Recipe, seed: int) -> Plan:
-    return Plan(
-        dialect="trl-ppo", fault=fault, cause=fault, variant=recipe.variant, seed=seed, made=made, train=recipe.train
-    )
+    return plans_of("trl-ppo", _healthy, _faulty)

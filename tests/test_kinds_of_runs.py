@@ -1,0 +1,67 @@
+"""What a run cannot have is neither asked for nor listed as something that its log leaves open."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_CRITICS, OF_STEPS, not_for
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.metrics import METRICS
+from ppo_doctor.packfiles import build
+from ppo_doctor.pipeline import diagnose
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.testing import case_run
+
+PACK = load_pack()
+COPIED, COPIES = "duplicate-generations", "duplicated-workers"
+
+
+def a_run(algorithm="ppo", **series):
+    return case_run({"name": "a", "algorithm": algorithm, "series": series})
+
+
+STEPS = a_run(episode_return="1+0.05x19", entropy="1x20")
+COMPLETIONS = a_run("grpo", response_length="9x20", entropy="1x20")
+EITHER = a_run(reward_mean="1+0.05x19", entropy="1x20")
+
+
+@pytest.mark.parametrize(
+    ("run", "missing", "reason"),
+    [
+        (STEPS, "series.unique_fraction", "not for steps of episodes"),
+        (STEPS, "series.grad_norm", None),
+        (STEPS, "series.explained_variance", None),
+        (COMPLETIONS, "series.action_std", "not for completions"),
+        (COMPLETIONS, "series.explained_variance", "not for grpo"),
+        (COMPLETIONS, "fact.reward_trend", None),
+        (EITHER, "series.unique_fraction", None),
+        (EITHER, "series.action_std", None),
+    ],
+)
+def test_what_is_missed(run, missing, reason):
+    assert not_for(Observations(run), ("series.approx_kl", missing)) == reason
+
+
+@pytest.mark.parametrize(("run", "gone"), [(STEPS, {COPIED}), (COMPLETIONS, {COPIES}), (EITHER, set())])
+def test_what_is_not_ruled_out(run, gone):
+    open_ones = {cause.id for cause in diagnose(run, PACK).not_ruled_out}
+    assert {COPIED, COPIES} - open_ones == gone
+
+
+def test_nobody_is_asked_for_what_the_run_cannot_have():
+    for run, never in ((STEPS, OF_COMPLETIONS), (COMPLETIONS, OF_STEPS | OF_CRITICS)):
+        lacking = [finding.missing for finding in diagnose(run, PACK).findings]
+        assert not [names for names in lacking if not never.isdisjoint(names)]
+
+
+def test_nothing_is_of_both_kinds():
+    assert not OF_STEPS & OF_COMPLETIONS
+    assert len((OF_STEPS | OF_COMPLETIONS | OF_CRITICS) & set(METRICS)) > 25
+
+
+def test_a_kind_of_samples_that_there_is_not_is_refused():
+    cause = dict.fromkeys(("id", "title", "family", "says"), "")
+    cause |= {"severity": "high", "prior": "rare", "benign": False, "link": "ratio", "complaints": [], "remedy": []}
+    with pytest.raises(DoctorError, match="samples"):
+        build({"causes/c.toml": cause | {"samples": "pixels"}})
