@@ -182,7 +182,7 @@ def test_blocks_of_rsl_rl(reading):
     assert got.texts["Time elapsed"] == [(0, "00:01:56"), (1, "00:01:56")]
 
 
-FPS = "[2026-01-02 10:0{m}:01,5][77] Fps is (10 sec: 9.0, 60 sec: nan). Total num frames: {n}. Throughput: 0: 5.1. Lag: 1\n"
+FPS = "[2026-01-02 10:0{m}:01,5][77] Fps is (10 sec: 9.0, 60 sec: nan). Total num frames: {n}. Throughput: 0: 5.1.\n"
 REWARD = "[2026-01-02 10:0{m}:01,6][77] Avg episode reward: [{of}]\n"
 
 
