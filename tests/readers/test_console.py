@@ -182,6 +182,20 @@ def test_blocks_of_rsl_rl(reading):
     assert got.texts["Time elapsed"] == [(0, "00:01:56"), (1, "00:01:56")]
 
 
+def test_losses_under_one_key(reading):
+    line = "[Update {n}/9] Step: {n}00/900 | FPS: 35\n └─ WinRate: 0.2{n} | Loss(P/V/E): -0.00{n}/0.070/1e-3\n\n"
+    got = reading("".join(line.format(n=n) for n in (1, 2, 3)))
+    assert got.records[1] == {
+        "Step": 200, "FPS": 35, "WinRate": 0.22,
+        "policy loss": -0.002, "value loss": 0.07, "entropy": 0.001,
+    }
+
+
+def test_losses_under_one_key_have_to_be_as_many_as_its_names(reading):
+    got = reading("step: 1 | reward: 0.5 | Loss(P/V): 1/2/3\nstep: 2 | reward: 0.25 | Loss(kl/V): 1.5/2\n")
+    assert got.records == [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25, "kl loss": 1.5, "value loss": 2}]
+
+
 FPS = "[2026-01-02 10:0{m}:01,5][77] Fps is (10 sec: 9.0, 60 sec: nan). Total num frames: {n}. Throughput: 0: 5.1.\n"
 REWARD = "[2026-01-02 10:0{m}:01,6][77] Avg episode reward: [{of}]\n"
 
