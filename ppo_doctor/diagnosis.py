@@ -34,6 +34,7 @@ from ppo_doctor.model import (
     RankedCause,
     RunSummary,
     Series,
+    Severity,
     UpdatesPerBatch,
 )
 from ppo_doctor.not_ruled_out import not_ruled_out
@@ -61,8 +62,7 @@ def assemble(
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
-    alone = _of_settings(findings) if FROM_SETTINGS in observations.run.facts else None
-    verdict, because = _verdict(explanations, coverage, pack, alone)
+    verdict, because = _verdict(explanations, coverage, pack, findings, alone=FROM_SETTINGS in observations.run.facts)
     causes = _numbered(explanations)
     return Diagnosis(
         tool_version=__version__,
@@ -165,21 +165,30 @@ def _of_settings(findings: Sequence[Finding]) -> str:
 
 
 def _verdict(
-    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, alone: str | None
+    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, findings: Sequence[Finding], *, alone: bool
 ) -> tuple[Verdict, str]:
-    """Return the verdict, and why; `alone` is what is said of a configuration where there is no log."""
+    """Return the verdict, and why; `alone` when there is a configuration and no log."""
     worst = min(explanations, key=lambda e: WORST_VERDICT.index(e.verdict), default=None)
     if worst is not None and worst.verdict in ("unhealthy", "warning"):
         return worst.verdict, _named(worst, pack)
     if alone:
-        return "inconclusive", alone
+        return "inconclusive", _of_settings(findings)
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
     if not coverage.complete:
         open_questions = [ASKED[q] for q in QUESTIONS if not getattr(coverage, q)]
         return "inconclusive", f"nothing found, but the log does not show {', nor '.join(open_questions)}"
     benign = [e for e in explanations if e.causes]
-    return "healthy", _named(benign[0], pack) if benign else "every question was asked and nothing was found"
+    return "healthy", _named(benign[0], pack) if benign else _nothing(findings)
+
+
+def _nothing(findings: Sequence[Finding]) -> str:
+    """Say that no cause was found, and the worst of what was seen without one, from medium severity on."""
+    seen = [f for f in findings if f.status == "fired" and f.severity.at_least(Severity.MEDIUM)]
+    if not seen:
+        return "every question was asked and nothing was found"
+    worst = min(seen, key=lambda finding: finding.severity.rank)
+    return f"no fault was found that explains what was seen: {worst.title}"
 
 
 def _named(explanation: Explanation, pack: Pack) -> str:

@@ -29,6 +29,7 @@ FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
 #: A container that holds settings and never a record: one that is named by itself is a configuration. Any other without
 #: a record is a log of a run that did not get there.
 SAVED_MODEL = "sb3-zip"
+NOTEBOOK = "notebook"
 #: Shares of agreeing values that make two readings one run's: names that say so need less.
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 #: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
@@ -253,10 +254,13 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
 
 
 def _marks(content: Content) -> frozenset[object]:
-    """Return what contents of one run cannot share: runs of one file, and event files that start over, are several."""
+    """Return what contents of one run cannot share: runs of one file, and event files that start over, are several.
+
+    So are the runs of two notebooks: nobody writes one run into both.
+    """
     chained = content.container in ("tfevents", "wandb")
-    folder = {(content.container, Path(content.path).parent)} if chained else set()
-    return frozenset({content.path, *folder})
+    folder: set[object] = {(content.container, Path(content.path).parent)} if chained else set()
+    return frozenset({content.path, *folder, *({NOTEBOOK} if content.container == NOTEBOOK else ())})
 
 
 def _merged(pile: _Pile, request: Request) -> Run:

@@ -335,7 +335,7 @@ def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | N
         found = named if any(map(builder.keys.intersection, (m.keys for m in named.metrics.values()))) else found
     if found is not None and not found.ppo_family:
         raise DoctorError(
-            f"{path}: this is a {found.title} run, not one of the PPO family",
+            f"{path}: this is a run of {found.title}, not one of the PPO family",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
     if found is None:

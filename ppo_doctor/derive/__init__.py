@@ -250,6 +250,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
         "value_loss_leap": _row("value_losses:value_loss_leap", "value_loss"),
         "value_loss_follow": _row("value_losses:value_loss_follow", "value_loss+reward_mean"),
+        "critic_spread_share": _row("value_losses:critic_spread_share", "values_std+value_loss+values_mean"),
         "value_loss_floor": _row("value_losses:value_loss_floor", "value_loss"),
         "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
         "explained_variance_best": _row("value_losses:explained_variance_best", "explained_variance"),

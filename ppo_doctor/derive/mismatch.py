@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FEW_TOKENS = 20.0
 #: What TRL's PPO logs as the variance of the ratio, and how many means that may be over where nobody says.
 CELLS, MOST_CELLS = "variance of minibatch means", 1024.0
+#: Entropy bonuses of trainers and published configurations reach 0.02; float noise is far below any of them.
+ENTROPY_COEFFICIENT = 0.02
 #: Metrics of the gap between sampler and trainer at the same weights, and their identity value.
 GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
 
@@ -50,12 +52,16 @@ def _at(series: Series, marks: Series, name: str) -> Series | None:
 def loss_before_update(observations: Observations) -> Series | None:
     """Return |policy loss| before the first step of an update, where advantages are whitened over the batch.
 
-    At ratio 1 it is minus the mean of whitened advantages: 0 up to float noise (Spinning Up's LossPi).
+    At ratio 1 it is minus the mean of whitened advantages: 0 up to float noise (Spinning Up's LossPi). Edited scripts
+    add an entropy term to it; what a usual coefficient on the entropy of the same record explains counts as 0.
     """
-    loss = observations.run.series.get("policy_loss")
+    loss, entropy = (observations.run.series.get(name) for name in ("policy_loss", "entropy"))
     if loss is None or loss.aggregation != "before the update" or "advantages_whitened" not in observations.run.facts:
         return None
-    return dataclasses.replace(loss, name="loss_before_update", values=np.abs(loss.values), how="computed")
+    size = np.abs(loss.values)
+    if entropy is not None and entropy.axis is loss.axis:
+        size = np.where(size <= ENTROPY_COEFFICIENT * np.abs(entropy.values), 0.0, size)
+    return dataclasses.replace(loss, name="loss_before_update", values=size, how="computed")
 
 
 def mean_ratio_off(observations: Observations) -> Series | None:

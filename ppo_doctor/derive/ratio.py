@@ -30,6 +30,9 @@ IDENTITIES = (
 LEAST_MOVED = 5
 #: Departures below this are rounding of float32 log-probs, some of which are 0 by chance.
 ABOVE_NOISE = 1e-6
+#: Nats below which other actions come about once in a thousand samples: the gradient of a log-prob is as small, which
+#: the epsilon of an optimizer outweighs, so that ratios stay at 1 although steps are taken.
+HARDLY_A_CHOICE = 0.01
 
 
 def ratio_departure(observations: Observations) -> Series | None:
@@ -93,7 +96,8 @@ def _with_signal(observations: Observations, series: Series) -> BoolArray | None
     """Return where a record's batch had something to learn from; None where no logged metric tells.
 
     Without it a ratio of 1 is no wonder: advantages that are all zero, returns that are all equal (explained variance
-    is then not defined), or a policy loss of exactly 0, which live advantages never give.
+    is then not defined), or a policy loss of exactly 0, which live advantages never give. Nor is it where the policy
+    hardly chooses any more.
     """
     known = (
         ("advantage_spread", lambda values: values != 0),
@@ -105,6 +109,9 @@ def _with_signal(observations: Observations, series: Series) -> BoolArray | None
         for name, test in known
         if (found := observations.series(name)) is not None and found.axis is series.axis
     ]
+    choice = observations.series("choice_entropy")
+    if told and choice is not None and choice.axis is series.axis:
+        told.append(~(choice.values < HARDLY_A_CHOICE))
     return np.logical_and.reduce(told) if told else None
 
 

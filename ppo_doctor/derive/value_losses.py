@@ -26,6 +26,10 @@ GROWN = 3.0
 STEADY = 1.3
 #: What has come back is at most this many times what it was; records that have to follow a leap.
 BACK, LASTS = 3.0, 4
+#: A critic is told by the best of so many parts of a run, each of at least so many records.
+PARTS, IN_PART = 5, 4
+#: Below this share of a squared value the error of a critic may be that of returns that hardly vary.
+VARIES = 0.01
 #: Of what a leap reached, at most this is left at the end where the critic learned anew.
 LEFT = 0.5
 
@@ -48,6 +52,27 @@ def value_loss_follow(observations: Observations) -> Fact | None:
     value = min(correlation(lost, earned), correlation(np.diff(lost), np.diff(earned))) if grown else 0.0
     says = f"{loss.raw} went from {median(lost[:fifth]):.3g} to {median(lost[-fifth:]):.3g} with {paid.raw}"
     return Fact(name="value_loss_follow", value=value, how="computed", source=loss.source(), says=says)
+
+
+def critic_spread_share(observations: Observations) -> Fact | None:
+    """Return the spread of value predictions against spread and error, std² / (std² + loss), at the best of five times.
+
+    A critic with explained variance e spreads by e times the variance of its targets and errs by the rest: the share is
+    e, or less where its mean is off as well. Records whose error is small against the values themselves do not count:
+    there returns hardly vary.
+    """
+    spread, loss = (observations.run.series.get(name) for name in ("values_std", "value_loss"))
+    level = observations.run.series.get("values_mean")
+    if spread is None or loss is None or level is None or spread.axis is not loss.axis or level.axis is not loss.axis:
+        return None
+    told = spread.values**2
+    counted = np.isfinite(told + loss.values + level.values) & (loss.values > VARIES * (level.values**2 + told))
+    parts = np.array_split((told / (told + loss.values))[counted], PARTS)
+    if min(map(len, parts)) < IN_PART:
+        return None
+    levels = [median(part) for part in parts]
+    says = f"{spread.raw} beside {loss.raw}, share of the variance by fifths: {', '.join(f'{x:.3g}' for x in levels)}"
+    return Fact(name="critic_spread_share", value=max(levels), how="computed", source=spread.source(), says=says)
 
 
 def value_loss_floor(observations: Observations) -> Fact | None:

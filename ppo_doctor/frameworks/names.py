@@ -38,7 +38,7 @@ _ALIASES = {
     "returns_mean": "returns targetreturns",
     "returns_std": "returnsstd",
     "values_mean": "value values vpred valueestimate vvals",
-    "explained_variance": "explainedvariance explainedvar vfexplainedvar varexplained",
+    "explained_variance": "explainedvariance explainedvar vfexplainedvar varexplained evbefore",
     "learning_rate": "learningrate lr actorlr policylr currentlr curlr lastlr actorlearningrate policylearningrate",
     "grad_norm": "gradnorm gradientnorm actorgradnorm policygradnorm totalgradnorm globalgradnorm",
     "action_std": "actionstd noisestd policystd actionnoisestd",

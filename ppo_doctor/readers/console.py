@@ -9,6 +9,7 @@ from ppo_doctor.readers.console_base import Dialect, Line, Sink
 from ppo_doctor.readers.console_blocks import DeepSpeedChat, RslRl
 from ppo_doctor.readers.console_boxes import Boxes
 from ppo_doctor.readers.console_dicts import Dicts
+from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Pipes
 from ppo_doctor.readers.console_verl import Verl
@@ -51,7 +52,7 @@ class Feed:
         self._ignored = 0
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
         first: tuple[Dialect, ...] = (Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink))
-        self._dialects = (*first, RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
+        self._dialects = (*first, RslRl(sink), DeepSpeedChat(sink), SampleFactory(sink), Pairs(sink))
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
         """Take a line of the file."""

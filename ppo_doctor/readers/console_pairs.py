@@ -32,6 +32,15 @@ _PREFIX = re.compile(
 _TQDM = re.compile(r".*?\d+%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
 #: "Epoch:[1/1](20/3000)" of minimind
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
+#: "Loss(P/V/E): -0.01/0.07/0.31": several values under one key, which names them by words or their first letters
+_PLAIN = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_SLASHED = re.compile(
+    rf"\b([Ll]oss(?:es)?) ?\(([A-Za-z]\w*(?:/[A-Za-z]\w*)+)\) ?[:=] ?({_PLAIN}(?:/{_PLAIN})+)(?=\s|[,;|]|\Z)"
+)
+_LOSSES = {
+    "p": "policy loss", "pi": "policy loss", "a": "actor loss",
+    "v": "value loss", "c": "critic loss", "e": "entropy",
+}
 
 
 class Pairs:
@@ -83,7 +92,7 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line, none where they are less than half of it."""
     if "=" not in text and ":" not in text and "|" not in text and not _COUNTER.match(text.strip()):
         return []
-    body = _MINIMIND.sub(r"Epoch: \1, Step: \2", text)
+    body = _SLASHED.sub(_apart, _MINIMIND.sub(r"Epoch: \1, Step: \2", text))
     prefix = _PREFIX.match(body)
     body = body[prefix.end() if prefix else 0 :].strip()
     counter = _COUNTER.match(body)
@@ -95,6 +104,14 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     if len(pairs) == 1:
         return pairs if covered >= 0.9 * len(body) else []
     return pairs if 2 * covered >= len(body.replace(" ", "")) else []
+
+
+def _apart(match: re.Match[str]) -> str:
+    """Return losses that share one key as pairs of their own; unchanged where names and numbers are not as many."""
+    names, values = match[2].split("/"), match[3].split("/")
+    if len(names) != len(values):
+        return match[0]
+    return ", ".join(f"{_LOSSES.get(n.lower(), f'{n} loss')}: {v}" for n, v in zip(names, values, strict=True))
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:

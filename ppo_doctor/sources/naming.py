@@ -23,15 +23,17 @@ LOG_NAMES = (
     "trainer_log.jsonl",
 )
 CONSOLE_NAMES = ("log.txt", "output.log", "console.log", "stdout.log", "stdout.txt", "nohup.out")
-LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".json", ".gz", ".zst")
+LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".json", ".gz", ".zst", ".ipynb")
 #: Suffixes of files that mostly hold something else: their name has to say that they are logs.
 DOUBTFUL = (".json", ".txt", ".out", ".gz", ".zst")
+#: A notebook mostly shows what a log beside it holds; it is looked into where a folder holds nothing better.
+NOTEBOOK = ".ipynb"
 TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
 #: Files that lie in run folders and are no logs of a run.
 NOT_LOGS = re.compile(
     r".*monitor\.csv|requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
-    r"|training_status\.json|debug(-core|-internal)?\.log|(special_tokens_map|tokenizer.*|vocab|generation_config"
-    r"|added_tokens|merges|pytorch_model.*\.index|.*\.index|trainer_args|all_results|train_results|eval_results)"
+    r"|training_status\.json|player(-\d+)?\.log|debug(-core|-internal)?\.log"
+    r"|(special_tokens_map|tokenizer.*|vocab|generation_config|added_tokens|merges|pytorch_model.*\.index|.*\.index|trainer_args|all_results|train_results|eval_results)"
     r"\.(json|txt)|experiment_(state|stats).*\.json|readme.*|license.*|.*\.meta|.*\.profile-empty",
     re.I,
 )
@@ -81,7 +83,8 @@ def _by_suffix(name: str, suffix: str) -> Role:
 
 def tells(path: Path) -> bool:
     """Tell whether a file that may be a log says so by its name, where its suffix does not."""
-    return path.suffix.lower() not in DOUBTFUL or bool(TELLING.search(path.name))
+    suffix = path.suffix.lower()
+    return suffix != NOTEBOOK and (suffix not in DOUBTFUL or bool(TELLING.search(path.name)))
 
 
 def says_log(path: str) -> bool:

@@ -182,6 +182,50 @@ def test_blocks_of_rsl_rl(reading):
     assert got.texts["Time elapsed"] == [(0, "00:01:56"), (1, "00:01:56")]
 
 
+def test_losses_under_one_key(reading):
+    line = "[Update {n}/9] Step: {n}00/900 | FPS: 35\n └─ WinRate: 0.2{n} | Loss(P/V/E): -0.00{n}/0.070/1e-3\n\n"
+    got = reading("".join(line.format(n=n) for n in (1, 2, 3)))
+    assert got.records[1] == {
+        "Step": 200, "FPS": 35, "WinRate": 0.22,
+        "policy loss": -0.002, "value loss": 0.07, "entropy": 0.001,
+    }
+
+
+def test_losses_under_one_key_have_to_be_as_many_as_its_names(reading):
+    got = reading("step: 1 | reward: 0.5 | Loss(P/V): 1/2/3\nstep: 2 | reward: 0.25 | Loss(kl/V): 1.5/2\n")
+    assert got.records == [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.25, "kl loss": 1.5, "value loss": 2}]
+
+
+FPS = "[2026-01-02 10:0{m}:01,5][77] Fps is (10 sec: 9.0, 60 sec: nan). Total num frames: {n}. Throughput: 0: 5.1.\n"
+REWARD = "[2026-01-02 10:0{m}:01,6][77] Avg episode reward: [{of}]\n"
+
+
+def sample_factory(*reports):
+    """Reports of frames with the rewards of each policy, None where no episode has ended yet."""
+    text = ""
+    for m, (frames, rewards) in enumerate(reports):
+        text += FPS.format(m=m, n=frames)
+        text += REWARD.format(m=m, of=", ".join(f"({i}, '{r}')" for i, r in enumerate(rewards))) if rewards else ""
+    return text + "[2026-01-02 10:09:00,0][77] Saving checkpoint_p0/checkpoint_8.pth...\n"
+
+
+def test_reports_of_sample_factory_without_new_frames_are_one(reading):
+    got = reading(sample_factory((0, None), (0, ["-1.5"]), (4096, ["2.25"]), (4096, ["2.5"]), (8192, ["nan"])))
+    assert got.container == "console"
+    assert [record["Total num frames"] for record in got.records] == [0, 4096, 8192]
+    assert [record["Avg episode reward"] for record in got.records[:2]] == [-1.5, 2.5]
+    assert isnan(got.records[2]["Avg episode reward"])
+    assert got.lines == [2, 6, 8]
+
+
+def test_rewards_of_each_policy_of_sample_factory(reading):
+    got = reading(sample_factory((64, ["1.0", "3.0"]), (128, ["2.0", "4.0"])))
+    assert got.records == [
+        {"Total num frames": 64, "Avg episode reward": 1, "Avg episode reward 1": 3},
+        {"Total num frames": 128, "Avg episode reward": 2, "Avg episode reward 1": 4},
+    ]
+
+
 def test_deepspeed_chat_in_both_wordings(reading):
     got = reading(
         "Epoch: 0 | Step: 1 | PPO Epoch: 1 | Actor Loss: 0.5 | Critic Loss: nan | Unsupervised Loss: 0.0\n"

@@ -93,3 +93,24 @@ def test_a_notebook_that_is_cut_off_gives_what_it_had(reading):
     text = written(notebook(stream("{'loss': 0.5, 'kl': 0.1}\n{'loss': 0.25, 'kl': 0.2}\n")), 1)
     got = reading(text[: text.index("'loss': 0.25")])
     assert [record["loss"] for record in got.records] == [0.5]
+
+
+def rewards(*values):
+    return stream("".join(f"Episode: {n} | Reward: {value}\n" for n, value in enumerate(values)))
+
+
+def test_notebooks_of_a_folder_are_looked_into_and_each_is_a_run_of_its_own(tmp_path):
+    (tmp_path / "later").mkdir()
+    (tmp_path / "PPO.ipynb").write_text(json.dumps(notebook(stream((BOX + RULE).format(1, 1) * 3))), encoding="utf-8")
+    (tmp_path / "later" / "b.ipynb").write_text(json.dumps(notebook(rewards(1.5, 2.5, 3.5))), encoding="utf-8")
+    (tmp_path / "empty.ipynb").write_text(json.dumps(notebook()), encoding="utf-8")
+    runs = read_runs(str(tmp_path), Request())
+    assert [set(run.series) & {"approx_kl", "reward_mean", "episode_return"} != set() for run in runs] == [True, True]
+    assert len({run.sources[0].path for run in runs}) == 2
+
+
+def test_a_notebook_beside_a_log_is_not_read_again(tmp_path):
+    (tmp_path / "train.ipynb").write_text(json.dumps(notebook(rewards(1.5, 2.5, 3.5))), encoding="utf-8")
+    (tmp_path / "progress.csv").write_text("train/approx_kl,train/loss\n0.01,0.5\n0.02,0.4\n", encoding="utf-8")
+    (run,) = read_runs(str(tmp_path), Request())
+    assert [source.path for source in run.sources] == [str(tmp_path / "progress.csv")]

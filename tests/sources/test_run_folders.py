@@ -116,6 +116,7 @@ LAYOUTS = {
             f"Big/{events_name()}": as_events(ml_agents_rows(1)),
             f"Small/{events_name()}": as_events(ml_agents_rows(2)),
             "configuration.yaml": ML_AGENTS, "run_logs/timers.json": "{}", "run_logs/training_status.json": "{}",
+            "run_logs/Player-0.log": "Mono path[0] = '/home'\n", "run_logs/Player-1.log": "\n##utp:{\"version\":1}\n",
             f"Big/{events_name()}.meta": "guid: 1\n",
         },
         [
