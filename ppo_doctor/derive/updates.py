@@ -105,16 +105,21 @@ def _from_step_counter(observations: Observations) -> Fact | None:
 
 
 def _from_generation_spacing(observations: Observations) -> Fact | None:
-    """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart."""
+    """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart.
+
+    Where records are not said to be single steps, those without a generation still show K of at least their spacing.
+    """
     generation = _marked(observations, "generation_marker")
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
+    spacing = median(np.diff(generation.axis.steps))
     if "steps_numbered" in observations.run.facts:
-        return None  # records are no optimizer steps where the log does not say so
+        # a record may be several optimizer steps where the log does not say so: K is the spacing, or a multiple
+        says = f"'{generation.raw}' appears in one record of {spacing:g}"
+        return _counted(generation, spacing, says) if spacing > 1.0 else None
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
-    spacing = median(np.diff(generation.axis.steps))
     return _counted(generation, spacing, f"'{generation.raw}' appears every {spacing:g} optimizer steps")
 
 
