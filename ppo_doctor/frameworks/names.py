@@ -164,10 +164,14 @@ def _of_critic(name: str, found: str | None) -> str | None:
     return found if found and found.startswith(_IN_CRITIC) else None
 
 
-def aliases(keys: Iterable[str]) -> Mapping[str, str]:
-    """Return raw → canonical for the keys that mean something; of several for one metric the plainest name."""
+def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return raw → canonical for the keys that mean something; of several for one metric the plainest name.
+
+    `beside` are further keys of the log, which tell what kind of training it is of.
+    """
     keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
-    language = speaks_of_language(keys) or without_critic(keys)
+    held = {*keys, *beside}
+    language = speaks_of_language(held) or without_critic(held)
     chosen: dict[str, str] = {}
     for key in keys:
         name = fuzzy(key, language)

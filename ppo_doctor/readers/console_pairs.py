@@ -16,9 +16,9 @@ _KEY = (
     rf"(?:(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD}(?: {_WORD}){{1,2}})=|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
 )
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
-#: "Step 3 | …", "Iteration 3/10": a counter at the start of a line
+#: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
-    r"((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
+    r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )

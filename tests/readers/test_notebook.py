@@ -93,3 +93,13 @@ def test_a_notebook_that_is_cut_off_gives_what_it_had(reading):
     text = written(notebook(stream("{'loss': 0.5, 'kl': 0.1}\n{'loss': 0.25, 'kl': 0.2}\n")), 1)
     got = reading(text[: text.index("'loss': 0.25")])
     assert [record["loss"] for record in got.records] == [0.5]
+
+
+@pytest.mark.parametrize("indent", [1, 2, None])
+def test_a_notebook_whose_cells_stand_behind_pages_of_widgets(reading, indent):
+    whole = notebook(stream("{'loss': 0.5, 'kl': 0.1}\n{'loss': 0.25, 'kl': 0.2}\n"))
+    widgets = {str(n): {"state": {"text": "", "value": "<p>" * 40}} for n in range(600)}
+    document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"widgets": widgets}, "cells": whole["cells"]}
+    got = reading(written(document, indent))
+    assert got.container == "notebook"
+    assert [record["loss"] for record in got.records] == [0.5, 0.25]
