@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ppo_doctor.derive import inputs, metrics_wanted, takes_a_log
+from ppo_doctor.derive import OF_EPISODES, inputs, metrics_wanted, takes_a_log
 from ppo_doctor.model import Fact, Finding
 from ppo_doctor.predicates import Outcome, evaluate
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: The facts that all records of a run were computed from tensors, and that there is a configuration and no record.
 FROM_TENSORS, FROM_SETTINGS = "from_tensors", "from_settings"
 NO_LOG = "needs a log, and only a configuration was given"
+NO_EPISODES = "not for completions: it needs steps or episodes of an environment"
 
 
 def run_rules(observations: Observations, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
@@ -84,7 +85,16 @@ def _missing(observations: Observations, rule: Rule, missing: tuple[str, ...]) -
     absent = tuple([name for name in wanted if name not in held])
     if FROM_SETTINGS in observations.run.facts and (not absent or any(map(takes_a_log, missing))):
         return _skipped(rule, NO_LOG)
+    if not OF_EPISODES.isdisjoint(absent) and _answers(observations):
+        absent = tuple([name for name in absent if name not in OF_EPISODES])
+        return _skipped(rule, needs if absent else NO_EPISODES, absent)
     return _skipped(rule, needs, absent)
+
+
+def _answers(observations: Observations) -> bool:
+    """Tell a run whose samples are completions of a language model, which has no environment to log steps of."""
+    completions = observations.fact("completions")
+    return completions is not None and bool(completions.value)
 
 
 @cache  # two rules in three lack something in a usual log, and the runs of a sweep lack the same

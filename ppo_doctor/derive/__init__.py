@@ -372,6 +372,12 @@ def takes_a_log(reference: str) -> bool:
     logged = any(needed in METRICS and needed not in CONFIGURED for group in groups for needed in group)
     return kind == "series" or (kind == "fact" and logged)
 
+#: What only training in an environment has: a language run cannot log it.
+OF_EPISODES = frozenset(
+    {"env_steps", "total_env_steps", "episode_return", "episode_return_min", "episode_return_max", "episode_length"}
+    | {"action_std", "num_envs", "rollout_steps"}
+)
+
 
 def metrics_wanted(name: str) -> tuple[str, ...]:
     """Return the metrics whose logging would make a quantity computable, cheapest alternative first."""
