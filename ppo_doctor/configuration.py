@@ -163,11 +163,11 @@ def _defaults(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, Se
 
 def configured_updates(profile: Profile, settings: Mapping[str, Setting]) -> Fact | None:
     """Return K by the framework's formula; `how` is "default" as soon as one argument is a default."""
-    facts = [fact for formula in profile.updates if (fact := _apply(formula, settings))]
+    facts = [fact for formula in profile.updates if (fact := _apply(formula, settings, profile))]
     return min(facts, key=lambda fact: fact.how == "default", default=None)
 
 
-def _apply(formula: UpdateFormula, settings: Mapping[str, Setting]) -> Fact | None:
+def _apply(formula: UpdateFormula, settings: Mapping[str, Setting], profile: Profile) -> Fact | None:
     used = {argument: settings.get(name) for argument, name in formula.arguments.items()}
     numbers = {argument: _positive(setting) for argument, setting in used.items()}
     if any(number is None for number in numbers.values()):
@@ -175,7 +175,7 @@ def _apply(formula: UpdateFormula, settings: Mapping[str, Setting]) -> Fact | No
     value = FUNCTIONS[formula.function](**numbers)
     hows = {setting.how for setting in used.values() if setting}
     first = next(setting for setting in used.values() if setting)
-    keys = ", ".join(setting.key for setting in used.values() if setting)
+    keys = ", ".join(_written(profile, name, settings[name]) for name in formula.arguments.values() if name in settings)
     return Fact(
         name="updates_configured",
         value=value,
@@ -184,6 +184,11 @@ def _apply(formula: UpdateFormula, settings: Mapping[str, Setting]) -> Fact | No
         source=SourceRef(path=first.source.path, line=first.source.line, key=keys),
         says=f"{formula.function}({keys})",
     )
+
+
+def _written(profile: Profile, name: str, setting: Setting) -> str:
+    """Return the key of a setting; that of a default as its framework would write it."""
+    return setting.key if setting.how != "default" else profile.config.get(name, (name,))[0]
 
 
 def _positive(setting: Setting | None) -> float | None:

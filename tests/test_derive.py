@@ -108,6 +108,12 @@ def test_generations_are_k_steps_apart(every):
     assert generation(every).fact("updates_observed").value == every
 
 
+@pytest.mark.parametrize(("every", "known"), [(1, None), (4, 4)])
+def test_records_without_a_generation_show_several_steps_even_where_none_is_numbered(every, known):
+    found = generation(every, facts={"steps_numbered": True}).fact("updates_observed")
+    assert (found.value if found else None) == known
+
+
 @pytest.mark.parametrize("apart", [2, 10])
 def test_the_spacing_is_hidden_where_records_average_over_several_steps(apart):
     assert generation(apart, apart=apart).fact("updates_observed") is None

@@ -52,6 +52,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
+        "one_update_by_default": _row("updates:one_update_by_default", "clip_fraction", "loss+ref_kl"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
         "unexplained_share": _row(
@@ -122,6 +123,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "length_at_end": _row("batches:length_at_end", "response_length", _LENGTH_BOUND),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
         # policy
+        "reference_kl_drift": _row("policy:reference_kl_drift", "ref_kl"),
         "policy_drift": _row("policy:policy_drift", "entropy", "probe_kl", "update_norm"),
         "weight_motion": _row("policy:weight_motion", "update_norm", "probe_kl"),
         # decision table: how small steps are, what the optimizer does with gradients, what is expected

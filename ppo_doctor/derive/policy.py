@@ -56,19 +56,23 @@ def policy_drift(observations: Observations) -> Fact | None:
     The entropy of a frozen policy only scatters with its states, so its thirds agree; source: two-sample comparison of
     means with the variance inside the calmer third. A constant entropy is a drift of 0.
     """
-    entropy = observations.run.series.get("entropy")
-    if entropy is None:
-        return None
-    values = finite_of(entropy.values)
+    return _drift(observations.run.series.get("entropy"), "policy_drift")
+
+
+def reference_kl_drift(observations: Observations) -> Fact | None:
+    """Return how far the KL to the reference moved between the first and the last third, in standard errors."""
+    return _drift(observations.run.series.get("ref_kl"), "reference_kl_drift")
+
+
+def _drift(series: Series | None, name: str) -> Fact | None:
+    values = finite_of(series.values) if series is not None else np.empty(0)
     third = len(values) // 3
-    if third < LEAST:
+    if series is None or third < LEAST:
         return None
     first, last = values[:third], values[-third:]
-    z = _standard_errors(first, last, entropy.resolution.absolute)
-    says = f"{entropy.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
-    return Fact(
-        name="policy_drift", value=z, how="computed", unit="standard errors", source=entropy.source(), says=says
-    )
+    z = _standard_errors(first, last, series.resolution.absolute)
+    says = f"{series.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
+    return Fact(name=name, value=z, how="computed", unit="standard errors", source=series.source(), says=says)
 
 
 def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:

@@ -38,6 +38,34 @@ def updates_known(observations: Observations) -> Fact | None:
     return updates if updates is not None and updates.how != "default" else None
 
 
+#: Records that tell whether the clip ever acts, or the loss is ever seen.
+TELLING = 5
+
+
+def one_update_by_default(observations: Observations) -> Fact | None:
+    """Return 1 where K is 1 by a framework's default and the log fits it, 0 where the log speaks against it.
+
+    With one update per batch the ratio is 1: nothing is ever clipped, and of a loss without a critic only its KL term
+    is left, which is printed as 0.0 where it is small. None where K is told, or the log holds neither.
+    """
+    updates = observations.fact("updates_effective")
+    if updates is None or updates.how != "default" or float(str(updates.value)) != 1.0:
+        return None
+    term = observations.fact("kl_in_loss")
+    for name in ("clip_fraction", "loss"):
+        series = observations.run.series.get(name)
+        values = _finite(series)
+        if series is None or len(values) < TELLING or (name == "loss" and values.any()):
+            continue
+        idle = float(not values.any())
+        says = f"{updates.says}, and {series.raw} is {'0' if idle else 'not 0'} in {len(values)} records"
+        return Fact(name="one_update_by_default", value=idle, how="observed", source=series.source(), says=says)
+    if term is None:
+        return None
+    says = f"{updates.says}, and the loss is its KL term: {term.says}"
+    return Fact(name="one_update_by_default", value=1.0, how="observed", source=term.source, says=says)
+
+
 def epochs_share(observations: Observations) -> Fact | None:
     """Return executed over configured work per batch; only a configuration that was found counts as configured."""
     epochs = _epochs_per_batch(observations)
@@ -105,16 +133,21 @@ def _from_step_counter(observations: Observations) -> Fact | None:
 
 
 def _from_generation_spacing(observations: Observations) -> Fact | None:
-    """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart."""
+    """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart.
+
+    Where records are not said to be single steps, those without a generation still show K of at least their spacing.
+    """
     generation = _marked(observations, "generation_marker")
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
+    spacing = median(np.diff(generation.axis.steps))
     if "steps_numbered" in observations.run.facts:
-        return None  # records are no optimizer steps where the log does not say so
+        # a record may be several optimizer steps where the log does not say so: K is the spacing, or a multiple
+        says = f"'{generation.raw}' appears in one record of {spacing:g}"
+        return _counted(generation, spacing, says) if spacing > 1.0 else None
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
-    spacing = median(np.diff(generation.axis.steps))
     steps = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
     return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
 

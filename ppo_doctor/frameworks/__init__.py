@@ -166,7 +166,7 @@ def _by_likeness(keys: Keys) -> Profile | None:
     plain = _profile(CANONICAL)
     mapped = {key for metric in plain.metrics.values() for key in metric.keys}
     named = {name for name, metric in plain.metrics.items() if any(map(keys.has, metric.keys))}
-    guessed = {raw: name for raw, name in aliases(keys.names - mapped).items() if name not in named}
+    guessed = {raw: name for raw, name in aliases(keys.names - mapped, keys.names).items() if name not in named}
     if not named and not guessed:
         return None
     metrics = dict(plain.metrics) | {name: _guess(name, raw) for raw, name in guessed.items()}

@@ -76,6 +76,12 @@ _IN_CRITIC = ("value", "explained_variance", "advantages_", "returns_", "reward_
 _TERMS = frozenset({"policy", "actor", "pi", "pg", "surrogate", "value", "critic", "vf", "v", "total"})
 _STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max"})
 _LANGUAGE = r"(?i)token|response|completion|prompt|generat|ref_kl|kl_ref"
+#: What GRPO and its kin log of a group of answers, and what only a run with a critic, or with episodes, has.
+_OF_GROUPS = frozenset({"reward_std", "advantages_std", "frac_reward_zero_std"})
+_OF_CRITICS = frozenset(
+    {"value_loss", "explained_variance", "values_mean", "returns_mean", "returns_std", "episode_return", "env_steps"}
+    | {"episode_length", "fps", "action_std", "success_rate"}
+)
 
 #: Names of a clock, most trusted first.
 _CLOCKS = (
@@ -93,6 +99,15 @@ def squashed(text: str) -> str:
 def speaks_of_language(keys: Iterable[str]) -> bool:
     """Tell whether the names of a log show that a language model is trained."""
     return any(re.search(_LANGUAGE, key) for key in keys)
+
+
+def without_critic(keys: Iterable[str]) -> bool:
+    """Tell a method that compares the answers of a group, as GRPO does: no critic, no episodes, a spread of rewards.
+
+    Its objective has one KL, to the reference (Shao et al. 2024, equation 3), and that is what a bare "kl" is then.
+    """
+    found = {fuzzy(key) for key in keys}
+    return bool(found & _OF_GROUPS) and not found & _OF_CRITICS
 
 
 def fuzzy(key: str, language: bool = False) -> str | None:
@@ -149,10 +164,14 @@ def _of_critic(name: str, found: str | None) -> str | None:
     return found if found and found.startswith(_IN_CRITIC) else None
 
 
-def aliases(keys: Iterable[str]) -> Mapping[str, str]:
-    """Return raw → canonical for the keys that mean something; of several for one metric the plainest name."""
+def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return raw → canonical for the keys that mean something; of several for one metric the plainest name.
+
+    `beside` are further keys of the log, which tell what kind of training it is of.
+    """
     keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
-    language = speaks_of_language(keys)
+    held = {*keys, *beside}
+    language = speaks_of_language(held) or without_critic(held)
     chosen: dict[str, str] = {}
     for key in keys:
         name = fuzzy(key, language)

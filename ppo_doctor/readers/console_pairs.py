@@ -16,9 +16,9 @@ _KEY = (
     rf"(?:(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD}(?: {_WORD}){{1,2}})=|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
 )
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
-#: "Step 3 | …", "Iteration 3/10": a counter at the start of a line
+#: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
-    r"((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
+    r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )
@@ -38,8 +38,12 @@ _SLASHED = re.compile(
     rf"\b([Ll]oss(?:es)?) ?\(([A-Za-z]\w*(?:/[A-Za-z]\w*)+)\) ?[:=] ?({_PLAIN}(?:/{_PLAIN})+)(?=\s|[,;|]|\Z)"
 )
 _LOSSES = {
-    "p": "policy loss", "pi": "policy loss", "a": "actor loss",
-    "v": "value loss", "c": "critic loss", "e": "entropy",
+    "p": "policy loss",
+    "pi": "policy loss",
+    "a": "actor loss",
+    "v": "value loss",
+    "c": "critic loss",
+    "e": "entropy",
 }
 
 

@@ -174,3 +174,20 @@ def test_near_misses_are_few_and_never_the_key() -> None:
 )
 def test_what_scripts_call_what_they_collect(key, metric):
     assert fuzzy(key) == metric
+
+
+@pytest.mark.parametrize(
+    ("keys", "kl"),
+    [
+        (["kl", "policy_loss", "response_length"], "ref_kl"),
+        (["kl_divergence", "loss", "reward_mean", "reward_std"], "ref_kl"),
+        (["kl", "clip_frac", "adv_std", "lr"], "ref_kl"),
+        (["kl", "policy_loss", "value_loss", "reward_std"], "approx_kl"),
+        (["kl", "loss", "episode_return", "reward_std"], "approx_kl"),
+        (["kl", "loss", "reward_mean"], "approx_kl"),
+    ],
+)
+def test_a_bare_kl_without_a_critic_is_the_references(keys: list[str], kl: str) -> None:
+    profile = frameworks.detect(keys)
+    assert profile is not None
+    assert profile.fuzzy[keys[0]] == kl

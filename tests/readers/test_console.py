@@ -186,8 +186,12 @@ def test_losses_under_one_key(reading):
     line = "[Update {n}/9] Step: {n}00/900 | FPS: 35\n └─ WinRate: 0.2{n} | Loss(P/V/E): -0.00{n}/0.070/1e-3\n\n"
     got = reading("".join(line.format(n=n) for n in (1, 2, 3)))
     assert got.records[1] == {
-        "Step": 200, "FPS": 35, "WinRate": 0.22,
-        "policy loss": -0.002, "value loss": 0.07, "entropy": 0.001,
+        "Step": 200,
+        "FPS": 35,
+        "WinRate": 0.22,
+        "policy loss": -0.002,
+        "value loss": 0.07,
+        "entropy": 0.001,
     }
 
 
@@ -261,6 +265,7 @@ def test_pipe_tables_with_and_without_outer_pipes(reading):
         ("[V7] ep=1/200 reward=-2.5 len=414", {"ep": 1, "reward": -2.5, "len": 414}),
         ("2026-01-01 10:00:00,123 - INFO - step=3 loss=0.5", {"step": 3, "loss": 0.5}),
         ("Step 3 | loss:0.5 policy_loss:0.1", {"Step": 3, "loss": 0.5, "policy_loss": 0.1}),
+        ("GRPO step 3/10 | loss: 0.5 | KL: 0.1", {"step": 3, "loss": 0.5, "KL": 0.1}),
         ("Iteration 3/10, loss: 0.5, kl: 0.1", {"Iteration": 3, "loss": 0.5, "kl": 0.1}),
         ("Epoch:[1/1](20/3000), Reward: 0.5, KL_ref: 0.1", {"Epoch": 1, "Step": 20, "Reward": 0.5, "KL_ref": 0.1}),
         ("global step=1000, episodic return=12", {"global step": 1000, "episodic return": 12}),

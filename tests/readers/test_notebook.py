@@ -114,3 +114,13 @@ def test_a_notebook_beside_a_log_is_not_read_again(tmp_path):
     (tmp_path / "progress.csv").write_text("train/approx_kl,train/loss\n0.01,0.5\n0.02,0.4\n", encoding="utf-8")
     (run,) = read_runs(str(tmp_path), Request())
     assert [source.path for source in run.sources] == [str(tmp_path / "progress.csv")]
+
+
+@pytest.mark.parametrize("indent", [1, 2, None])
+def test_a_notebook_whose_cells_stand_behind_pages_of_widgets(reading, indent):
+    whole = notebook(stream("{'loss': 0.5, 'kl': 0.1}\n{'loss': 0.25, 'kl': 0.2}\n"))
+    widgets = {str(n): {"state": {"text": "", "value": "<p>" * 40}} for n in range(600)}
+    document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"widgets": widgets}, "cells": whole["cells"]}
+    got = reading(written(document, indent))
+    assert got.container == "notebook"
+    assert [record["loss"] for record in got.records] == [0.5, 0.25]
