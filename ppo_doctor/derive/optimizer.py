@@ -167,7 +167,7 @@ def controller_idle(observations: Observations) -> Series | None:
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
-    says = f"{rate.raw} as in the record before, although its controller wants another,"
+    says = f"{rate.raw} at a bound, or unmoved although the KL asks for another,"
     return condition(dataclasses.replace(rate, axis=axis), "controller_idle", values, says)
 
 
