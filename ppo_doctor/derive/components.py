@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import distinct, finite_median, finite_of, median
-from ppo_doctor.model import CONDITION
+from ppo_doctor.derive.conditions import condition
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -65,8 +65,7 @@ def reward_stopped(observations: Observations) -> Series | None:
 
 
 def _stuck(part: Series, name: str, values: FloatArray) -> Series:
-    says = f"{part.raw} stuck at its least, or missing,"
-    return dataclasses.replace(part, name=name, values=values, unit=CONDITION, how="computed", says=says)
+    return condition(part, name, values, f"{part.raw} stuck at its least, or missing,")
 
 
 def paying_level(observations: Observations) -> Series | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_of, finite_parts, median
-from ppo_doctor.model import CONDITION, Fact
+from ppo_doctor.derive.conditions import condition
+from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -192,9 +193,7 @@ def value_loss_overflow(observations: Observations) -> Series | None:
         return None
     alone = (np.isinf(value.values) & np.isfinite(policy.values)).astype(np.float64)
     says = f"{value.raw} infinite, with a finite {policy.raw},"
-    return dataclasses.replace(
-        value, name="value_loss_overflow", values=alone, unit=CONDITION, how="computed", says=says
-    )
+    return condition(value, "value_loss_overflow", alone, says)
 
 
 def value_loss_late(observations: Observations) -> Fact | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_of, median, quantile
+from ppo_doctor.derive.conditions import condition
 from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.repeats import beside_each_other
-from ppo_doctor.model import CONDITION, EXACT, Fact
+from ppo_doctor.model import EXACT, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -154,9 +155,7 @@ def ratio_at_clamp(observations: Observations) -> Series | None:
     hit = np.minimum.reduce([np.abs(nats - clamp) for clamp in CLAMPS]) < CLOSE
     values = np.where(np.isfinite(nats), hit.astype(np.float64), np.nan)
     says = f"{largest.raw} at a clamp ({' or '.join(f'e^{clamp:g}' for clamp in CLAMPS)})"
-    return dataclasses.replace(
-        largest, name="ratio_at_clamp", values=values, resolution=EXACT, unit=CONDITION, how="computed", says=says
-    )
+    return condition(dataclasses.replace(largest, resolution=EXACT), "ratio_at_clamp", values, says)
 
 
 def loss_size(observations: Observations) -> Series | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
+from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import CONDITION, Fact, Series
 
 if TYPE_CHECKING:
@@ -166,10 +167,8 @@ def controller_idle(observations: Observations) -> Series | None:
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
     values = (stays & wanted).astype(np.float64)
-    says = f"{rate.raw} as in the record before, although its controller wants another,"
-    return dataclasses.replace(
-        rate, name="controller_idle", axis=axis, values=values, unit=CONDITION, how="computed", says=says
-    )
+    says = f"{rate.raw} at a bound, or unmoved although the KL asks for another,"
+    return condition(dataclasses.replace(rate, axis=axis), "controller_idle", values, says)
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
@@ -214,6 +213,4 @@ def overflowing_gradient(observations: Observations) -> Series | None:
     sound = np.all([np.isfinite(series.values) for series in beside], axis=0)
     values = (np.isposinf(norm.values) & sound).astype(np.float64)
     says = f"{norm.raw} infinite, with a finite loss,"
-    return dataclasses.replace(
-        norm, name="overflowing_gradient", values=values, unit=CONDITION, how="computed", says=says
-    )
+    return condition(norm, "overflowing_gradient", values, says)

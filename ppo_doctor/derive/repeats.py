@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.model import CONDITION, EXACT
+from ppo_doctor.derive.conditions import condition
+from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -54,7 +55,7 @@ def batch_repeats(observations: Observations) -> Series | None:
     values = enough.astype(np.float64)
     values[0] = np.nan
     says = f"{', '.join(series.raw for series in told)} as in the record before"
-    return _condition(told[0], "batch_repeats", values, says)
+    return condition(dataclasses.replace(told[0], resolution=EXACT), "batch_repeats", values, says)
 
 
 def beside_each_other(one: Series, other: Series) -> bool:
@@ -115,10 +116,6 @@ def equal_episodes(observations: Observations) -> Series | None:
     edges = (low.values == np.fmin.reduce(low.values)) | (high.values == np.fmax.reduce(high.values))
     usable = (ended >= MANY) & np.isfinite(low.values) & ~edges & ~_repeats_honestly(observations, low)
     values = np.where(usable, (low.values == high.values).astype(np.float64), np.nan)
-    return _condition(low, "equal_episodes", values, f"{low.raw} as high as {high.raw}")
-
-
-def _condition(series: Series, name: str, values: FloatArray, says: str) -> Series:
-    return dataclasses.replace(
-        series, name=name, values=values, resolution=EXACT, unit=CONDITION, how="computed", says=says
+    return condition(
+        dataclasses.replace(low, resolution=EXACT), "equal_episodes", values, f"{low.raw} as high as {high.raw}"
     )
