@@ -41,7 +41,7 @@ class RayResults:
             self.finish()
             return False
         if entry[1] is not None:
-            self._enter(line, entry[1], entry[2])
+            self._enter(line, entry[1].strip("'\""), entry[2])
         return True
 
     def finish(self) -> None:
