@@ -7,9 +7,11 @@ how severe they are, whether health is level with them, and which questions were
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
+import ppo_doctor
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.judgement import FAIL_ON, exit_code
 from ppo_doctor.ranking import explain
@@ -251,3 +253,28 @@ def test_the_first_of_each_complaint_comes_before_causes_that_are_level_with_one
         observe(a_series("entropy", [1.0] * 9)), a_pack([proof, flat], causes), [a_finding(proof), a_finding(flat)]
     )
     assert [cause.id for cause in diagnosis.causes] == ["one", "critic", "other", "third"]
+
+
+@pytest.mark.parametrize(("slope", "named"), [(-0.02, True), (0.05, False)])
+def test_a_healthy_verdict_names_what_was_seen_without_a_cause(slope, named, tmp_path):
+    """A reward that sinks while everything else is sound has no cause that the log shows, and is said all the same."""
+    wobble = [0.0, 0.7, -0.4, 0.2, -0.6, 0.5, -0.1]
+    rows = [
+        {
+            "step": i + 1,
+            "approx_kl": 0.01 + 0.001 * wobble[i % 7],
+            "clip_fraction": 0.1,
+            "optimizer_steps": 16,
+            "entropy": 1 - 0.004 * i,
+            "policy_loss": -0.01 + 0.001 * wobble[i % 5],
+            "episode_return": 10 + slope * i + 0.1 * wobble[(3 * i) % 7],
+        }
+        for i in range(60)
+    ]
+    log = tmp_path / "run.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    diagnosis = ppo_doctor.analyze(log)
+    seen = [f.title for f in diagnosis.findings if f.status == "fired" and f.rule == "reward-never-rises"]
+    assert diagnosis.verdict == "healthy"
+    assert bool(seen) is named
+    assert all(title in diagnosis.verdict_because for title in seen)

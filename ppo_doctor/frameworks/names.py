@@ -134,7 +134,7 @@ def fuzzy(key: str, language: bool = False) -> str | None:
 
 def _evaluated(words: set[str], last: str) -> str | None:
     name = squashed(last)
-    plain = name if not words & _EVALUATION else f"eval{name.removeprefix('mean')}"
+    plain = name if not words & _EVALUATION else f"eval{re.sub('^(mean|average|avg)', '', name)}"
     return "eval_return" if re.search(_EVALUATED, plain) and not re.search(_SPREAD, last) else None
 
 

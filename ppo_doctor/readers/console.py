@@ -12,6 +12,7 @@ from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Pipes
+from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
 from ppo_doctor.readers.console_verl import Verl
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ class Feed:
         self._sink = sink
         self._ignored = 0
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
-        first: tuple[Dialect, ...] = (Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink))
-        self._dialects = (*first, RslRl(sink), DeepSpeedChat(sink), SampleFactory(sink), Pairs(sink))
+        # Ray's results hold dicts of their own.
+        first: tuple[Dialect, ...] = (RayResults(sink), Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink), RslRl(sink))
+        reports = (DeepSpeedChat(sink), SampleFactory(sink), UnitySummaries(sink), Columns(sink))
+        self._dialects: tuple[Dialect, ...] = (*first, *reports, Pairs(sink))
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
         """Take a line of the file."""

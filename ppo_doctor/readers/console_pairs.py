@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 _WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
-_KEY = (
-    rf"(?:(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD}(?: {_WORD}){{1,2}})=|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
-)
+_SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD}(?: {_WORD}){{1,2}})"
+_KEY = rf"(?:{_SEVERAL} ?= ?|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(

@@ -332,3 +332,87 @@ def test_prose_and_config_listings_are_counted_not_read(reading):
     assert got.records == []
     assert got.says("not read: 6")
     assert got.skipped == 0
+
+
+RAY = """Result for PPO_CartPole-v0_{trial}:
+  custom_metrics: {{}}
+  done: false
+  episode_reward_mean: {reward}
+  hist_stats:
+    episode_lengths:
+    - 20
+    - 21
+  info:
+    learner:
+      default_policy:
+        learner_stats:
+          kl: 0.0{n}
+          vf_explained_var: -1.5e-08
+    num_steps_sampled: {n}000
+  node_ip: 10.0.0.1
+  timesteps_total: {n}000
+{end}"""
+
+
+def test_results_of_ray_are_nested_as_in_its_file(reading):
+    blocks = [RAY.format(trial="a1", reward=20.5, n=1, end="\n"), RAY.format(trial="a1", reward="nan", n=2, end="")]
+    got = reading("== Status ==\nMemory usage on this node: 3.1/15.6 GiB\n" + "".join(blocks) + "Trial finished.\n")
+    assert got.records[0] == {
+        "done": 0,
+        "episode_reward_mean": 20.5,
+        "timesteps_total": 1000,
+        "info/learner/default_policy/learner_stats/kl": 0.01,
+        "info/learner/default_policy/learner_stats/vf_explained_var": -1.5e-8,
+        "info/num_steps_sampled": 1000,
+    }
+    assert isnan(got.records[1]["episode_reward_mean"])
+    assert got.lines == [3, 21]
+
+
+def test_a_result_of_ray_that_is_cut_off_keeps_its_complete_lines(reading):
+    whole = RAY.format(trial="a1", reward=20.5, n=1, end="\n") + RAY.format(trial="a1", reward=21.5, n=2, end="")
+    got = reading(whole[: whole.rindex("  vf_explained_var") + 24])
+    assert [record["episode_reward_mean"] for record in got.records] == [20.5, 21.5]
+    assert got.records[1]["info/learner/default_policy/learner_stats/kl"] == 0.02
+    assert "info/learner/default_policy/learner_stats/vf_explained_var" not in got.records[1]
+
+
+UNITY = "[INFO] {name}. Step: {step}. Time Elapsed: 43.582 s. {rest} Training.{more}\n"
+NO_EPISODE = "No episode was completed since last summary."
+EPISODES = "Mean Reward: {0}. Std of Reward: 0.250."
+
+
+def test_summaries_of_unity(reading):
+    got = reading(
+        "Version information:\n"
+        + UNITY.format(name="Walker", step=5000, rest=NO_EPISODE, more="")
+        + UNITY.format(name="Walker", step=10000, rest=EPISODES.format("-0.500"), more="")
+        + UNITY.format(name="Walker", step=15000, rest=EPISODES.format("1.5"), more=" ELO: 1201.250.")
+    )
+    first = {"Step": 10000, "Time Elapsed": 43.582, "Mean Reward": -0.5, "Std of Reward": 0.25}
+    assert got.records == [first, first | {"Step": 15000, "Mean Reward": 1.5, "ELO": 1201.25}]
+
+
+def test_an_older_wording_and_a_second_behaviour_of_unity(reading):
+    older = "INFO:mlagents.trainers: run-0: Ball: Step: {}. Time Elapsed: 9.5 s Mean Reward: {}. Std of Reward: 0.1.\n"
+    second = UNITY.format(name="Goalie", step=1000, rest=EPISODES.format("7.000"), more="")
+    got = reading(older.format(1000, "2.0") + second + older.format(2000, "3.0"))
+    assert [record.get("Mean Reward") for record in got.records] == [2, None, 3]
+    assert got.records[1]["Goalie/Mean Reward"] == 7
+
+
+RULES = "-" * 30 + "  " + "-" * 12 + "\n"
+
+
+@pytest.mark.parametrize("stamp", ["", "2018-02-20 12:00:00.000000 UTC | ", "2018-02-20 12:00:00 | [ppo_1] | "])
+def test_tables_of_two_columns(reading, stamp):
+    rows = ("Policy/KL                       0.0{n}", "Evaluation/Average Return     -12.5e1", "Iteration  {n}")
+    table = [RULES.strip(), *rows, RULES.strip()]
+    text = "".join(f"{stamp}{row.format(n=n)}\n" for n in (1, 2) for row in [*table[:1], *table[1:]])
+    got = reading(f"{stamp}Obtaining samples...\n" + text)
+    assert got.records == [{"Policy/KL": 0.01 * n, "Evaluation/Average Return": -125, "Iteration": n} for n in (1, 2)]
+
+
+def test_names_of_several_words_between_pipes(reading):
+    got = reading("".join(f"[Learner] Critic Loss = 0.{n} | Entropy = 1.5 | Policy Loss = -0.0{n}\n" for n in (1, 2)))
+    assert got.records == [{"Critic Loss": 0.1 * n, "Entropy": 1.5, "Policy Loss": -0.01 * n} for n in (1, 2)]
