@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import Dialect, Line, Sink
-from ppo_doctor.readers.console_blocks import DeepSpeedChat, RslRl
+from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
 from ppo_doctor.readers.console_boxes import Boxes
 from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_pairs import Pairs
@@ -51,7 +51,7 @@ class Feed:
         self._ignored = 0
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
         first: tuple[Dialect, ...] = (Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink))
-        self._dialects = (*first, RslRl(sink), DeepSpeedChat(sink), Pairs(sink))
+        self._dialects = (*first, RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), Pairs(sink))
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
         """Take a line of the file."""

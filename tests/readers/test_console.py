@@ -284,3 +284,17 @@ def test_prose_and_config_listings_are_counted_not_read(reading):
     assert got.records == []
     assert got.says("not read: 6")
     assert got.skipped == 0
+
+
+def test_bullets_of_nemo_rl(reading):
+    step = (
+        "========================= Step {n}/100 =========================\n▶ Preparing batch...\n\n"
+        "📊 Training Results:\n  • Loss: 0.0{n}\n  • Generation KL Error: 0.00{n}\n  • Avg Reward: 0.{n}\n"
+        "⏱️  Timing:\n  • Total step time: 50.1s\n  • policy_training: 9.8s (19.6%)\n"
+        "📊 Validation Results:\n    • Accuracy: 0.5\n"
+    )
+    got = reading("".join(step.format(n=n) for n in (11, 12)) + step.format(n=13).partition("📊")[0])
+    assert got.records == [
+        {"Step": n, "Loss": n / 1000, "Generation KL Error": n / 10_000, "Avg Reward": n / 100} for n in (11, 12)
+    ]
+    assert got.lines == [1, 13]
