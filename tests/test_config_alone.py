@@ -294,7 +294,10 @@ def test_a_log_with_a_configuration_under_any_name_is_one_run(cli, samples, tmp_
         ("out.txt", NAMESPACE + "global_step=12, episodic_return=9\n" * 60),
         ("notes.txt", "gamma: 0.99\nlearning rate was too high\n"),
         ("log.json", '{"log_history": [{"loss": 1.0, "step": 1}]}'),
-        ("saved.json", '{"result": {"took": 9}, "log_history": [{"loss": 1, "kl": 0}], "config": {"num_generations": 8, "lr": 0.1}}'),
+        (
+            "saved.json",
+            '{"took": {"s": 9}, "log_history": [{"loss": 1, "kl": 0}], "config": {"num_generations": 8, "beta": 0}}',
+        ),
     ],
 )
 def test_a_log_is_no_configuration(tmp_path, name, text):

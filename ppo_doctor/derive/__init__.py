@@ -372,6 +372,7 @@ def takes_a_log(reference: str) -> bool:
     logged = any(needed in METRICS and needed not in CONFIGURED for group in groups for needed in group)
     return kind == "series" or (kind == "fact" and logged)
 
+
 #: What only training in an environment has: a language run cannot log it.
 OF_EPISODES = frozenset(
     {"env_steps", "total_env_steps", "episode_return", "episode_return_min", "episode_return_max", "episode_length"}

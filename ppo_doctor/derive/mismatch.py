@@ -189,9 +189,7 @@ def reference_kl_returns(observations: Observations) -> Fact | None:
     says = f"{kl.raw} falls to under a twentieth {falls} times in {len(values)} records"
     if halved > HALVED_PER_FALL * falls:
         says, falls = f"{says}, and to under a half {halved} times: its records scatter that much", 0
-    return Fact(
-        name="reference_kl_returns", value=falls, how="observed", unit="times", source=kl.source(), says=says
-    )
+    return Fact(name="reference_kl_returns", value=falls, how="observed", unit="times", source=kl.source(), says=says)
 
 
 def completions(observations: Observations) -> Fact | None:
