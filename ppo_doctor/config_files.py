@@ -174,13 +174,16 @@ def holds_settings(path: Path) -> bool:
         return False
     names = {key.rpartition(".")[2] for key in flatten(found.values)}
     known, of_ppo, metrics = _known_names()
-    if (names | _names_of_records(found.values)) & metrics:
+    if names & metrics or len(_names_of_records(found.values) & metrics) > 1:
         return False
     return len(names & known) >= ENOUGH_ALONE and bool(names & of_ppo)
 
 
 def _names_of_records(values: Mapping[str, object]) -> set[str]:
-    """Return the keys of lists of objects: a log that was saved with its settings holds its records so."""
+    """Return the keys of lists of objects: a log that was saved with its settings holds its records so.
+
+    One name of a metric among them may be chance, such as the loss of one of several datasets.
+    """
     lists = [value for value in values.values() if isinstance(value, list)]
     return {str(key) for records in lists for record in records if isinstance(record, dict) for key in record}
 

@@ -296,7 +296,7 @@ def test_a_log_with_a_configuration_under_any_name_is_one_run(cli, samples, tmp_
         ("log.json", '{"log_history": [{"loss": 1.0, "step": 1}]}'),
         (
             "saved.json",
-            '{"result": {"took": 9}, "log_history": [{"loss": 1, "kl": 0}], "config": {"num_generations": 8, "lr": 0.1}}',
+            '{"took": {"s": 9}, "log_history": [{"loss": 1, "kl": 0}], "config": {"num_generations": 8, "beta": 0}}',
         ),
     ],
 )

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import Dialect, Line, Sink
-from ppo_doctor.readers.console_blocks import DeepSpeedChat, RslRl
+from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
 from ppo_doctor.readers.console_boxes import Boxes
 from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_frames import SampleFactory
@@ -54,7 +54,7 @@ class Feed:
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
         # Ray's results hold dicts of their own.
         first: tuple[Dialect, ...] = (RayResults(sink), Dicts(sink), Pipes(sink), Boxes(sink), Verl(sink), RslRl(sink))
-        reports = (DeepSpeedChat(sink), SampleFactory(sink), UnitySummaries(sink), Columns(sink))
+        reports = (NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink), UnitySummaries(sink), Columns(sink))
         self._dialects: tuple[Dialect, ...] = (*first, *reports, Pairs(sink))
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:

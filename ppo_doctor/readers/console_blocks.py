@@ -1,4 +1,4 @@
-"""Records over several lines: the blocks of rsl_rl and Isaac Lab, and the pairs of lines of DeepSpeed-Chat."""
+"""Records over several lines: blocks of rsl_rl and Isaac Lab, bullets of NeMo-RL, pairs of lines of DeepSpeed-Chat."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 _ITERATION = re.compile(r"\s*(Learning iteration)\s+(\d+)\s*/\s*\d+\s*\Z")
 _BANNER = re.compile(r"\s*#{10,}\s*\Z")
 _ENTRY = re.compile(rf"\s*([^:=|{{}}]{{1,100}}): +({NUMBER}\S{{0,3}}|\d[\d.]* steps/s.*|[\d:]+)\s*\Z")
+#: "===== Step 3/100 =====", then sections of bullets, of which one holds the metrics of training.
+_NEMO_STEP = re.compile(r"\s*={5,} (Step) (\d+)/\d+ ={5,}\s*\Z")
+_NEMO_SECTION = re.compile(r"\s*[^\w\s•=]\S* +([A-Z][\w ]{1,40}):\s*\Z")
+_NEMO_ENTRY = re.compile(rf"\s*• ([^:]{{1,60}}): ({NUMBER})")
+_NEMO_TRAINING = "Training Results"
 _DEEPSPEED = re.compile(r"\s*epoch: *\d+ *\| *step: *\d+ *\|", re.IGNORECASE)
 _REWARD = re.compile(r"\s*average reward score:", re.IGNORECASE)
 _RULE = re.compile(r"\s*-{10,}\s*\Z")
@@ -51,6 +56,38 @@ class RslRl:
         if self._cells:
             self._sink.cells(self._first, self._cells)
         self._cells = {}
+
+
+class NemoRl:
+    """Reads the bullets under "Training Results" of each step; those of timing and of validation are left alone."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._cells: dict[str, str] = {}
+        self._first = 0
+        self._training = False
+
+    def take(self, line: Line) -> bool:
+        """Read a line of a step."""
+        if start := _NEMO_STEP.match(line.text):
+            self.finish()
+            self._cells, self._first = {start[1]: start[2]}, line.number
+            return True
+        if not self._cells:
+            return False
+        if section := _NEMO_SECTION.match(line.text):
+            self._training = section[1] == _NEMO_TRAINING
+            return self._training
+        entry = _NEMO_ENTRY.match(line.text)
+        if entry and self._training:
+            self._cells |= self._sink.pairs(line, [(entry[1], entry[2])])
+        return entry is not None
+
+    def finish(self) -> None:
+        """Hand on the step that is open, if it came to its results."""
+        if len(self._cells) > 1:
+            self._sink.cells(self._first, self._cells)
+        self._cells, self._training = {}, False
 
 
 class DeepSpeedChat:

@@ -17,7 +17,8 @@ _KEY = rf"(?:{_SEVERAL} ?= ?|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
-    r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
+    r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
+    r"((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )

@@ -14,8 +14,8 @@ _ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
 _LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\['
 #: The name of a column beyond doubt, for a file that is a header and nothing else.
 _PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
-#: Where a notebook says what a cell is: every one begins with a cell, or has one in its first pages. Its version says it
-#: as well, which may come first, before pages of the states of widgets.
+#: Where a notebook says what a cell is: every one begins with a cell, or has one in its first pages. Its version says
+#: it as well, which may come first, before pages of the states of widgets.
 _NOTEBOOK = r'"cells": ?\[\s*\{(?s:.*?)"cell_type": ?"|\A\{\s*"nbformat": ?\d'
 _DELIMITERS = "\t,;"
 

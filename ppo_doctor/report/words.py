@@ -44,6 +44,8 @@ SETTINGS_ONLY = "configuration"
 #: Remedies printed before --all.
 MOST_REMEDIES = 3
 
+#: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
+SAME_SETTINGS = {"unsloth": "trl-grpo"}
 _HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
 #: Numbers that read badly when a line ends inside them: "400 of 401", "step 12", "line 3", "12 dB".
 _KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
@@ -159,8 +161,9 @@ def _number(value: float) -> str:
 
 def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> list[Remedy]:
     """Return remedies with those for this framework first; those for others only when asked, or when all are."""
-    fitting = [r for r in ours if r.framework == framework] + [r for r in ours if r.framework is None]
-    others = [r for r in ours if r.framework not in (None, framework)]
+    own = (framework, SAME_SETTINGS.get(framework, framework))
+    fitting = [r for name in dict.fromkeys((*own, None)) for r in ours if r.framework == name]
+    others = [r for r in ours if r not in fitting]
     if everything:
         return fitting + others
     return (fitting or others)[:MOST_REMEDIES]
@@ -181,7 +184,8 @@ def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) 
 def remedy_says(remedy: Remedy, run: RunSummary) -> str:
     """Return a remedy as a sentence, with its key and the key's present value, and its framework when not the run's."""
     text = flowing(remedy.do)
-    foreign = remedy.framework if remedy.framework != run.framework else None
+    own = (run.framework, SAME_SETTINGS.get(run.framework))
+    foreign = remedy.framework if remedy.framework not in own else None
     where = f"In {plain(foreign)}: " if foreign else ""
     key = remedy.key or ""
     # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.

@@ -416,3 +416,17 @@ def test_tables_of_two_columns(reading, stamp):
 def test_names_of_several_words_between_pipes(reading):
     got = reading("".join(f"[Learner] Critic Loss = 0.{n} | Entropy = 1.5 | Policy Loss = -0.0{n}\n" for n in (1, 2)))
     assert got.records == [{"Critic Loss": 0.1 * n, "Entropy": 1.5, "Policy Loss": -0.01 * n} for n in (1, 2)]
+
+
+def test_bullets_of_nemo_rl(reading):
+    step = (
+        "========================= Step {n}/100 =========================\n▶ Preparing batch...\n\n"
+        "📊 Training Results:\n  • Loss: 0.0{n}\n  • Generation KL Error: 0.00{n}\n  • Avg Reward: 0.{n}\n"
+        "⏱️  Timing:\n  • Total step time: 50.1s\n  • policy_training: 9.8s (19.6%)\n"
+        "📊 Validation Results:\n    • Accuracy: 0.5\n"
+    )
+    got = reading("".join(step.format(n=n) for n in (11, 12)) + step.format(n=13).partition("📊")[0])
+    assert got.records == [
+        {"Step": n, "Loss": n / 1000, "Generation KL Error": n / 10_000, "Avg Reward": n / 100} for n in (11, 12)
+    ]
+    assert got.lines == [1, 13]

@@ -152,6 +152,13 @@ def test_remedies_of_the_run_s_framework_come_first() -> None:
     assert "In verl: raise actor_rollout_ref.rollout.n" in text(unhealthy(), all=True)
 
 
+def test_unsloth_is_told_the_keys_of_trl() -> None:
+    found = unhealthy()
+    under = replace(found, run=replace(found.run, framework="unsloth"))
+    assert found.run.framework == "trl-grpo"
+    assert text(under).partition("Try first")[2] == text(found).partition("Try first")[2]
+
+
 def test_long_paths_are_told_once() -> None:
     folder = "/data/experiments/2024-05-01/a-very-long-name/"
 
