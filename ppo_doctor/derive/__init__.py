@@ -181,6 +181,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "entropy_rise": _row("entropy:entropy_rise", "entropy"),
         "solved_level": _row("entropy:solved_level", "reward_mean+frac_reward_zero_std"),
         "kl_follows_entropy": _row("sampling:kl_follows_entropy", "approx_kl+entropy"),
+        "kl_against_entropy": _row("sampling:kl_against_entropy", "approx_kl+entropy"),
+        "kl_of_entropy_lost": _row("sampling:kl_of_entropy_lost", "approx_kl+entropy"),
         "clipping_after_first": _row("sampling:clipping_after_first", "clip_fraction"),
         "reference_kl_asleep": _row("sampling:reference_kl_asleep", "ref_kl+clip_fraction"),
         "gain_per_root_kl": _row("sampling:gain_per_root_kl", "policy_loss+approx_kl"),
