@@ -230,6 +230,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clamped_share": _row("clamps:clamped_share", "ratio_mean", "approx_kl", "approx_kl+approx_kl_k1"),
         "loss_size": _row("limits:loss_size", "loss"),
         "reference_kl_worst": _row("limits:reference_kl_worst", "ref_kl"),
+        "reference_kl_burst": _row("bursts:reference_kl_burst", "ref_kl"),
         "reference_kl_spread": _row("limits:reference_kl_spread", "ref_kl"),
         "reference_kl_over_target": _row("limits:reference_kl_over_target", "ref_kl+ref_kl_target"),
         "value_steps_needed": _row("limits:value_steps_needed", "value_loss+clip_range_vf"),

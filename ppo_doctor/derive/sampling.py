@@ -31,6 +31,8 @@ SURE = 0.25
 GAINS = 0.13
 #: No more surrogate gain over the root of the KL than this, for whitened advantages; records beyond it, by noise.
 MOST_GAIN, FEW_BEYOND = 2**0.5, 0.1
+#: A KL from this share of its early-stop target on is what the target makes it; as kl-at-early-stop-target.
+HELD = 0.5
 #: A learning rate that starts below this share of what it is later is warmed up.
 WARM = 0.7
 
@@ -83,12 +85,14 @@ def kl_of_entropy_lost(observations: Observations) -> Fact | None:
 
     To the policy that a run began with, the KL is about the entropy lost since (exactly, from the uniform policy), and
     to one of several updates ago a good part of it. One update of a run that learns is a small part of all it learnt.
+    None where an early stop holds the KL near its target, whatever the policy did.
     """
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
+    reach = observations.fact("kl_over_target")
     distances, left = _together(kl, entropy)
-    if len(distances) < FEWEST_CHANGES:
+    if len(distances) < FEWEST_CHANGES or (reach is not None and float(str(reach.value)) >= HELD):
         return None
     lost = np.maximum(left.max() - left[2:], 1e-12)
     share = median(distances[2:] / lost)
