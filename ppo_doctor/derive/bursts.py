@@ -36,9 +36,7 @@ def reference_kl_burst(observations: Observations) -> Fact | None:
     found = bursts(finite_of(kl.values))
     second = found[1] if len(found) > 1 else 0.0
     says = f"{kl.raw} leaps by more than a factor of {TIMES:g} and back {len(found)} times in {len(kl)} records"
-    return Fact(
-        name="reference_kl_burst", value=second, how="observed", unit="times", source=kl.source(), says=says
-    )
+    return Fact(name="reference_kl_burst", value=second, how="observed", unit="times", source=kl.source(), says=says)
 
 
 def bursts(values: FloatArray) -> list[float]:
