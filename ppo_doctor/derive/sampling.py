@@ -31,6 +31,8 @@ SURE = 0.25
 GAINS = 0.13
 #: No more surrogate gain over the root of the KL than this, for whitened advantages; records beyond it, by noise.
 MOST_GAIN, FEW_BEYOND = 2**0.5, 0.1
+#: A KL from this share of its early-stop target on is what the target makes it; as kl-at-early-stop-target.
+HELD = 0.5
 #: A learning rate that starts below this share of what it is later is warmed up.
 WARM = 0.7
 
@@ -41,6 +43,31 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
     The KL of a step depends on the step; the distance to another policy grows as this one gets sharper. Fisher's
     z-transform of Spearman's coefficient of the changes, so that slow trends do not matter.
     """
+    found = _changes_together(observations)
+    if found is None:
+        return None
+    together, count, kl, says = found
+    upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
+    return Fact(name="kl_follows_entropy", value=upper, how="computed", source=kl.source(), says=says)
+
+
+def kl_against_entropy(observations: Observations) -> Fact | None:
+    """Return how surely the KL rises where the entropy falls, from record to record, in standard errors.
+
+    Fisher's z-transform of what kl_follows_entropy correlates, over its standard error; negative where both rise.
+    """
+    found = _changes_together(observations)
+    if found is None:
+        return None
+    together, count, kl, says = found
+    sure = -math.atanh(together) * math.sqrt(count - 3)
+    return Fact(
+        name="kl_against_entropy", value=sure, how="computed", unit="standard errors", source=kl.source(), says=says
+    )
+
+
+def _changes_together(observations: Observations) -> tuple[float, int, Series, str] | None:
+    """Return the rank correlation of the changes of KL and entropy, their number, the KL, and both in words."""
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
@@ -49,9 +76,28 @@ def kl_follows_entropy(observations: Observations) -> Fact | None:
     if count < FEWEST_CHANGES or any(mean_of(change == 0) > 0.1 for change in changes):
         return None
     together = min(0.999, max(-0.999, spearman(changes[0], changes[1])))
-    upper = math.tanh(math.atanh(together) + 1.96 / math.sqrt(count - 3))
     says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
-    return Fact(name="kl_follows_entropy", value=upper, how="computed", source=kl.source(), says=says)
+    return together, count, kl, says
+
+
+def kl_of_entropy_lost(observations: Observations) -> Fact | None:
+    """Return the median KL of an update over the entropy that the policy has lost by then, both in nats.
+
+    To the policy that a run began with, the KL is about the entropy lost since (exactly, from the uniform policy), and
+    to one of several updates ago a good part of it. One update of a run that learns is a small part of all it learnt.
+    None where an early stop holds the KL near its target, whatever the policy did.
+    """
+    entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
+    if entropy is None or kl is None:
+        return None
+    reach = observations.fact("kl_over_target")
+    distances, left = _together(kl, entropy)
+    if len(distances) < FEWEST_CHANGES or (reach is not None and float(str(reach.value)) >= HELD):
+        return None
+    lost = np.maximum(left.max() - left[2:], 1e-12)
+    share = median(distances[2:] / lost)
+    says = f"{kl.raw} over what {entropy.raw} fell since its height is {share:.2g}"
+    return Fact(name="kl_of_entropy_lost", value=share, how="computed", source=kl.source(), says=says)
 
 
 def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
