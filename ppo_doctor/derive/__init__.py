@@ -152,6 +152,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "drift_over_ratio": _row("expected:drift_over_ratio", "rollout_kl+approx_kl"),
         # stability, mismatch, time (family "stability")
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
+        "gain_of_drift": _row("rewards:gain_of_drift", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "update_kl": _row("steps:update_kl", "approx_kl"),
         "lethal_update_kl": _row("steps:lethal_update_kl", "approx_kl+entropy"),

@@ -25,6 +25,8 @@ BLOCKS = 6
 EARLIEST = 3
 #: First records that lie this many times above the first sixth are the level that a reward fell from.
 AT_ONCE = 1.5
+#: Entropy lost, as a share of the first, by a policy that has been taught what it does (policy-nearly-sure-of-worse).
+SURE = 0.77
 #: The fact of a run's later part that holds the peak of the whole.
 PEAK_BEFORE = "reward_peak_of_the_whole"
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
@@ -147,8 +149,41 @@ def _variance_of_mean(values: FloatArray) -> float:
 def reward_fall(observations: Observations) -> Fact | None:
     """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
 
-    The run is cut into six parts: the first has to be the best, no later one may regain half of the loss, and the loss
-    has to be twice the scatter of single records in the later half. A reward whose first records lie more than a
+    The run is cut into six parts: the first has to be the best, the second has lost a quarter of the loss, no later one
+    may regain half of it, and the loss has to be twice the scatter of single records in the later half. A reward whose
+    first records lie more than a quarter of the loss below its first part rose before it fell; where they lie half as
+    high again above it, most of the loss came at once, and they are the first level. None for the later part of a run,
+    which begins later.
+    """
+    reward = logged_reward(observations) if "continues" not in observations.run.facts else None
+    values = finite_of(reward.values) if reward is not None else np.empty(0)
+    third = len(values) // 3
+    if reward is None or third < LEAST:
+        return None
+    first, last = values[:third], values[-third:]
+    gap = mean_of(last) - mean_of(first)
+    floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
+    error = math.sqrt(_variance_of_mean(first) + _variance_of_mean(last) + floor**2)
+    z = gap / error if error else 0.0
+    says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
+    return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
+
+
+def _variance_of_mean(values: FloatArray) -> float:
+    spread = variance_of(values, ddof=1)
+    if spread == 0:
+        return 0.0
+    centred = values - mean_of(values)
+    repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
+    effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
+    return spread / max(effective, 2.0)
+
+
+def reward_fall(observations: Observations) -> Fact | None:
+    """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
+
+    The run is cut into six parts: the first has to be the best, the second has lost a quarter of the loss, no later one
+    may regain half of it, and the loss has to be twice the scatter of single records in the later half. A reward whose first records lie more than a
     quarter of the loss below its first part rose before it fell; where they lie half as high again above it, most of
     the loss came at once, and they are the first level. None for the later part of a run, which begins later.
     """
@@ -160,7 +195,8 @@ def reward_fall(observations: Observations) -> Fact | None:
     earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
     first, rest = earliest if earliest > AT_ONCE * blocks[0] > 0 else blocks[0], blocks[1:]
     loss = first - min(rest)
-    regained = max(rest) > first - 0.5 * loss
+    lowest = np.minimum.accumulate((first, *rest))
+    regained = float(np.max(np.array(rest) - lowest[1:])) > 0.5 * loss or max(rest) > first - 0.25 * loss
     noise = first - blocks[-1] < 2 * deviation_of(finite[len(finite) // 2 :])
     rose = earliest < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
@@ -179,6 +215,25 @@ def sharpening_loss(observations: Observations) -> Fact | None:
     lost = max(0.0, 1 - blocks[-1] / blocks[0]) if falls else 0.0
     says = f"{entropy.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}; {fall.says}"
     return Fact(name="sharpening_loss", value=lost, how="computed", source=entropy.source(), says=says)
+
+
+def gain_of_drift(observations: Observations) -> Fact | None:
+    """Return the reward's gain, in standard errors or in scatters over its first records, whichever is more.
+
+    What rose at once and fell afterwards was learnt. None where the policy has become sure of what earns less.
+    """
+    gain, sharper, reward = observations.fact("reward_gain"), observations.fact("sharpening_loss"), None
+    sure = sharper is not None and isinstance(sharper.value, float) and sharper.value >= SURE
+    if gain is not None and isinstance(gain.value, float) and not sure:
+        reward = logged_reward(observations)
+    blocks = reward_blocks(reward) if reward is not None else None
+    if gain is None or reward is None or blocks is None or not isinstance(gain.value, float):
+        return None
+    _, finite = thinned(reward)
+    earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
+    scatter = max(deviation_of(finite[len(finite) // 2 :]), 1e-12)
+    value = max(gain.value, (max(blocks) - earliest) / scatter)
+    return dataclasses.replace(gain, name="gain_of_drift", value=value)
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
