@@ -27,6 +27,8 @@ EARLIEST = 3
 AT_ONCE = 1.5
 #: Entropy lost, as a share of the first, by a policy that has been taught what it does (policy-nearly-sure-of-worse).
 SURE = 0.77
+#: A rise by this many scatters of single records is no drift.
+RISEN = 5
 #: The fact of a run's later part that holds the peak of the whole.
 PEAK_BEFORE = "reward_peak_of_the_whole"
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
@@ -156,38 +158,6 @@ def reward_fall(observations: Observations) -> Fact | None:
     which begins later.
     """
     reward = logged_reward(observations) if "continues" not in observations.run.facts else None
-    values = finite_of(reward.values) if reward is not None else np.empty(0)
-    third = len(values) // 3
-    if reward is None or third < LEAST:
-        return None
-    first, last = values[:third], values[-third:]
-    gap = mean_of(last) - mean_of(first)
-    floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
-    error = math.sqrt(_variance_of_mean(first) + _variance_of_mean(last) + floor**2)
-    z = gap / error if error else 0.0
-    says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
-    return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
-
-
-def _variance_of_mean(values: FloatArray) -> float:
-    spread = variance_of(values, ddof=1)
-    if spread == 0:
-        return 0.0
-    centred = values - mean_of(values)
-    repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
-    effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
-    return spread / max(effective, 2.0)
-
-
-def reward_fall(observations: Observations) -> Fact | None:
-    """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
-
-    The run is cut into six parts: the first has to be the best, the second has lost a quarter of the loss, no later one
-    may regain half of it, and the loss has to be twice the scatter of single records in the later half. A reward whose first records lie more than a
-    quarter of the loss below its first part rose before it fell; where they lie half as high again above it, most of
-    the loss came at once, and they are the first level. None for the later part of a run, which begins later.
-    """
-    reward = logged_reward(observations) if "continues" not in observations.run.facts else None
     blocks = reward_blocks(reward) if reward is not None else None
     if reward is None or blocks is None:
         return None
@@ -218,9 +188,10 @@ def sharpening_loss(observations: Observations) -> Fact | None:
 
 
 def gain_of_drift(observations: Observations) -> Fact | None:
-    """Return the reward's gain, in standard errors or in scatters over its first records, whichever is more.
+    """Return the reward's gain in standard errors; its rise in scatters where it rose, in whichever sixth, by five.
 
-    What rose at once and fell afterwards was learnt. None where the policy has become sure of what earns less.
+    What rose far above the first records and fell afterwards was learnt. None where the policy has become sure of what
+    earns less.
     """
     gain, sharper, reward = observations.fact("reward_gain"), observations.fact("sharpening_loss"), None
     sure = sharper is not None and isinstance(sharper.value, float) and sharper.value >= SURE
@@ -232,8 +203,8 @@ def gain_of_drift(observations: Observations) -> Fact | None:
     _, finite = thinned(reward)
     earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
     scatter = max(deviation_of(finite[len(finite) // 2 :]), 1e-12)
-    value = max(gain.value, (max(blocks) - earliest) / scatter)
-    return dataclasses.replace(gain, name="gain_of_drift", value=value)
+    rise = (max(blocks) - earliest) / scatter
+    return dataclasses.replace(gain, name="gain_of_drift", value=rise if rise > RISEN else gain.value)
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
