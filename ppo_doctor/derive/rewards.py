@@ -27,6 +27,8 @@ EARLIEST = 3
 AT_ONCE = 1.5
 #: Entropy lost, as a share of the first, by a policy that has been taught what it does (policy-nearly-sure-of-worse).
 SURE = 0.77
+#: More records with numbers that are not finite than this share are no accident of the log.
+FEW_BROKEN = 0.05
 #: A rise by this many scatters of single records is no drift.
 RISEN = 5
 #: The fact of a run's later part that holds the peak of the whole.
@@ -191,10 +193,13 @@ def gain_of_drift(observations: Observations) -> Fact | None:
     """Return the reward's gain in standard errors; its rise in scatters where it rose, in whichever sixth, by five.
 
     What rose far above the first records and fell afterwards was learnt. None where the policy has become sure of what
-    earns less.
+    earns less, and where numbers have stopped being finite.
     """
     gain, sharper, reward = observations.fact("reward_gain"), observations.fact("sharpening_loss"), None
     sure = sharper is not None and isinstance(sharper.value, float) and sharper.value >= SURE
+    broken = observations.series("nonfinite_metrics")
+    if broken is not None and mean_of(broken.values > 0) > FEW_BROKEN:
+        return None
     if gain is not None and isinstance(gain.value, float) and not sure:
         reward = logged_reward(observations)
     blocks = reward_blocks(reward) if reward is not None else None
