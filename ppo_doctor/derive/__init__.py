@@ -154,6 +154,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "drift_over_ratio": _row("expected:drift_over_ratio", "rollout_kl+approx_kl"),
         # stability, mismatch, time (family "stability")
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
+        "gain_of_drift": _row("rewards:gain_of_drift", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "update_kl": _row("steps:update_kl", "approx_kl"),
         "lethal_update_kl": _row("steps:lethal_update_kl", "approx_kl+entropy"),
@@ -272,6 +273,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_follows_entropy_sum": _row("payment:reward_follows_entropy_sum", "reward_mean+objective_entropy"),
         "one_length_share": _row("payment:one_length_share", "response_length+entropy"),
         "discount_of_unknown_episodes": _row("payment:discount_of_unknown_episodes", "gamma+episode_return"),
+        "surprise_over_entropy": _row("surprise:surprise_over_entropy", "objective_entropy+response_length+entropy"),
         "answer_entropy": _row("samples:answer_entropy", "entropy+response_length"),
         "first_explained": _row("samples:first_explained", "explained_variance"),
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),

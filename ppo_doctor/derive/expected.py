@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WITHOUT_RATIO = ("reinforce", "reinforce++", "vanilla_pg", "pg", "gpg", "policy_gradient", "a2c")
 #: Numbers that a movement would show in; they are what a coarse print hides.
 SMALL_NUMBERS = ("learning_rate", "approx_kl", "grad_norm", "policy_loss")
+#: KL of sampler to trainer by half precision alone (huggingface/trl issue 6789), and below which both are one engine.
+HALF_PRECISION_KL, EXACT_ENGINES = 1.5e-3, 1e-4
 #: Methods whose advantages have unit spread within a group.
 GROUPED = ("grpo", "rloo")
 
@@ -208,12 +210,22 @@ def sampler_drift(observations: Observations) -> Fact | None:
     )
 
 
+def _engines_differ_by(observations: Observations) -> float:
+    """Return the KL that two engines have at the same weights: that of the first record where it is next to nothing."""
+    drift = observations.run.series.get("rollout_kl")
+    first = math.inf if drift is None else abs(float(drift.values[0]))
+    return EXACT_ENGINES if first < EXACT_ENGINES else HALF_PRECISION_KL
+
+
 def drift_over_ratio(observations: Observations) -> Fact | None:
-    """Return the KL of sampler to trainer over the KL that the ratio sees, floored at the noise of half precision."""
+    """Return the KL of sampler to trainer over the KL that the ratio sees, floored at what engines differ by.
+
+    That is the noise of half precision, but where the first record, of the weights that both begin with, shows less.
+    """
     drift, seen = observations.fact("sampler_drift"), observations.series("kl_size")
     if drift is None or seen is None or np.isfinite(seen.values).sum() < 6:
         return None
-    floor = max(finite_median(seen.values), 1.5e-3)
+    floor = max(finite_median(seen.values), _engines_differ_by(observations))
     value = float(str(drift.value)) / floor
     return Fact(
         name="drift_over_ratio", value=value, how="computed", unit="times", source=drift.source, says=drift.says

@@ -36,6 +36,8 @@ HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
 BOUNDS = (1e-5, 1e-2)
 #: It moves by this factor, several times where it looks at each minibatch; how near, and how often, to be known by it.
 NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
+#: How near a single change of several notches has to be: one in 500 falls there by chance.
+ONE_CHANGE = 0.001
 #: Records that are looked at first: a schedule shows itself there.
 FIRST_CHANGES = 64
 #: Trainers built on transformers switch clipping off at max_grad_norm = 0 (transformers/trainer.py).
@@ -149,11 +151,12 @@ def _of_weights(key: str) -> bool:
 
 
 def controller_idle(observations: Observations) -> Series | None:
-    """Return 1 where an adaptive learning rate stays although the KL asks for another, else 0.
+    """Return 1 where an adaptive learning rate cannot follow the KL, or is next to its bound, else 0.
 
     rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
-    logged, or no desired KL is known, a rate at exactly one of the bounds counts. A controller that nobody
-    configured is known by its notches.
+    logged, or no desired KL is known, a rate at one of the bounds, or one notch inside, counts. So does a rate that
+    moved there: where the KL scatters around what the last notch gives, it bounces off the bound again and again. A
+    controller that nobody configured is known by its notches.
     """
     rate = observations.run.series.get("learning_rate")
     if rate is None or len(rate) < 3 or _fixed(observations):
@@ -166,9 +169,9 @@ def controller_idle(observations: Observations) -> Series | None:
     stays = _close(rate.values[1:], rate.values[:-1])
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
-    values = (stays & wanted).astype(np.float64)
-    says = f"{rate.raw} at a bound, or unmoved although the KL asks for another,"
-    return condition(dataclasses.replace(rate, axis=axis), "controller_idle", values, says)
+    at_bounds = np.where(stays, wanted | _at_a_bound(rate.values[1:]), _next_to_a_bound(rate.values[1:]))
+    says = f"{rate.raw} at a bound, next to it, or unmoved although the KL asks for another,"
+    return condition(dataclasses.replace(rate, axis=axis), "controller_idle", at_bounds.astype(np.float64), says)
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
@@ -179,10 +182,24 @@ def _moves_by_notches(rates: FloatArray) -> bool:
 
 def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
     notches = np.log(held[1:] / held[:-1]) / np.log(NOTCH)
-    bounded = _close(held[1:], BOUNDS[0]) | _close(held[1:], BOUNDS[1])
-    moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~bounded]
+    moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~_at_a_bound(held[1:])]
     whole = np.round(moves)
-    return len(moves) >= fewest and bool(np.all((whole != 0) & (np.abs(moves - whole) < NEAR_NOTCH)))
+    off = np.abs(moves - whole)
+    enough = len(moves) >= fewest or (np.abs(whole).sum() >= fewest and bool(np.all(off < ONE_CHANGE)))
+    return enough and bool(np.all((whole != 0) & (off < NEAR_NOTCH)))
+
+
+def _at_a_bound(rates: FloatArray) -> BoolArray:
+    return _close(rates, BOUNDS[0]) | _close(rates, BOUNDS[1])
+
+
+def _next_to_a_bound(rates: FloatArray) -> BoolArray:
+    """Return where a rate is at one of rsl_rl's bounds, or one notch inside."""
+    low, high = BOUNDS
+    reach = NOTCH ** (1 + NEAR_NOTCH)
+    return np.asarray(
+        ((rates >= low / reach) & (rates <= low * reach)) | (rates >= high / reach) & (rates <= high * reach)
+    )
 
 
 def _close(values: FloatArray, others: FloatArray | float) -> BoolArray:
@@ -199,8 +216,7 @@ def _wants_change(observations: Observations, rate: Series) -> BoolArray:
     kl, desired = observations.series("kl_size"), observations.number("desired_kl")
     if kl is not None and desired and kl.axis is rate.axis:
         return (kl.values > 2 * desired) | ((kl.values < desired / 2) & (kl.values > 0))
-    low, high = (_close(rate.values, bound) for bound in BOUNDS)
-    return low | high
+    return _next_to_a_bound(rate.values)
 
 
 def overflowing_gradient(observations: Observations) -> Series | None:

@@ -25,6 +25,12 @@ BLOCKS = 6
 EARLIEST = 3
 #: First records that lie this many times above the first sixth are the level that a reward fell from.
 AT_ONCE = 1.5
+#: Entropy lost, as a share of the first, by a policy that has been taught what it does (policy-nearly-sure-of-worse).
+SURE = 0.77
+#: More records with numbers that are not finite than this share are no accident of the log.
+FEW_BROKEN = 0.05
+#: A rise by this many scatters of single records is no drift.
+RISEN = 5
 #: The fact of a run's later part that holds the peak of the whole.
 PEAK_BEFORE = "reward_peak_of_the_whole"
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
@@ -153,10 +159,11 @@ def _variance_of_mean(values: FloatArray) -> float:
 def reward_fall(observations: Observations) -> Fact | None:
     """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
 
-    The run is cut into six parts: the first has to be the best, no later one may regain half of the loss, and the loss
-    has to be twice the scatter of single records in the later half. A reward whose first records lie more than a
-    quarter of the loss below its first part rose before it fell; where they lie half as high again above it, most of
-    the loss came at once, and they are the first level. None for the later part of a run, which begins later.
+    The run is cut into six parts: the first has to be the best, the second has lost a quarter of the loss, no later one
+    may regain half of it, and the loss has to be twice the scatter of single records in the later half. A reward whose
+    first records lie more than a quarter of the loss below its first part rose before it fell; where they lie half as
+    high again above it, most of the loss came at once, and they are the first level. None for the later part of a run,
+    which begins later.
     """
     reward = logged_reward(observations) if "continues" not in observations.run.facts else None
     blocks = reward_blocks(reward) if reward is not None else None
@@ -166,7 +173,8 @@ def reward_fall(observations: Observations) -> Fact | None:
     earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
     first, rest = earliest if earliest > AT_ONCE * blocks[0] > 0 else blocks[0], blocks[1:]
     loss = first - min(rest)
-    regained = max(rest) > first - 0.5 * loss
+    lowest = np.minimum.accumulate((first, *rest))
+    regained = float(np.max(np.array(rest) - lowest[1:])) > 0.5 * loss or max(rest) > first - 0.25 * loss
     noise = first - blocks[-1] < 2 * deviation_of(finite[len(finite) // 2 :])
     rose = earliest < first - 0.25 * loss
     size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
@@ -199,6 +207,29 @@ def sharpening_loss(observations: Observations) -> Fact | None:
         source=entropy.source(),
         says=says,
     )
+
+
+def gain_of_drift(observations: Observations) -> Fact | None:
+    """Return the reward's gain in standard errors; its rise in scatters where it rose, in whichever sixth, by five.
+
+    What rose far above the first records and fell afterwards was learnt. None where the policy has become sure of what
+    earns less, and where numbers have stopped being finite.
+    """
+    gain, sharper, reward = observations.fact("reward_gain"), observations.fact("sharpening_loss"), None
+    sure = sharper is not None and isinstance(sharper.value, float) and sharper.value >= SURE
+    broken = observations.series("nonfinite_metrics")
+    if broken is not None and mean_of(broken.values > 0) > FEW_BROKEN:
+        return None
+    if gain is not None and isinstance(gain.value, float) and not sure:
+        reward = logged_reward(observations)
+    blocks = reward_blocks(reward) if reward is not None else None
+    if gain is None or reward is None or blocks is None or not isinstance(gain.value, float):
+        return None
+    _, finite = thinned(reward)
+    earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
+    scatter = max(deviation_of(finite[len(finite) // 2 :]), 1e-12)
+    rise = (max(blocks) - earliest) / scatter
+    return dataclasses.replace(gain, name="gain_of_drift", value=rise if rise > RISEN else gain.value)
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask

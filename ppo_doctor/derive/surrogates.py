@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Fewest optimizer steps, and fewest updates, of which a share is taken.
 FEWEST_STEPS, FEWEST_UPDATES = 60, 30
 #: Where more samples than this are clipped, the clip takes gains away.
-HARDLY_CLIPPED = 0.005
+HARDLY_CLIPPED = 0.02
 #: A KL below this is that of float32: no step was made.
 STILL = 1e-8
 
