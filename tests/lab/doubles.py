@@ -18,7 +18,7 @@ from .records import RunRecord
 from .settings import Setup, Stages
 from .train import train
 
-Split = Literal["training", "held-out", "unseen", "confirmation"]
+Split = Literal["training", "held-out", "unseen", "confirmation", "drawn"]
 DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
 #: No seed is on two sides. The held-out side was looked at once, and a fault of the ranking that it shared with the
 #: training side was mended after; the unseen one was made afterwards, and the confirmation after all others.
@@ -27,6 +27,7 @@ SEEDS: dict[Split, tuple[int, ...]] = {
     "held-out": (700, 701, 702),
     "unseen": (900, 901),
     "confirmation": (1000, 1001),
+    "drawn": (1100, 1101),
 }
 UPDATES = 60
 
@@ -236,6 +237,49 @@ _CONFIRMATION: tuple[tuple[str, int, str, int], ...] = (
     ("entropy-collapse", 2, "group-std-zero-partial", 2),
     ("lr-too-high", 2, "token-misalignment", 2),
 )
+#: Drawn at random in the same way after the confirmation side had been read: what was mended, was mended by these.
+_DRAWN: tuple[tuple[str, int, str, int], ...] = (
+    ("length-collapse", 2, "weights-not-synced", 2),
+    ("entropy-explosion", 2, "over-reuse", 2),
+    ("group-std-zero-partial", 2, "token-misalignment", 2),
+    ("clip-range-too-small", 2, "lr-too-high", 2),
+    ("action-std-pathology", 2, "nan-inf", 1),
+    ("over-reuse", 2, "reward-part-broken", 2),
+    ("clip-range-too-small", 2, "token-misalignment", 2),
+    ("metric-logging-bug", 2, "temperature-mismatch", 2),
+    ("clip-range-too-small", 2, "entropy-collapse", 2),
+    ("critic-worse-than-mean", 2, "epochs-not-executed", 2),
+    ("epochs-not-executed", 2, "reward-pipeline-broken", 1),
+    ("clip-range-too-small", 2, "weights-not-synced", 2),
+    ("reward-pipeline-broken", 1, "rollout-trainer-mismatch", 2),
+    ("over-reuse", 2, "truncation-dominates", 2),
+    ("entropy-collapse", 2, "target-kl-stops-early", 2),
+    ("group-std-zero-partial", 2, "weights-not-synced", 2),
+    ("late-collapse", 2, "rollout-trainer-mismatch", 2),
+    ("critic-worse-than-mean", 2, "reward-scale-off", 2),
+    ("lr-zero", 1, "reward-pipeline-broken", 1),
+    ("critic-not-learning", 2, "reward-pipeline-broken", 1),
+    ("reward-scale-off", 2, "token-misalignment", 2),
+    ("lr-zero", 1, "rollout-trainer-mismatch", 2),
+    ("epochs-not-executed", 2, "reward-scale-off", 2),
+    ("late-collapse", 2, "old-policy-aliased", 1),
+    ("clip-range-too-small", 2, "epochs-not-executed", 2),
+    ("lr-zero", 1, "temperature-mismatch", 2),
+    ("kl-penalty-too-strong", 2, "token-misalignment", 2),
+    ("critic-worse-than-mean", 2, "old-policy-aliased", 1),
+    ("clip-range-too-small", 2, "late-collapse", 2),
+    ("action-std-pathology", 2, "reward-pipeline-broken", 1),
+    ("lr-too-high", 2, "truncation-dominates", 2),
+    ("group-std-zero-partial", 2, "lr-zero", 1),
+    ("kl-penalty-too-strong", 2, "nan-inf", 1),
+    ("entropy-collapse", 2, "reward-part-broken", 2),
+    ("kl-penalty-too-strong", 2, "over-reuse", 2),
+    ("dropout-or-train-mode", 2, "lr-too-high", 2),
+    ("kl-penalty-too-strong", 2, "temperature-mismatch", 2),
+    ("lr-too-small", 2, "reward-pipeline-broken", 1),
+    ("critic-not-learning", 2, "truncation-dominates", 2),
+    ("reward-pipeline-broken", 1, "token-misalignment", 2),
+)
 _MASKED: tuple[tuple[str, int, str, int], ...] = (
     ("lr-zero", 3, "clip-range-too-small", 2),
     ("no-grad-path", 3, "epochs-not-executed", 2),
@@ -247,5 +291,6 @@ PAIRS: tuple[Pair, ...] = (
     *(Pair(first=a, second=b, severities=(s, t), split="held-out") for a, s, b, t in _HELD_OUT),
     *(Pair(first=a, second=b, severities=(s, t), split="unseen") for a, s, b, t in _UNSEEN),
     *(Pair(first=a, second=b, severities=(s, t), split="confirmation") for a, s, b, t in _CONFIRMATION),
+    *(Pair(first=a, second=b, severities=(s, t), split="drawn") for a, s, b, t in _DRAWN),
     *(Pair(first=a, second=b, severities=(s, t), masked=True) for a, s, b, t in _MASKED),
 )
