@@ -44,12 +44,41 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     A complaint of something that stopped is judged by what was logged since then: that the policy moved before says
     nothing about why it moves no more.
     """
+    opened = [
+        (complaint, openers, *_witnesses(complaint, openers, pack, findings, since))
+        for complaint, openers in open_complaints(pack, findings)
+    ]
+    first = [
+        [replace(e, since_step=step, findings=by_rule) for e in _settled(complaint, openers, pack, by_rule)]
+        for complaint, openers, step, by_rule in opened
+    ]
     explained: list[Explanation] = []
-    for complaint, openers in open_complaints(pack, findings):
-        step, by_rule = _witnesses(complaint, openers, pack, findings, since)
-        settled = _settled(complaint, openers, pack, by_rule)
-        explained += [replace(entry, since_step=step, findings=by_rule) for entry in settled]
+    for settled, (complaint, openers, step, by_rule) in zip(first, opened, strict=True):
+        excused = _excused(settled, [e for other in first if other is not settled for e in other], by_rule, pack)
+        again = _settled(complaint, openers, pack, by_rule, excused) if excused else settled
+        explained += [replace(entry, since_step=step, findings=by_rule) for entry in again]
     return folded([*explained, *_beside_another_complaints_cause(explained, pack)], pack)
+
+
+def _excused(
+    settled: Sequence[Explanation], others: Sequence[Explanation], findings: Mapping[str, Finding], pack: Pack
+) -> frozenset[str]:
+    """Return the findings that speak against no cause of a complaint, since another complaint's fault accounts for them.
+
+    What is known to be there makes a finding fire, or keeps it from firing, whatever else is wrong.
+    """
+    leaders = {entry.leader for entry in settled}
+    known = {e.leader for e in others if e.names_a_fault and e.causes[0].score_db >= LIKELY_DB} - leaders
+    weights = [weight for cause in pack.causes if cause.id in known for weight in cause.weights]
+    made = {w.finding for w in weights if w.fired > 0} | {
+        name for cause in pack.causes if cause.id in known for name in cause.leads_to
+    }
+    kept_off = {w.finding for w in weights if w.fired < 0}
+    return frozenset(
+        name
+        for name, finding in findings.items()
+        if (finding.status == "fired" and name in made) or (finding.status == "clear" and name in kept_off)
+    )
 
 
 def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pack) -> list[Explanation]:
@@ -71,14 +100,18 @@ def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pac
 
 
 def _settled(
-    complaint: str, openers: tuple[Finding, ...], pack: Pack, findings: Mapping[str, Finding]
+    complaint: str,
+    openers: tuple[Finding, ...],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+    excused: frozenset[str] = frozenset(),
 ) -> list[Explanation]:
     """Return the explanation of a complaint, and a second one where openers are left that its leaders do not explain.
 
     Two faults may open one complaint. Nothing that the first explains speaks for or against the second, which has to be
     sure: what is left over is often only a symptom that nobody has yet weighed for the first.
     """
-    accounts = _candidates(complaint, openers, pack, findings)
+    accounts = _candidates(complaint, openers, pack, findings, excused)
     first = _settle(complaint, openers, accounts, pack, findings)
     if first.leader == UNKNOWN and accounts:
         first = _by_its_part(first, accounts[0], pack, findings)
@@ -129,10 +162,14 @@ def _explained(causes: Sequence[str], pack: Pack) -> set[str]:
 
 
 def _candidates(
-    complaint: str, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
+    complaint: str,
+    openers: Sequence[Finding],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+    excused: frozenset[str] = frozenset(),
 ) -> list[Account]:
     """Return the accounts that compete for a complaint; where it may be several faults, those behind its openers."""
-    accounts = candidates(pack, complaint, findings, openers)
+    accounts = candidates(pack, complaint, findings, openers, excused)
     if complaint not in one_by_one(pack):
         return accounts
     speaking = spoken_for(openers, pack)
