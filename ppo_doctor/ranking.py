@@ -54,26 +54,46 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     ]
     explained: list[Explanation] = []
     for settled, (complaint, openers, step, by_rule) in zip(first, opened, strict=True):
-        excused = _excused(settled, [e for other in first if other is not settled for e in other], by_rule, pack)
-        again = _settled(complaint, openers, pack, by_rule, excused) if excused else settled
+        others = [entry for other in first if other is not settled for entry in other]
+        again = _beside(settled, others, complaint, openers, pack, by_rule)
         explained += [replace(entry, since_step=step, findings=by_rule) for entry in again]
     return folded([*explained, *_beside_another_complaints_cause(explained, pack)], pack)
 
 
-def _excused(
-    settled: Sequence[Explanation], others: Sequence[Explanation], findings: Mapping[str, Finding], pack: Pack
-) -> frozenset[str]:
-    """Return the findings that speak against no cause of a complaint, since another complaint's fault accounts for them.
+def _beside(
+    settled: list[Explanation],
+    others: Sequence[Explanation],
+    complaint: str,
+    openers: tuple[Finding, ...],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+) -> list[Explanation]:
+    """Return the explanations of a complaint beside the faults that are known by other complaints.
 
-    What is known to be there makes a finding fire, or keeps it from firing, whatever else is wrong.
+    What is known to be there makes a finding fire, or keeps it from firing, whatever else is wrong: such findings speak
+    against no cause of this complaint. Nor do those for any that a better supported fault makes fire, where openers are
+    left without them.
     """
     leaders = {entry.leader for entry in settled}
-    known = {e.leader for e in others if e.names_a_fault and e.causes[0].score_db >= LIKELY_DB} - leaders
-    weights = [weight for cause in pack.causes if cause.id in known for weight in cause.weights]
-    made = {w.finding for w in weights if w.fired > 0} | {
-        name for cause in pack.causes if cause.id in known for name in cause.leads_to
-    }
-    kept_off = {w.finding for w in weights if w.fired < 0}
+    known = [e for e in others if e.names_a_fault and e.causes[0].score_db >= LIKELY_DB and e.leader not in leaders]
+    if not known:
+        return settled
+    best = max((e.causes[0].score_db for e in settled if e.causes), default=0)
+    told = _explained([e.leader for e in known if e.firm and e.causes[0].score_db > best], pack)
+    rest = tuple(opener for opener in openers if opener.rule not in told)
+    left = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
+    excused = _excused([e.leader for e in known], findings, pack)
+    if told and rest and len(rest) < len(openers):
+        again = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused)
+        if any(entry.names_a_fault for entry in again):
+            return [replace(entry, openers=openers) for entry in again] if len(again) == 1 else again
+    return _settled(complaint, openers, pack, findings, excused) if excused else settled
+
+
+def _excused(known: Sequence[str], findings: Mapping[str, Finding], pack: Pack) -> frozenset[str]:
+    """Return the findings that are as some known causes make them: fired by them, or kept from firing."""
+    made = _explained(known, pack)
+    kept_off = {w.finding for cause in pack.causes if cause.id in known for w in cause.weights if w.fired < 0}
     return frozenset(
         name
         for name, finding in findings.items()
