@@ -151,6 +151,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "sampler_drift": _row("expected:sampler_drift", "rollout_kl"),
         "drift_over_ratio": _row("expected:drift_over_ratio", "rollout_kl+approx_kl"),
         # stability, mismatch, time (family "stability")
+        "returns_stopped": _row("stopped:returns_stopped", "episode_return+episode_length"),
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "update_kl": _row("steps:update_kl", "approx_kl"),
