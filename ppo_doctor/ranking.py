@@ -83,13 +83,13 @@ def _beside(
     rest = tuple(opener for opener in openers if opener.rule not in told)
     left = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
     excused = _excused([e.leader for e in known], findings, pack)
-    again = _settled(complaint, openers, pack, findings, excused) if excused else settled
     if told and rest and len(rest) < len(openers):
         part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused)
-        if any(entry.names_a_fault for entry in part):
-            again = [replace(entry, openers=openers) for entry in part] if len(part) == 1 else part
-    # What was closed as health is no fault yet for being excused: only one that is sure opens it again.
-    return again if any(e.names_a_fault for e in settled) or any(e.firm for e in again) else settled
+        if any(entry.firm for entry in part) or (settled[0].names_a_fault and part[0].names_a_fault):
+            return [replace(entry, openers=openers) for entry in part] if len(part) == 1 else part
+    # What stands firm needs no excuse, and an excuse alone makes no other cause lead unless that one is sure.
+    again = settled if settled[0].firm or not excused else _settled(complaint, openers, pack, findings, excused)
+    return again if again[0].leader == settled[0].leader or again[0].firm else settled
 
 
 def _excused(known: Sequence[str], findings: Mapping[str, Finding], pack: Pack) -> frozenset[str]:

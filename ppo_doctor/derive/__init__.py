@@ -176,7 +176,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "leaps:reward_lost_to_leap", "learning_rate+reward_mean", "learning_rate+episode_return"
         ),
         "entropy_left_at_once": _row("leaps:entropy_left_at_once", "entropy"),
-        "divergence_over_evenness": _row("evenness:divergence_over_evenness", "entropy+approx_kl", "entropy+clip_fraction"),
+        "divergence_over_evenness": _row(
+            "evenness:divergence_over_evenness", "entropy+approx_kl", "entropy+clip_fraction"
+        ),
         "choice_entropy": _row("entropy:choice_entropy", "entropy"),
         "entropy_share": _row("entropy:entropy_share", "entropy"),
         "entropy_over_start": _row("entropy:entropy_over_start", "entropy+episode_return"),

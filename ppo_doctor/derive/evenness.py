@@ -45,7 +45,9 @@ def divergence_over_evenness(observations: Observations) -> Fact | None:
     if np.count_nonzero(even) < LEAST_RECORDS:
         return None
     value = median(divergence[even] / gap[even])
-    says = f"{apart[0].raw} is {value:.2g} times ln {choices} - {entropy.raw} in the {np.count_nonzero(even)} even records"
+    says = (
+        f"{apart[0].raw} is {value:.2g} times ln {choices} - {entropy.raw} in the {np.count_nonzero(even)} even records"
+    )
     return Fact(name="divergence_over_evenness", value=value, how="computed", source=apart[0].source(), says=says)
 
 
