@@ -24,8 +24,6 @@ class Explanation:
     causes: tuple[RankedCause, ...]
     verdict: Verdict
     folded_into: str | None = None
-    #: what would lead if it were no consequence: a second fault that the log does not exclude
-    otherwise: RankedCause | None = None
     #: first step of the records that it was judged by; None for the whole run
     since_step: int | None = None
     #: step before which the records lie that it was judged by; None for the whole run

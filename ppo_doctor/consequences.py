@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.accounts import account, clearly_before
+from ppo_doctor.accounts import clearly_before
 from ppo_doctor.complaints import onset
 
 if TYPE_CHECKING:
@@ -28,26 +28,13 @@ def folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, .
         into = next((e for e in kept if _accounts_for(e, entry, pack)), None) or next(
             (e for e in explained[index + 1 :] if _weighs(e, entry, pack) and not _stands(entry, e, pack)), None
         )
-        kept.append(_consequence(entry, into, pack) if into else entry)
+        kept.append(_consequence(entry, into) if into else entry)
     kept = [_of_several(entry, kept, pack) for entry in kept]
     return tuple(_since_its_first(entry, explained) for entry in kept)
 
 
-def _consequence(entry: Explanation, of: Explanation, pack: Pack) -> Explanation:
-    """Fold one explanation into another, and keep what would have led it where something speaks for it alone."""
-    own = entry.causes[0] if of.firm and entry.names_a_fault and _speaks_for_itself(entry, of, pack) else None
-    kept = replace(own, leader=False, level_with=()) if own else None
-    return replace(entry, causes=(), verdict="healthy", folded_into=of.leader, otherwise=kept)
-
-
-def _speaks_for_itself(entry: Explanation, of: Explanation, pack: Pack) -> bool:
-    """Tell whether a leader still outweighs health without the findings that another one's leader makes fire."""
-    cause, made = pack.cause(entry.leader), pack.cause(of.leader)
-    if cause is None or made is None or cause.id in (made.id, *made.twins):
-        return False
-    told = {weight.finding for weight in made.weights if weight.fired > 0} | {*made.leads_to}
-    left = {name: f for name, f in entry.findings.items() if f.status != "fired" or name not in told}
-    return account(cause, left).score > 0
+def _consequence(entry: Explanation, of: Explanation) -> Explanation:
+    return replace(entry, causes=(), verdict="healthy", folded_into=of.leader)
 
 
 def _of_several(entry: Explanation, explained: Sequence[Explanation], pack: Pack) -> Explanation:
@@ -66,9 +53,9 @@ def _of_several(entry: Explanation, explained: Sequence[Explanation], pack: Pack
     if not told:
         return entry
     if not rest:
-        return _consequence(entry, next(iter(told.values())), pack)
+        return _consequence(entry, next(iter(told.values())))
     into = next((e for e in others if _accounts_for(e, replace(entry, openers=rest), pack)), None)
-    return _consequence(entry, into, pack) if into else entry
+    return _consequence(entry, into) if into else entry
 
 
 def _since_its_first(entry: Explanation, explained: Sequence[Explanation]) -> Explanation:

@@ -146,11 +146,7 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     leaders = [cause for e in explanations for cause in e.causes if cause.leader]
     if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
         leaders = [cause for cause in leaders if cause.score_db > 0]
-    led = {cause.id for cause in leaders}
-    # A rival shares a complaint with its leader; what would lead a consequence may be a fault of its own: it comes first.
-    own = [e.otherwise for e in explanations if e.otherwise and e.otherwise.id not in led and e.otherwise.score_db > 0]
-    own.sort(key=lambda cause: -cause.score_db)
-    others = [*own, *(cause for e in explanations for cause in e.causes if not cause.leader)]
+    others = [cause for e in explanations for cause in e.causes if not cause.leader]
     # The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
     # firm before what is suspected, and harmless explanations last; else complaints keep their order.
     ahead = {id(e.causes[0]) for e in explanations if e.causes}

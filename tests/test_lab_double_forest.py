@@ -19,7 +19,7 @@ def one(faults: set[str], seed: int) -> Shown:
 
 
 def row(faults: set[str], seed: int) -> dict[str, float]:
-    """Return features in which "high" and "low" move a number each, unless "hides" is there, and hides moves its own."""
+    """Return features in which "high" and "low" move a number each, and "hides", where it is there, only its own."""
     seen = faults if "hides" not in faults else {"hides"}
     return {name: float(name in seen) + 0.01 * (seed % 5) for name in ("high", "low", "hides")}
 

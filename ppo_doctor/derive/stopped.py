@@ -17,7 +17,7 @@ FEWEST, VARIED = 8, 0.1
 
 
 def returns_stopped(observations: Observations) -> Fact | None:
-    """Return the share of the run, at its end, in which the return is exactly its least while episodes differ in length.
+    """Return the share of the run, at its end, in which the return is exactly its least while their lengths differ.
 
     0 where returns go on varying, where the last is not the least, where episodes are alike there, or where hardly more
     was earned before: an episode's return is a sum over its steps.
@@ -40,5 +40,6 @@ def returns_stopped(observations: Observations) -> Fact | None:
         and float(np.ptp(tail)) > VARIED * median(tail)
     )
     value = len(tail) / len(values) if stopped else 0.0
-    says = f"{returns.raw} is {values[-1]:g} in the last {len(tail)} records, {lengths.raw} {tail.min():g} to {tail.max():g}"
+    span = f"{lengths.raw} {tail.min():g} to {tail.max():g}"
+    says = f"{returns.raw} is {values[-1]:g} in the last {len(tail)} records, {span}"
     return Fact(name="returns_stopped", value=value, how="computed", source=returns.source(), says=says)

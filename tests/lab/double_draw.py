@@ -16,7 +16,7 @@ from ppo_doctor.rulepack import load_pack
 from .doubles import PAIRS, Pair, Split, refusal, sound_setup
 from .faults import FAULTS
 
-#: Sides whose pairs were chosen by hand: their faults are those that can be drawn, each at the severity that it has there.
+#: Sides whose pairs were chosen by hand: their faults can be drawn, each at the severity that it has there.
 CHOSEN: tuple[Split, ...] = ("training", "held-out", "unseen")
 
 

@@ -5,8 +5,8 @@ features of `features.py`: statistics that anybody would take of a table of metr
 faults and of pairs, the same pairs among them, of seeds of the other fold, and asked for the rest. A pair is
 identifiable in a dialect where both of its faults are recognised in `IDENTIFIABLE` of its runs.
 
-A Gaussian policy is known by its logged deviation, and of the faults only those of the deviation have one here: of these
-the forests say more than a log shows.
+A Gaussian policy is known by its logged deviation, and only faults of the deviation have one here: of these the forests
+say more than a log shows.
 """
 
 from __future__ import annotations
