@@ -24,9 +24,10 @@ LEAST_RECORDS = 3
 def divergence_over_evenness(observations: Observations) -> Fact | None:
     """Return the KL between policies, over ln n - entropy, where the choice among n actions is nearly even; medians.
 
-    To second order ln n - H is half the variance of log p around its mean. The KL of two nearly
-    even policies is half the variance of what their log p differ by, so that it is (√a + √b)² at most, with a and b
-    what they lack: 4 times of it where they are equally even, 9 times where one is the other at a temperature of 0.25. Where no KL is logged, the share of samples outside 1 ± ε has at least a KL of share · ε² / 2.
+    To second order ln n - H is half the variance of log p around its mean, and the KL of two nearly even policies half
+    the variance of what their log p differ by: (√a + √b)² at most, with a and b what they lack. That is 4 times of it
+    where they are equally even, 9 times where one is the other at a temperature of 0.25. Where no KL is logged, the
+    share of samples outside 1 ± ε has at least a KL of share · ε² / 2.
     None where no record is even, and where n is not known (n > 20, or an entropy off ln n throughout).
     """
     entropy, apart = observations.series("choice_entropy"), _divergence(observations)
