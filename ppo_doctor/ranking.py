@@ -75,11 +75,11 @@ def _beside(
     left without them.
     """
     leaders = {entry.leader for entry in settled}
-    known = [e for e in others if e.names_a_fault and e.causes[0].score_db >= LIKELY_DB and e.leader not in leaders]
+    known = [e for e in others if e.firm and e.leader not in leaders]
     if not known:
         return settled
     best = max((e.causes[0].score_db for e in settled if e.causes), default=0)
-    told = _explained([e.leader for e in known if e.firm and e.causes[0].score_db > best], pack)
+    told = _explained([e.leader for e in known if e.causes[0].score_db > best], pack)
     rest = tuple(opener for opener in openers if opener.rule not in told)
     left = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
     excused = _excused([e.leader for e in known], findings, pack)
