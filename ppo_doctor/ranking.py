@@ -85,6 +85,8 @@ def _beside(
     excused = _excused([e.leader for e in known], findings, pack)
     if told and rest and len(rest) < len(openers):
         part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused)
+        if part[0].leader == settled[0].leader:  # fewer symptoms make it no surer
+            return settled
         if any(entry.firm for entry in part) or (settled[0].names_a_fault and part[0].names_a_fault):
             return [replace(entry, openers=openers) for entry in part] if len(part) == 1 else part
     # What stands firm needs no excuse, and an excuse alone makes no other cause lead unless that one is sure.
