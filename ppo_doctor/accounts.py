@@ -45,12 +45,16 @@ class Account:
 
 
 def candidates(
-    pack: Pack, complaint: str, findings: Mapping[str, Finding], openers: Sequence[Finding] = ()
+    pack: Pack,
+    complaint: str,
+    findings: Mapping[str, Finding],
+    openers: Sequence[Finding] = (),
+    excused: Set[str] = frozenset(),
 ) -> list[Account]:
     """Return the accounts of every cause that names a complaint, best first.
 
     What provably began clearly after that which opened the complaint by itself speaks against no cause of it: that is
-    another fault's.
+    another fault's. Nor do the `excused` findings, which another fault is known to account for.
     """
     rules = pack.by_name
     first = [opener for opener in openers if rules[opener.rule].opens_alone]
@@ -59,7 +63,7 @@ def candidates(
         for name, found in findings.items()
         if found.status == "fired" and rules[name].opens and rules[name].proves and later_than(first, found)
     }
-    accounts = [account(cause, findings, later) for cause in pack.causes if complaint in cause.complaints]
+    accounts = [account(cause, findings, later | excused) for cause in pack.causes if complaint in cause.complaints]
     return sorted(accounts, key=lambda a: (-a.score, a.cause.severity.rank, a.cause.rarer_twin, a.cause.id))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ppo_doctor import __version__
 from ppo_doctor.cutting import since, until
 from ppo_doctor.derive import Observations
+from ppo_doctor.derive.leaps import leap_step
 from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.rewards import PEAK_BEFORE
 from ppo_doctor.earlier import break_step, joined
@@ -125,9 +126,11 @@ def _with_earlier(
 
 
 def _collapse(observations: Observations, findings: Sequence[Finding]) -> int | None:
-    """Return the step at which the reward was lost for good; None where no finding says that it was."""
-    lost = any(f.rule == "reward-collapses-late" and f.status == "fired" for f in findings)
-    return collapse_step(observations) if lost else None
+    """Return the first step at which the reward was lost for good, or the learning rate leapt; None without either."""
+    fired = {finding.rule for finding in findings if finding.status == "fired"}
+    lost = collapse_step(observations) if "reward-collapses-late" in fired else None
+    leapt = leap_step(observations) if "learning-rate-leaps" in fired else None
+    return min((step for step in (lost, leapt) if step is not None), default=None)
 
 
 def _later(explanations: Sequence[Explanation]) -> list[Finding]:

@@ -44,12 +44,65 @@ def explain(pack: Pack, findings: Sequence[Finding], since: Since | None = None)
     A complaint of something that stopped is judged by what was logged since then: that the policy moved before says
     nothing about why it moves no more.
     """
+    opened = [
+        (complaint, openers, *_witnesses(complaint, openers, pack, findings, since))
+        for complaint, openers in open_complaints(pack, findings)
+    ]
+    first = [
+        [replace(e, since_step=step, findings=by_rule) for e in _settled(complaint, openers, pack, by_rule)]
+        for complaint, openers, step, by_rule in opened
+    ]
     explained: list[Explanation] = []
-    for complaint, openers in open_complaints(pack, findings):
-        step, by_rule = _witnesses(complaint, openers, pack, findings, since)
-        settled = _settled(complaint, openers, pack, by_rule)
-        explained += [replace(entry, since_step=step, findings=by_rule) for entry in settled]
+    for settled, (complaint, openers, step, by_rule) in zip(first, opened, strict=True):
+        others = [entry for other in first if other is not settled for entry in other]
+        again = _beside(settled, others, complaint, openers, pack, by_rule)
+        explained += [replace(entry, since_step=step, findings=by_rule) for entry in again]
     return folded([*explained, *_beside_another_complaints_cause(explained, pack)], pack)
+
+
+def _beside(
+    settled: list[Explanation],
+    others: Sequence[Explanation],
+    complaint: str,
+    openers: tuple[Finding, ...],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+) -> list[Explanation]:
+    """Return the explanations of a complaint beside the faults that are known by other complaints.
+
+    What is known to be there makes a finding fire, or keeps it from firing, whatever else is wrong: such findings speak
+    against no cause of this complaint. Nor do those for any that a better supported fault makes fire, where openers are
+    left without them.
+    """
+    leaders = {entry.leader for entry in settled}
+    known = [e for e in others if e.firm and e.leader not in leaders]
+    if not known:
+        return settled
+    best = max((e.causes[0].score_db for e in settled if e.causes), default=0)
+    told = _explained([e.leader for e in known if e.causes[0].score_db > best], pack)
+    rest = tuple(opener for opener in openers if opener.rule not in told)
+    left = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
+    excused = _excused([e.leader for e in known], findings, pack)
+    if told and rest and len(rest) < len(openers):
+        part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused)
+        if part[0].leader == settled[0].leader:  # fewer symptoms make it no surer
+            return settled
+        if any(entry.firm for entry in part) or (settled[0].names_a_fault and part[0].names_a_fault):
+            return [replace(entry, openers=openers) for entry in part] if len(part) == 1 else part
+    # What stands firm needs no excuse, and an excuse alone makes no other cause lead unless that one is sure.
+    again = settled if settled[0].firm or not excused else _settled(complaint, openers, pack, findings, excused)
+    return again if again[0].leader == settled[0].leader or again[0].firm else settled
+
+
+def _excused(known: Sequence[str], findings: Mapping[str, Finding], pack: Pack) -> frozenset[str]:
+    """Return the findings that are as some known causes make them: fired by them, or kept from firing."""
+    made = _explained(known, pack)
+    kept_off = {w.finding for cause in pack.causes if cause.id in known for w in cause.weights if w.fired < 0}
+    return frozenset(
+        name
+        for name, finding in findings.items()
+        if (finding.status == "fired" and name in made) or (finding.status == "clear" and name in kept_off)
+    )
 
 
 def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pack) -> list[Explanation]:
@@ -71,14 +124,18 @@ def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pac
 
 
 def _settled(
-    complaint: str, openers: tuple[Finding, ...], pack: Pack, findings: Mapping[str, Finding]
+    complaint: str,
+    openers: tuple[Finding, ...],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+    excused: frozenset[str] = frozenset(),
 ) -> list[Explanation]:
     """Return the explanation of a complaint, and a second one where openers are left that its leaders do not explain.
 
     Two faults may open one complaint. Nothing that the first explains speaks for or against the second, which has to be
     sure: what is left over is often only a symptom that nobody has yet weighed for the first.
     """
-    accounts = _candidates(complaint, openers, pack, findings)
+    accounts = _candidates(complaint, openers, pack, findings, excused)
     first = _settle(complaint, openers, accounts, pack, findings)
     if first.leader == UNKNOWN and accounts:
         first = _by_its_part(first, accounts[0], pack, findings)
@@ -129,10 +186,14 @@ def _explained(causes: Sequence[str], pack: Pack) -> set[str]:
 
 
 def _candidates(
-    complaint: str, openers: Sequence[Finding], pack: Pack, findings: Mapping[str, Finding]
+    complaint: str,
+    openers: Sequence[Finding],
+    pack: Pack,
+    findings: Mapping[str, Finding],
+    excused: frozenset[str] = frozenset(),
 ) -> list[Account]:
     """Return the accounts that compete for a complaint; where it may be several faults, those behind its openers."""
-    accounts = candidates(pack, complaint, findings, openers)
+    accounts = candidates(pack, complaint, findings, openers, excused)
     if complaint not in one_by_one(pack):
         return accounts
     speaking = spoken_for(openers, pack)

@@ -11,6 +11,7 @@ from tests.lab import doubles
 from tests.lab.dialects import write
 from tests.lab.double import Place, Told, judge, make, place, share, summary
 from tests.lab.double import jobs as jobs_of
+from tests.lab.double_draw import LOOKED_AT, draw
 from tests.lab.doubles import PAIRS, SEEDS, Pair, RefusedError, compose, run_pair, sound_setup
 
 PACK = load_pack(installed=False)
@@ -30,6 +31,9 @@ TOP, TWIN = {"top"}, {"top", "level"}  # a broken reward is level with one that 
         (("reward-pipeline-broken", 1), ("clip-range-too-small", 2), "trl-grpo", TWIN),  # both open one complaint
         (("late-collapse", 2), ("critic-not-learning", 2), "sb3", TOP),  # the collapse hides what was there before
         (("lr-zero", 1), ("critic-worse-than-mean", 2), "canonical", TOP),  # later finds speak against nothing earlier
+        (("lr-too-small", 2), ("rollout-trainer-mismatch", 2), "cleanrl", TOP),  # noise makes the KL that is missing
+        (("lr-zero", 1), ("reward-pipeline-broken", 1), "cleanrl", TOP),  # episodes go on, and nothing is paid
+        (("late-collapse", 2), ("weights-not-synced", 2), "cleanrl", TOP),  # before the rate leapt
     ],
 )
 def test_both_causes_are_among_the_first_three(first, second, dialect, stands, tmp_path):
@@ -59,6 +63,20 @@ def test_what_was_judged_before_the_break_says_until_when(tmp_path):
 def test_pairs_that_do_not_go_together_are_refused_with_the_reason(first, second, why):
     with pytest.raises(RefusedError, match=why):
         compose(sound_setup("sb3"), Pair(first=first, second=second))
+
+
+def test_reasons_found_in_misses_count_only_for_sides_that_were_drawn_later():
+    pair = {"first": "clip-range-too-small", "second": "weights-not-synced"}
+    assert compose(sound_setup("sb3"), Pair(**pair, split="drawn"))
+    with pytest.raises(RefusedError, match="hardly move"):
+        compose(sound_setup("sb3"), Pair(**pair, split="fresh"))
+
+
+def test_the_fresh_side_is_the_draw_that_it_says():
+    fresh = [pair for pair in PAIRS if pair.split == "fresh"]
+    assert fresh == draw(7, len(fresh), "fresh")
+    others = {frozenset((p.first, p.second)) for p in PAIRS if p.split != "fresh"} | {frozenset(p) for p in LOOKED_AT}
+    assert not others & {frozenset((p.first, p.second)) for p in fresh}
 
 
 def test_a_pair_that_is_declared_as_masked_is_composed():

@@ -128,3 +128,31 @@ def test_what_the_whole_run_closed_or_folded_yields_to_what_was_there_before():
 )
 def test_a_run_breaks_where_numbers_do_or_the_reward_is_lost(found, collapse, step):
     assert break_step(found, collapse) == step
+
+
+RATIO = "ratio-wrong-at-start"
+OFF, STILL, SLOW = proof("ratio-off", "ratio", RATIO), proof("entropy-still", "policy"), proof("rate-tiny", "update")
+NOISE = a_cause("noise", {"ratio-off": 50, "entropy-still": 10}, complaints=(RATIO,))
+
+
+def judged_beside_noise(*causes):
+    found = [a_finding(rule) for rule in (OFF, STILL, SLOW)]
+    return {e.complaint: e for e in explain(a_pack([OFF, STILL, SLOW], [NOISE, *causes]), found)}[MOVES]
+
+
+def test_what_a_known_fault_makes_fire_speaks_against_no_cause_of_another_complaint():
+    slow = a_cause("slow", {"rate-tiny": 35, "ratio-off": -40})
+    assert judged_beside_noise(slow).leader == "slow"
+
+
+def test_what_a_known_fault_makes_fire_speaks_for_no_cause_of_another_complaint():
+    slow, still = a_cause("slow", {"rate-tiny": 35}), a_cause("still", {"entropy-still": 40, "ratio-off": 5})
+    assert judged_beside_noise(slow, still).leader == "slow"
+
+
+def test_a_complaint_that_health_closed_is_not_opened_by_excuses_alone():
+    quiet = a_rule("quiet", link="rewards", opens="no-signal", opens_alone=True)
+    faint = a_cause("faint", {"quiet": 12, "ratio-off": -30}, complaints=("no-signal",))
+    found = [a_finding(OFF), a_finding(quiet)]
+    told = {e.complaint: e for e in explain(a_pack([OFF, quiet], [NOISE, faint]), found)}
+    assert not told["no-signal"].names_a_fault

@@ -153,6 +153,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "sampler_drift": _row("expected:sampler_drift", "rollout_kl"),
         "drift_over_ratio": _row("expected:drift_over_ratio", "rollout_kl+approx_kl"),
         # stability, mismatch, time (family "stability")
+        "returns_stopped": _row("stopped:returns_stopped", "episode_return+episode_length"),
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "gain_of_drift": _row("rewards:gain_of_drift", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
@@ -178,6 +179,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "leaps:reward_lost_to_leap", "learning_rate+reward_mean", "learning_rate+episode_return"
         ),
         "entropy_left_at_once": _row("leaps:entropy_left_at_once", "entropy"),
+        "divergence_over_evenness": _row(
+            "evenness:divergence_over_evenness", "entropy+approx_kl", "entropy+clip_fraction"
+        ),
         "choice_entropy": _row("entropy:choice_entropy", "entropy"),
         "entropy_share": _row("entropy:entropy_share", "entropy"),
         "entropy_over_start": _row("entropy:entropy_over_start", "entropy+episode_return"),

@@ -75,6 +75,12 @@ def reward_lost_to_leap(observations: Observations) -> Fact | None:
     )
 
 
+def leap_step(observations: Observations) -> int | None:
+    """Return the step from which the learning rate is the one that it leapt to; None where it is not logged."""
+    rate = observations.run.series.get("learning_rate")
+    return None if rate is None or observations.fact("learning_rate_leap") is None else int(_leaps_at(rate))
+
+
 def _leaps_at(rate: Series) -> float:
     """Return the step of the record with the largest learning rate over all before it."""
     finite = np.isfinite(rate.values)

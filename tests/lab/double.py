@@ -1,7 +1,7 @@
 """Runs with two faults: are both causes among the first three?
 
     python -m tests.lab.double write DIR [--split training held-out] [--jobs 2]
-    python -m tests.lab.double judge DIR [--split training held-out] [--misses] [--page docs/pairs.md]
+    python -m tests.lab.double judge DIR [--split training held-out] [--misses] [--forest] [--page docs/pairs.md]
     python -m tests.lab.double refused          # the pairs that do not go together, with the reason
 
 Each fault is trained by itself too, at the same seed: what a log cannot show of one fault alone it cannot show of two.
@@ -22,6 +22,7 @@ from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import Pack, load_pack
 
 from .dialects import write
+from .double_forest import Cells, Shown, identifiable, recognised_pairs
 from .doubles import DIALECTS, PAIRS, SEEDS, UPDATES, Pair, Split, refusals, run_pair
 from .faults import FAULTS
 from .presets import dialect_task
@@ -55,6 +56,11 @@ class Told:
     places: tuple[Place, Place]
     alone: tuple[bool, bool]
     words: str
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """The pair and the dialect."""
+        return self.pair.name, self.dialect
 
     @property
     def asked(self) -> tuple[Place, ...]:
@@ -181,19 +187,34 @@ def judge(root: Path, pairs: Sequence[Pair], workers: int) -> list[Told]:
         return [told for told in pool.map(partial(tell, root), asked, chunksize=8) if told is not None]
 
 
+def written(root: Path, pairs: Iterable[Pair]) -> list[Shown]:
+    """Return every written log of some pairs and of their faults alone, for the forests."""
+    found = []
+    for job in jobs(pairs):
+        files = sorted(folder(root, job.name, job.dialect, job.seed).glob("*"))
+        names = [path for path in files if path.name != "config.json"]
+        if names:
+            faults = frozenset(name for name, _ in job.pair.faults) if job.pair else frozenset({job.fault[0]})
+            cell = job.pair.name if job.pair else ""
+            found.append(Shown(log=names[0], dialect=job.dialect, seed=job.seed, faults=faults, cell=cell))
+    return found
+
+
 def share(found: Sequence[Told], what: str) -> str:
     """Return how many have a property, as "7 of 9 (0.78)"."""
     count = sum(bool(getattr(told, what)) for told in found)
     return f"{count} of {len(found)} ({count / len(found):.2f})" if found else "0 of 0"
 
 
-def summary(found: Sequence[Told]) -> list[str]:
-    """Return one line per side of the split, and one for the masked pairs."""
+def summary(found: Sequence[Told], cells: Cells | None = None) -> list[str]:
+    """Return lines per side of the split, and one for the masked pairs; `cells` are those that forests recognise."""
     lines = []
     for split in SEEDS:
-        open_pairs = [told for told in found if told.pair.split == split and not told.pair.masked]
-        shown = [told for told in open_pairs if told.shown]
-        for what, runs in (("every run", open_pairs), ("where each alone is named", shown)):
+        side = [told for told in found if told.pair.split == split and not told.pair.masked]
+        parts = {"every run": side, "where each alone is named": [told for told in side if told.shown]}
+        if cells is not None:
+            parts["where a forest recognises both"] = [told for told in side if told.cell in cells]
+        for what, runs in parts.items() if side else ():
             level = share(runs, "named")
             lines.append(f"{split}, {what}: both in the top {TOP} in {share(runs, 'strict')}, with level ones {level}")
     masked = [told for told in found if told.pair.masked]
@@ -201,24 +222,25 @@ def summary(found: Sequence[Told]) -> list[str]:
     return lines
 
 
-def table(found: Sequence[Told]) -> Iterator[str]:
+def table(found: Sequence[Told], cells: Cells | None = None) -> Iterator[str]:
     """Yield a row per pair: runs, both, with level ones, and where each fault alone is named."""
-    yield "| pair | side | runs | both in the top three | with level ones | each alone is named |"
-    yield "|---|---|---:|---:|---:|---:|"
+    yield "| pair | side | runs | both in the top three | with level ones | each alone is named | forest |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
     for pair in PAIRS:
         runs = [told for told in found if told.pair == pair]
         if runs:
             side = "masked" if pair.masked else pair.split
             counts = " | ".join(str(sum(getattr(t, what) for t in runs)) for what in ("strict", "named", "shown"))
-            yield f"| {pair.name} | {side} | {len(runs)} | {counts} |"
+            recognised = "" if cells is None else sum(told.cell in cells for told in runs)
+            yield f"| {pair.name} | {side} | {len(runs)} | {counts} | {recognised} |"
 
 
-def page(found: Sequence[Told]) -> str:
+def page(found: Sequence[Told], cells: Cells) -> str:
     """Return the documentation page."""
     head = (Path(__file__).parent / "double.md").read_text(encoding="utf-8")
-    figures = "\n".join(f"- {line}" for line in summary(found))
+    figures = "\n".join(f"- {line}" for line in summary(found, cells))
     refused = sum(1 for _ in refusals())
-    return f"{head.format(figures=figures, refused=refused)}\n" + "\n".join(table(found)) + "\n"
+    return f"{head.format(figures=figures, refused=refused)}\n" + "\n".join(table(found, cells)) + "\n"
 
 
 def main() -> None:
@@ -229,6 +251,7 @@ def main() -> None:
     options.add_argument("--split", nargs="*", choices=tuple(SEEDS), default=list(SEEDS))
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--misses", action="store_true", help="a line for each run that is not right")
+    options.add_argument("--forest", action="store_true", help="say in which runs forests recognise both faults")
     options.add_argument("--page", type=Path, help="write the documentation page here")
     given = options.parse_args()
     if given.what == "refused":
@@ -246,9 +269,11 @@ def main() -> None:
     for told in found if given.misses else ():
         if not told.strict:
             sys.stdout.write(_line(told))
-    sys.stdout.write("\n".join([*table(found), "", *summary(found)]) + "\n")
-    if given.page:
-        given.page.write_text(page(found), encoding="utf-8")
+    asked = given.forest or given.page
+    cells = identifiable(recognised_pairs(written(given.folder, PAIRS), given.jobs)) if asked else None
+    sys.stdout.write("\n".join([*table(found, cells), "", *summary(found, cells)]) + "\n")
+    if given.page and cells is not None:
+        given.page.write_text(page(found, cells), encoding="utf-8")
 
 
 def _chosen(splits: Sequence[Split]) -> list[Pair]:

@@ -18,15 +18,18 @@ from .records import RunRecord
 from .settings import Setup, Stages
 from .train import train
 
-Split = Literal["training", "held-out", "unseen", "confirmation"]
+Split = Literal["training", "held-out", "unseen", "confirmation", "drawn", "fresh"]
 DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
 #: No seed is on two sides. The held-out side was looked at once, and a fault of the ranking that it shared with the
-#: training side was mended after; the unseen one was made afterwards, and the confirmation after all others.
+#: training side was mended after; the unseen one was made afterwards, and the confirmation after it. That was opened to
+#: mend by, with the drawn side; the fresh one was drawn when both had been mended by, and nobody looked at it before.
 SEEDS: dict[Split, tuple[int, ...]] = {
     "training": (300, 301),
     "held-out": (700, 701, 702),
     "unseen": (900, 901),
     "confirmation": (1000, 1001),
+    "drawn": (1100, 1101),
+    "fresh": (1200,),
 }
 UPDATES = 60
 
@@ -62,6 +65,54 @@ HIDES: tuple[tuple[frozenset[str], frozenset[str], str], ...] = (
     (OWN_RATIO, THROUGH_RATIO, "replaces the stored log-probs, against which alone the other shows"),
     (NOTHING_EARNED, frozenset({"gamma-lambda-mismatch", "reward-scale-off"}), "leaves no reward for the other"),
 )
+
+
+#: What the log-prob of a choice depends on besides the policy that is trained.
+OTHERS_LOG_PROBS = frozenset(
+    {"temperature-mismatch", "dropout-or-train-mode", "token-misalignment", "rollout-trainer-mismatch"}
+    | {"obs-transform-mismatch", "padding-position-mismatch", "weights-not-synced", "staleness-async"}
+)
+#: Reasons that were seen in the misses of the drawn side. Only sides that were drawn later go by them: what the others
+#: hold is counted there.
+HIDES_LATER: tuple[tuple[frozenset[str], frozenset[str], str], ...] = (
+    (
+        frozenset({"lr-too-high", "entropy-collapse", "single-output-collapse"}),
+        OTHERS_LOG_PROBS,
+        "leaves one choice within a few updates, whose log-prob is 0 whoever computes it",
+    ),
+    (
+        frozenset({"kl-penalty-too-strong"}),
+        frozenset({"entropy-collapse", "length-collapse", "late-collapse", "weights-not-synced", "staleness-async"}),
+        "holds the policy at the reference, from which the other would take it",
+    ),
+    (
+        frozenset({"clip-range-too-small"}),
+        frozenset({"weights-not-synced", "staleness-async"}),
+        "lets the policy hardly move, so that older weights are nearly the present ones",
+    ),
+    (
+        frozenset({"weights-not-synced"}),
+        frozenset({"length-collapse", "length-hacking", "reward-hacking"}),
+        "keeps the samples those of the first policy, in which nothing shows that is learned",
+    ),
+    (
+        frozenset({"reward-scale-off"}),
+        frozenset({"critic-worse-than-mean"}),
+        "asks for values that a sound critic does not reach in the run either",
+    ),
+    (
+        frozenset({"epochs-not-executed"}),
+        frozenset({"clip-range-too-small", "target-kl-stops-early"}) | OWN_RATIO,
+        "leaves one step per batch, at which the ratio is 1 by itself and nothing can be clipped or stopped",
+    ),
+    (
+        frozenset({"length-collapse"}),
+        frozenset({"truncation-dominates"}),
+        "shrinks completions until none reaches the limit",
+    ),
+)
+#: Sides that were drawn after those reasons were known.
+LATER: frozenset[Split] = frozenset({"fresh"})
 
 
 class RefusedError(ValueError):
@@ -100,9 +151,10 @@ def changed(before: Setup, after: Setup) -> frozenset[str]:
     )
 
 
-def hides(first: str, second: str) -> str | None:
-    """Return why a fault would hide another, or None."""
-    return next((why for hiding, hidden, why in HIDES if first in hiding and second in hidden), None)
+def hides(first: str, second: str, split: Split = "training") -> str | None:
+    """Return why a fault would hide another, by what was known when a side was drawn, or None."""
+    known = (*HIDES, *HIDES_LATER) if split in LATER else HIDES
+    return next((why for hiding, hidden, why in known if first in hiding and second in hidden), None)
 
 
 def compose(setup: Setup, pair: Pair) -> Setup:
@@ -114,7 +166,7 @@ def compose(setup: Setup, pair: Pair) -> Setup:
     """
     (first, level), (second, other) = pair.faults
     for hiding, hidden in ((first, second), (second, first)):
-        why = None if pair.masked else hides(hiding, hidden)
+        why = None if pair.masked else hides(hiding, hidden, pair.split)
         if why:
             raise RefusedError(f"{hiding} {why}")
     alone = FAULTS[first].inject(setup, level)
@@ -144,13 +196,13 @@ def refusals() -> Iterator[tuple[str, str, str]]:
     """Yield every two faults of one task that do not go together, with the reason."""
     setups = {dialect: sound_setup(dialect) for dialect in ("sb3", "trl-grpo", "trl-ppo")}
     for first, second in combinations(sorted(FAULTS), 2):
-        reasons = [_refusal(setup, Pair(first=first, second=second)) for setup in setups.values()]
+        reasons = [refusal(setup, Pair(first=first, second=second)) for setup in setups.values()]
         found = [why for why in reasons if why]
         if found and len(found) == sum(why is not None for why in reasons):
             yield first, second, found[0]
 
 
-def _refusal(setup: Setup, pair: Pair) -> str | None:
+def refusal(setup: Setup, pair: Pair) -> str | None:
     """Return why a pair is refused, "" where it is not, and None where a fault is of another task."""
     try:
         compose(setup, pair)
@@ -236,6 +288,78 @@ _CONFIRMATION: tuple[tuple[str, int, str, int], ...] = (
     ("entropy-collapse", 2, "group-std-zero-partial", 2),
     ("lr-too-high", 2, "token-misalignment", 2),
 )
+#: Drawn at random in the same way after the confirmation side had been read: what was mended, was mended by these.
+_DRAWN: tuple[tuple[str, int, str, int], ...] = (
+    ("length-collapse", 2, "weights-not-synced", 2),
+    ("entropy-explosion", 2, "over-reuse", 2),
+    ("group-std-zero-partial", 2, "token-misalignment", 2),
+    ("clip-range-too-small", 2, "lr-too-high", 2),
+    ("action-std-pathology", 2, "nan-inf", 1),
+    ("over-reuse", 2, "reward-part-broken", 2),
+    ("clip-range-too-small", 2, "token-misalignment", 2),
+    ("metric-logging-bug", 2, "temperature-mismatch", 2),
+    ("clip-range-too-small", 2, "entropy-collapse", 2),
+    ("critic-worse-than-mean", 2, "epochs-not-executed", 2),
+    ("epochs-not-executed", 2, "reward-pipeline-broken", 1),
+    ("clip-range-too-small", 2, "weights-not-synced", 2),
+    ("reward-pipeline-broken", 1, "rollout-trainer-mismatch", 2),
+    ("over-reuse", 2, "truncation-dominates", 2),
+    ("entropy-collapse", 2, "target-kl-stops-early", 2),
+    ("group-std-zero-partial", 2, "weights-not-synced", 2),
+    ("late-collapse", 2, "rollout-trainer-mismatch", 2),
+    ("critic-worse-than-mean", 2, "reward-scale-off", 2),
+    ("lr-zero", 1, "reward-pipeline-broken", 1),
+    ("critic-not-learning", 2, "reward-pipeline-broken", 1),
+    ("reward-scale-off", 2, "token-misalignment", 2),
+    ("lr-zero", 1, "rollout-trainer-mismatch", 2),
+    ("epochs-not-executed", 2, "reward-scale-off", 2),
+    ("late-collapse", 2, "old-policy-aliased", 1),
+    ("clip-range-too-small", 2, "epochs-not-executed", 2),
+    ("lr-zero", 1, "temperature-mismatch", 2),
+    ("kl-penalty-too-strong", 2, "token-misalignment", 2),
+    ("critic-worse-than-mean", 2, "old-policy-aliased", 1),
+    ("clip-range-too-small", 2, "late-collapse", 2),
+    ("action-std-pathology", 2, "reward-pipeline-broken", 1),
+    ("lr-too-high", 2, "truncation-dominates", 2),
+    ("group-std-zero-partial", 2, "lr-zero", 1),
+    ("kl-penalty-too-strong", 2, "nan-inf", 1),
+    ("entropy-collapse", 2, "reward-part-broken", 2),
+    ("kl-penalty-too-strong", 2, "over-reuse", 2),
+    ("dropout-or-train-mode", 2, "lr-too-high", 2),
+    ("kl-penalty-too-strong", 2, "temperature-mismatch", 2),
+    ("lr-too-small", 2, "reward-pipeline-broken", 1),
+    ("critic-not-learning", 2, "truncation-dominates", 2),
+    ("reward-pipeline-broken", 1, "token-misalignment", 2),
+)
+#: Drawn by `python -m tests.lab.double_draw 7 26 fresh` after the drawn side had been mended by.
+_FRESH: tuple[tuple[str, int, str, int], ...] = (
+    ("length-collapse", 2, "metric-logging-bug", 2),
+    ("metric-logging-bug", 2, "reward-pipeline-broken", 1),
+    ("action-std-pathology", 2, "critic-worse-than-mean", 2),
+    ("group-std-zero-partial", 2, "lr-too-small", 2),
+    ("lr-zero", 1, "metric-logging-bug", 2),
+    ("nan-inf", 1, "rollout-trainer-mismatch", 2),
+    ("late-collapse", 2, "reward-pipeline-broken", 1),
+    ("action-std-pathology", 2, "old-policy-aliased", 1),
+    ("lr-too-high", 2, "reward-pipeline-broken", 1),
+    ("critic-worse-than-mean", 2, "entropy-collapse", 2),
+    ("metric-logging-bug", 2, "over-reuse", 2),
+    ("dropout-or-train-mode", 2, "epochs-not-executed", 2),
+    ("over-reuse", 2, "token-misalignment", 2),
+    ("kl-penalty-too-strong", 2, "reward-part-broken", 2),
+    ("lr-zero", 1, "truncation-dominates", 2),
+    ("critic-not-learning", 2, "entropy-explosion", 2),
+    ("length-collapse", 2, "token-misalignment", 2),
+    ("critic-worse-than-mean", 2, "metric-logging-bug", 2),
+    ("over-reuse", 2, "reward-scale-off", 2),
+    ("grad-norm-spike", 2, "group-std-zero-partial", 2),
+    ("action-std-pathology", 2, "lr-zero", 1),
+    ("dropout-or-train-mode", 2, "length-collapse", 2),
+    ("old-policy-aliased", 1, "truncation-dominates", 2),
+    ("dropout-or-train-mode", 2, "lr-too-small", 2),
+    ("critic-worse-than-mean", 2, "nan-inf", 1),
+    ("entropy-collapse", 2, "over-reuse", 2),
+)
 _MASKED: tuple[tuple[str, int, str, int], ...] = (
     ("lr-zero", 3, "clip-range-too-small", 2),
     ("no-grad-path", 3, "epochs-not-executed", 2),
@@ -247,5 +371,7 @@ PAIRS: tuple[Pair, ...] = (
     *(Pair(first=a, second=b, severities=(s, t), split="held-out") for a, s, b, t in _HELD_OUT),
     *(Pair(first=a, second=b, severities=(s, t), split="unseen") for a, s, b, t in _UNSEEN),
     *(Pair(first=a, second=b, severities=(s, t), split="confirmation") for a, s, b, t in _CONFIRMATION),
+    *(Pair(first=a, second=b, severities=(s, t), split="drawn") for a, s, b, t in _DRAWN),
+    *(Pair(first=a, second=b, severities=(s, t), split="fresh") for a, s, b, t in _FRESH),
     *(Pair(first=a, second=b, severities=(s, t), masked=True) for a, s, b, t in _MASKED),
 )
