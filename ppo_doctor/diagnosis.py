@@ -147,7 +147,9 @@ def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
     leaders = [cause for e in explanations for cause in e.causes if cause.leader]
     if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
         leaders = [cause for cause in leaders if cause.score_db > 0]
-    others = [cause for e in explanations for cause in e.causes if not cause.leader]
+    # A rival's chance is by how far it stands behind its own complaint's leader, not by the score that both have.
+    rivals = [(e.causes[0].score_db - c.score_db, c) for e in explanations for c in e.causes if not c.leader]
+    others = [cause for _, cause in sorted(rivals, key=lambda rival: rival[0])]
     # The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
     # firm before what is suspected, and harmless explanations last; else complaints keep their order.
     ahead = {id(e.causes[0]) for e in explanations if e.causes}

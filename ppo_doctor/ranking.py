@@ -106,14 +106,15 @@ def _excused(known: Sequence[str], findings: Mapping[str, Finding], pack: Pack) 
 
 
 def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pack) -> list[Explanation]:
-    """Return what is left of complaints whose firm leader is known by another complaint, without what it explains.
+    """Return what is left of complaints whose leader stands firm by one of several, without what it explains.
 
     What its part of the openers hides would have opened the complaint by itself, and needs not to be surer than that.
     """
     seen: dict[str, set[str]] = {}
     for entry in explained:
         seen.setdefault(entry.leader, set()).add(entry.complaint)
-    shared = [e for e in explained if e.firm and len(seen[e.leader]) > 1]
+    sure = {entry.leader for entry in explained if entry.firm}
+    shared = [e for e in explained if e.names_a_fault and e.leader in sure and len(seen[e.leader]) > 1]
     left = [(entry, _second(entry, entry.openers, pack, entry.findings)) for entry in shared]
     known = {(entry.complaint, entry.leader) for entry in explained}
     return [

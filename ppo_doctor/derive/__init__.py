@@ -105,6 +105,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_fall": _row("rewards:reward_fall", "reward_mean", "episode_return"),
         "sharpening_loss": _row("rewards:sharpening_loss", "entropy+reward_mean", "entropy+episode_return"),
         "flat_share": _row("rewards:flat_share", "frac_reward_zero_std"),
+        "flat_before_training": _row("origins:flat_before_training", "frac_reward_zero_std+reward_mean"),
+        "truncated_before_training": _row("origins:truncated_before_training", "truncated_fraction+reward_mean"),
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
         "explained_variance_best_sixth": _row("critic:explained_variance_best_sixth", "explained_variance+value_loss"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
