@@ -15,9 +15,9 @@ from ppo_doctor.arrays import finite_of, mean_of, variance_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     import numpy.typing as npt
 
+    from ppo_doctor.derive import Observations
     from ppo_doctor.model import FloatArray, Series
 
     Counts = npt.NDArray[np.int64]
