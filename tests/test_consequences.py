@@ -191,3 +191,16 @@ def test_a_cause_explains_nothing_that_was_there_before_it_began(still_since, ex
         "solved": a_finding(solved, onset=60),
     }
     assert account(cause, findings).score == (-10 + 20 + 35 if explained else -10 + 20)
+
+
+@pytest.mark.parametrize(("began", "stands"), [(121, True), (125, True), (40, False), (None, False)])
+def test_broken_numbers_are_no_consequence_of_what_is_only_suspected_from_later_records(began, stands):
+    broken = a_rule("broken", severity="critical", opens="numbers-break", opens_alone=True, proof="identity")
+    soft = [a_rule(name, opens="degenerates", link=link) for name, link in (("short", "policy"), ("dull", "rewards"))]
+    causes = [
+        a_cause("no-number", {"broken": 40}, complaints=["numbers-break"]),
+        a_cause("long-steps", {"short": 5, "dull": 5}, complaints=["degenerates"], leads_to=("broken",)),
+    ]
+    found = [a_finding(broken, onset=121), *(a_finding(rule, onset=began) for rule in soft)]
+    first, later = explain(a_pack([broken, *soft], causes), found)
+    assert (first.folded_into, later.folded_into) == ((None, "no-number") if stands else ("long-steps", None))
