@@ -74,7 +74,7 @@ def _stands(entry: Explanation, later: Explanation, pack: Pack) -> bool:
 
     Of two with one cause and equally sure the earlier stands: it knows the onset.
     """
-    if _surer_and_earlier(entry, later):
+    if _surer_and_earlier(entry, later) or _broke_first(entry, later):
         return True
     if not _weighs(entry, later, pack) or entry.doubt != later.doubt:
         return _weighs(entry, later, pack) and entry.doubt < later.doubt
@@ -85,6 +85,11 @@ def _surer_and_earlier(entry: Explanation, other: Explanation) -> bool:
     """Tell whether a proof was there clearly before what another leader, only suspected, is to have led to it by."""
     surer = entry.names_a_fault and entry.doubt == 0 and other.names_a_fault and not other.firm
     return surer and not all(_follows(opener, other) for opener in entry.openers)
+
+
+def _broke_first(entry: Explanation, other: Explanation) -> bool:
+    """Tell whether numbers provably broke before all that another explanation, only suspected, has to go by."""
+    return entry.doubt == 0 and not other.firm and _after_the_break(entry, other.openers)
 
 
 def _score(explanation: Explanation) -> int:

@@ -203,3 +203,16 @@ def test_a_mere_suspicion_explains_no_far_stronger_fault_away(for_it, folds):
     ]
     _, later = explain(a_pack([cut, off], causes), [a_finding(cut), a_finding(off)])
     assert later.folded_into == ("limit" if folds else None)
+
+
+@pytest.mark.parametrize(("began", "stands"), [(121, True), (125, True), (40, False), (None, False)])
+def test_broken_numbers_are_no_consequence_of_what_is_only_suspected_from_later_records(began, stands):
+    broken = a_rule("broken", severity="critical", opens="numbers-break", opens_alone=True, proof="identity")
+    soft = [a_rule(name, opens="degenerates", link=link) for name, link in (("short", "policy"), ("dull", "rewards"))]
+    causes = [
+        a_cause("no-number", {"broken": 40}, complaints=["numbers-break"]),
+        a_cause("long-steps", {"short": 5, "dull": 5}, complaints=["degenerates"], leads_to=("broken",)),
+    ]
+    found = [a_finding(broken, onset=121), *(a_finding(rule, onset=began) for rule in soft)]
+    first, later = explain(a_pack([broken, *soft], causes), found)
+    assert (first.folded_into, later.folded_into) == ((None, "no-number") if stands else ("long-steps", None))

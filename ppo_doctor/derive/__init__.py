@@ -58,6 +58,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "unexplained_share": _row(
             "updates:unexplained_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"
         ),
+        "passes_by_clip_counts": _row(
+            "counts:passes_by_clip_counts", "clip_fraction+ppo_epochs+rollout_steps+num_envs"
+        ),
         "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl"),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
