@@ -289,6 +289,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
+        "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min"),
+        "mean_ratio_taught": _row("discarded:mean_ratio_taught", "rollout_ratio_mean"),
         "reward_spread_range": _row("prompts:reward_spread_range", "frac_reward_zero_std+reward_std+entropy"),
         "reward_moves_in_spreads": _row("prompts:reward_moves_in_spreads", "frac_reward_zero_std+reward_std"),
         "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),

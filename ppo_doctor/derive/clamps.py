@@ -20,16 +20,16 @@ HEAVY = 100.0
 HEAVY_K2 = 0.25
 #: How near to whole multiples of one number; how many of them; how many records tell.
 FIT, MOST, FEWEST = 0.01, 60, 5
-#: How far k2/|k1| may be off half the clamp: the other samples add to both.
-NEAR = 0.1
+#: Share of a heavy k2 that is left to the other samples: little, and less than nothing by rounding alone.
+LEAST_LEFT, MOST_LEFT = -0.01, 0.02
 
 
 def clamped_share(observations: Observations) -> Fact | None:
     """Return the share of records with a heavy mean that ratios at one clamp c make up; 0 where none is heavy.
 
     Of N samples m at the clamp add m·(e^c - 1 - c)/N to a mean k3 and m·e^c/N to a mean ratio, so that heavy means are
-    whole multiples of one number. They add m·c²/2N to k2 and m·c/N to |k1|, so that k2/|k1| is c/2 (Schulman 2020,
-    Approximating KL Divergence, for the estimators).
+    whole multiples of one number. They add m·c²/2N to k2 and m·c/N to |k1|, so that k2/|k1| is c/2 but for what the
+    others add to k2, and to k1 (Schulman 2020, Approximating KL Divergence, for the estimators).
     """
     series = observations.run.series
     kl, ratio, k1 = series.get("approx_kl"), series.get("ratio_mean"), series.get("approx_kl_k1")
@@ -66,9 +66,13 @@ def _multiples(values: FloatArray, unit: float) -> FloatArray:
 
 
 def _proportional(k2: FloatArray, k1: FloatArray) -> FloatArray:
-    """Tell of each heavy k2 whether it is half the usual clamp times |k1|, with the sign of ratios above 1."""
+    """Tell of each heavy k2 whether samples at the usual clamp, at ratios above 1, leave next to nothing to the others.
+
+    The others add the same o to both, as after any small step: k2 = p·c²/2 + o and k1 = o - p·c, for a share p at the
+    clamp, so that o = (k2 + k1·c/2)/(1 + c/2).
+    """
     heavy = np.isfinite(k1) & np.isfinite(k2) & (k2 > HEAVY_K2)
-    share = k2[heavy] / np.maximum(-k1[heavy], 1e-12)
     half = CLAMPS[0] / 2
-    fits: FloatArray = (np.abs(share / half - 1) < NEAR).astype(np.float64)
+    left = (k2[heavy] + half * k1[heavy]) / ((1 + half) * k2[heavy])
+    fits: FloatArray = ((left > LEAST_LEFT) & (left < MOST_LEFT)).astype(np.float64)
     return fits

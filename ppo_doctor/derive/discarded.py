@@ -1,0 +1,37 @@
+"""What a mask on importance ratios of trainer and sampler leaves of the batches that teach anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.derive.repeats import beside_each_other
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Series
+
+
+def least_ratio_taught(observations: Observations) -> Series | None:
+    """Return the smallest importance ratio of trainer over sampler; NaN where all groups are flat."""
+    return _taught(observations, "rollout_ratio_min", "least_ratio_taught")
+
+
+def mean_ratio_taught(observations: Observations) -> Series | None:
+    """Return the mean importance ratio of trainer over sampler; NaN where all groups are flat."""
+    return _taught(observations, "rollout_ratio_mean", "mean_ratio_taught")
+
+
+def _taught(observations: Observations, metric: str, name: str) -> Series | None:
+    """Return a metric of the batches in which groups differ: of a flat batch nothing is learnt, masked or not.
+
+    All of it where nothing tells which groups are flat.
+    """
+    ratio, flat = (observations.run.series.get(m) for m in (metric, "frac_reward_zero_std"))
+    if ratio is None:
+        return None
+    if flat is None or not beside_each_other(flat, ratio):
+        return dataclasses.replace(ratio, name=name)
+    return dataclasses.replace(ratio, name=name, values=np.where(flat.values >= 1, np.nan, ratio.values))
