@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: A leader accounts for another complaint when each of its openers weighs at least this for it.
 FOLD_DB = 5
-#: A suspicion makes no consequence of what has more than this for it beyond its own score.
-STRONGER_DB = 20
 
 
 def folded(explained: Sequence[Explanation], pack: Pack) -> tuple[Explanation, ...]:
@@ -104,16 +102,8 @@ def _accounts_for(first: Explanation, other: Explanation, pack: Pack) -> bool:
     """
     cause = pack.cause(first.leader)
     known = cause is not None and not cause.benign and not first.folded_into
-    weighs = _weighs(first, other, pack) and not (_surer_and_earlier(other, first) or _far_stronger(other, first, pack))
+    weighs = _weighs(first, other, pack) and not _surer_and_earlier(other, first)
     return known and (weighs or _after_the_break(first, other.openers))
-
-
-def _far_stronger(entry: Explanation, other: Explanation, pack: Pack) -> bool:
-    """Tell whether a fault has far more for it than a mere suspicion, which its symptoms do not speak for."""
-    cause = pack.cause(other.leader)
-    speaking = {weight.finding for weight in cause.weights if weight.fired >= FOLD_DB} if cause else set[str]()
-    weak = not other.firm and _score(entry) - _score(other) > STRONGER_DB
-    return weak and entry.names_a_fault and not any(opener.rule in speaking for opener in entry.openers)
 
 
 def _weighs(first: Explanation, other: Explanation, pack: Pack) -> bool:

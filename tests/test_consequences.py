@@ -193,18 +193,6 @@ def test_a_cause_explains_nothing_that_was_there_before_it_began(still_since, ex
     assert account(cause, findings).score == (-10 + 20 + 35 if explained else -10 + 20)
 
 
-@pytest.mark.parametrize(("for_it", "folds"), [(10, False), (40, True)])
-def test_a_mere_suspicion_explains_no_far_stronger_fault_away(for_it, folds):
-    cut = a_rule("cut", severity="critical", opens="cut", opens_alone=True, proof="identity", link="rollout")
-    off = a_rule("off", severity="high", opens="off", opens_alone=True, proof="identity", link="update")
-    causes = [
-        a_cause("limit", {"cut": for_it}, complaints=["cut"], leads_to=("off",)),
-        a_cause("sampler", {"off": 40}, complaints=["off"]),
-    ]
-    _, later = explain(a_pack([cut, off], causes), [a_finding(cut), a_finding(off)])
-    assert later.folded_into == ("limit" if folds else None)
-
-
 @pytest.mark.parametrize(("began", "stands"), [(121, True), (125, True), (40, False), (None, False)])
 def test_broken_numbers_are_no_consequence_of_what_is_only_suspected_from_later_records(began, stands):
     broken = a_rule("broken", severity="critical", opens="numbers-break", opens_alone=True, proof="identity")
