@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -21,8 +22,6 @@ REDACTED = "[redacted]"
 #: Settings of one file: more is data, or a document whose references unfold without end.
 MOST_SETTINGS = 50_000
 
-#: A number that is no whole one, as it stands in a quoted setting.
-_DECIMAL = re.compile(r"[-+]?(?:\d*\.\d+|\d+\.\d*|\d+(?=[eE]))(?:[eE][-+]?\d+)?\Z")
 _CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
 _HIDDEN_KEY = (
     r"(?i)(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|passphrase|credential"
@@ -116,7 +115,8 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
 
 def _unquoted(value: ConfigValue) -> ConfigValue:
     """Return a decimal number that stands in quotes as the number, which is what a trainer makes of it."""
-    return float(value) if isinstance(value, str) and _DECIMAL.match(value.strip()) else value
+    number = parse_value(value.strip()) if isinstance(value, str) else None
+    return number if isinstance(number, float) and math.isfinite(number) else value
 
 
 def _names(profile: Profile) -> dict[str, tuple[str, ...]]:
