@@ -280,8 +280,9 @@ def whole() -> Scored:
         held_out=[RIGHT, LEVEL, WRONG, OPEN, LISTED, SILENT, CALM, ALARM],
         bare=[replace(CALM, configured=False)],
         training=[RIGHT, CALM],
-        confirmation=[RIGHT, SILENT],
+        development=[RIGHT, SILENT],
         shares={("lr-zero", "sb3"): 1.0, ("nan-inf", "sb3"): 0.5, ("healthy", "sb3"): 1.0},
+        wide_shares={("lr-zero", "sb3"): 1.0},
         temperature=1.5,
         planned=10,
     )
