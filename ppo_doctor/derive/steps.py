@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, median, scatter_of
+from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
@@ -29,6 +29,8 @@ HALF_NOISE, FLOAT_NOISE = 5e-3, 1e-6
 BINDING = 0.5
 #: Updates that tell how large the first steps are.
 FIRST, FEWEST = 5, 2
+#: Updates that tell how many samples the first steps clip.
+THREE = 3
 #: Records on either side of a spike that tell what it did.
 SIDE = 5
 #: Isolated records are spikes only as long as they are rare.
@@ -108,6 +110,25 @@ def clipped_share(observations: Observations) -> Series | None:
     return dataclasses.replace(
         clipped, name="clipped_share", values=np.minimum(1.0, doubled * values), resolution=resolution, how="computed"
     )
+
+
+def first_updates_clipped(observations: Observations) -> Fact | None:
+    """Return the mean share of samples outside the clip range in the first three updates of a run.
+
+    Where a record is one optimizer step, those of three batches. None for a log that begins late.
+    """
+    share = observations.series("clipped_share")
+    if share is None or len(share) < LONG_AFTER:
+        return None
+    if int(share.axis.steps[0]) > 2 * int(median(np.diff(share.axis.steps))):
+        return None
+    updates = observations.fact("updates_observed") if "generation_marker" in observations.run.facts else None
+    records = THREE * max(1, round(float(str(updates.value)))) if updates is not None else THREE
+    values = finite_of(share.values[:records])
+    if len(values) < THREE:
+        return None
+    says, value = f"{share.raw} in the first {THREE} updates", mean_of(values)
+    return Fact(name="first_updates_clipped", value=value, how="computed", source=share.source(), says=says)
 
 
 def _while_range_is_usual(observations: Observations, clipped: Series) -> FloatArray:
