@@ -167,7 +167,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "first_updates_kl": _row("steps:first_updates_kl", "approx_kl"),
         "early_entropy_share": _row("entropy:early_entropy_share", "entropy"),
         "clipped_share": _row("steps:clipped_share", "clip_fraction"),
-        "first_updates_clipped": _row("steps:first_updates_clipped", "clip_fraction"),
+        "first_update_clipped": _row("steps:first_update_clipped", "clip_fraction"),
         "gradient_spikes": _row("steps:gradient_spikes", "grad_norm"),
         "spike_aftermath": _row("steps:spike_aftermath", "grad_norm+reward_mean", "grad_norm+episode_return"),
         "steps_after_spike": _row("spikes:steps_after_spike", "grad_norm+approx_kl", "grad_norm+clip_fraction"),

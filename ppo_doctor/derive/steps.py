@@ -29,8 +29,6 @@ HALF_NOISE, FLOAT_NOISE = 5e-3, 1e-6
 BINDING = 0.5
 #: Updates that tell how large the first steps are.
 FIRST, FEWEST = 5, 2
-#: Updates that tell how many samples the first steps clip.
-THREE = 3
 #: Records on either side of a spike that tell what it did.
 SIDE = 5
 #: Isolated records are spikes only as long as they are rare.
@@ -112,10 +110,10 @@ def clipped_share(observations: Observations) -> Series | None:
     )
 
 
-def first_updates_clipped(observations: Observations) -> Fact | None:
-    """Return the mean share of samples outside the clip range in the first three updates of a run.
+def first_update_clipped(observations: Observations) -> Fact | None:
+    """Return the mean share of samples outside the clip range in the first update of a run.
 
-    Where a record is one optimizer step, those of three batches. None for a log that begins late.
+    Where a record is one optimizer step, that of the first batch. None for a log that begins late.
     """
     share = observations.series("clipped_share")
     if share is None or len(share) < LONG_AFTER:
@@ -123,12 +121,11 @@ def first_updates_clipped(observations: Observations) -> Fact | None:
     if int(share.axis.steps[0]) > 2 * int(median(np.diff(share.axis.steps))):
         return None
     updates = observations.fact("updates_observed") if "generation_marker" in observations.run.facts else None
-    records = THREE * max(1, round(float(str(updates.value)))) if updates is not None else THREE
-    values = finite_of(share.values[:records])
-    if len(values) < THREE:
+    values = finite_of(share.values[: max(1, round(float(str(updates.value)))) if updates is not None else 1])
+    if not len(values):
         return None
-    says, value = f"{share.raw} in the first {THREE} updates", mean_of(values)
-    return Fact(name="first_updates_clipped", value=value, how="computed", source=share.source(), says=says)
+    says, value = f"{share.raw} in the first update", mean_of(values)
+    return Fact(name="first_update_clipped", value=value, how="computed", source=share.source(), says=says)
 
 
 def _while_range_is_usual(observations: Observations, clipped: Series) -> FloatArray:
