@@ -198,6 +198,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_of_entropy_lost": _row("sampling:kl_of_entropy_lost", "approx_kl+entropy"),
         "clipping_after_first": _row("sampling:clipping_after_first", "clip_fraction"),
         "kl_after_first": _row("sampling:kl_after_first", "approx_kl"),
+        "kl_scatter": _row("sampling:kl_scatter", "approx_kl"),
         "reference_kl_asleep": _row("sampling:reference_kl_asleep", "ref_kl+clip_fraction"),
         "gain_per_root_kl": _row("sampling:gain_per_root_kl", "policy_loss+approx_kl"),
         "mean_ratio_above_one": _row("sampling:mean_ratio_above_one", "ratio_mean", "approx_kl+approx_kl_k1"),

@@ -161,6 +161,23 @@ def kl_after_first(observations: Observations) -> Fact | None:
     return Fact(name="kl_after_first", value=later / first, how="computed", unit="times", source=kl.source(), says=says)
 
 
+def kl_scatter(observations: Observations) -> Fact | None:
+    """Return by how much the logarithm of the KL changes from record to record: the median size, from the third on.
+
+    The KL of a step varies by a factor of two from one to the next, with the gradient that it follows; what noise or
+    another set of weights makes of the same samples varies by a tenth or two. None where KL is 0, or held by a target.
+    """
+    kl, reach = observations.run.series.get("approx_kl"), observations.fact("kl_over_target")
+    if kl is None or (reach is not None and float(str(reach.value)) >= HELD):
+        return None
+    sizes = np.abs(_spread(kl.values))
+    if len(sizes) < FEWEST_CHANGES or not (sizes > max(kl.resolution.absolute, 1e-9)).all():
+        return None
+    value = median(np.abs(np.diff(np.log(sizes))))
+    says = f"{kl.raw} changes by a factor of {math.exp(value):.2f} from record to record"
+    return Fact(name="kl_scatter", value=value, how="computed", unit="nats", source=kl.source(), says=says)
+
+
 def _learns_late(observations: Observations) -> bool:
     """Tell whether answers are paid as a whole and the policy gains on them: rare rewards make first steps small."""
     gain, completions = observations.fact("gain_per_root_kl"), observations.fact("completions")
