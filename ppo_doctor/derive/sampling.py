@@ -140,6 +140,44 @@ def clipping_after_first(observations: Observations) -> Fact | None:
     )
 
 
+def kl_after_first(observations: Observations) -> Fact | None:
+    """Return how many times larger the KL of an update becomes than in the first two updates.
+
+    The largest of the medians of the run's fifths, from the third record on, over the larger of the first two. The
+    first batch is drawn by the very weights that train on it: its KL is that of a step, at a rate that has not been
+    warmed up. None for a log that does not begin with the run, for a KL of unknown estimator, which may be one to
+    another policy, and where an early stop holds the KL.
+    """
+    kl, reach = observations.run.series.get("approx_kl"), observations.fact("kl_over_target")
+    if kl is None or kl.estimator is None or (reach is not None and float(str(reach.value)) >= HELD):
+        return None
+    values = finite_of(kl.values)
+    if len(values) < FEWEST_CHANGES or not _from_the_start(kl) or _warmed_up(observations):
+        return None
+    first, later = float(values[:2].max()), max(median(fifth) for fifth in np.array_split(values[2:], 5))
+    if first <= max(kl.resolution.absolute, 1e-9):
+        return None
+    says = f"{kl.raw} {first:.3g} in the first updates, {later:.3g} in the fifth of the run with the most"
+    return Fact(name="kl_after_first", value=later / first, how="computed", unit="times", source=kl.source(), says=says)
+
+
+def kl_scatter(observations: Observations) -> Fact | None:
+    """Return by how much the logarithm of the KL changes from record to record: the median size, from the third on.
+
+    The KL of a step varies by a factor of two from one to the next, with the gradient that it follows; what noise or
+    another set of weights makes of the same samples varies by a tenth or two. None where KL is 0, or held by a target.
+    """
+    kl, reach = observations.run.series.get("approx_kl"), observations.fact("kl_over_target")
+    if kl is None or (reach is not None and float(str(reach.value)) >= HELD):
+        return None
+    sizes = np.abs(_spread(kl.values))
+    if len(sizes) < FEWEST_CHANGES or not (sizes > max(kl.resolution.absolute, 1e-9)).all():
+        return None
+    value = median(np.abs(np.diff(np.log(sizes))))
+    says = f"{kl.raw} changes by a factor of {math.exp(value):.2f} from record to record"
+    return Fact(name="kl_scatter", value=value, how="computed", unit="nats", source=kl.source(), says=says)
+
+
 def _learns_late(observations: Observations) -> bool:
     """Tell whether answers are paid as a whole and the policy gains on them: rare rewards make first steps small."""
     gain, completions = observations.fact("gain_per_root_kl"), observations.fact("completions")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, median, scatter_of
+from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
@@ -108,6 +108,24 @@ def clipped_share(observations: Observations) -> Series | None:
     return dataclasses.replace(
         clipped, name="clipped_share", values=np.minimum(1.0, doubled * values), resolution=resolution, how="computed"
     )
+
+
+def first_update_clipped(observations: Observations) -> Fact | None:
+    """Return the mean share of samples outside the clip range in the first update of a run.
+
+    Where a record is one optimizer step, that of the first batch. None for a log that begins late.
+    """
+    share = observations.series("clipped_share")
+    if share is None or len(share) < LONG_AFTER:
+        return None
+    if int(share.axis.steps[0]) > 2 * int(median(np.diff(share.axis.steps))):
+        return None
+    updates = observations.fact("updates_observed") if "generation_marker" in observations.run.facts else None
+    values = finite_of(share.values[: max(1, round(float(str(updates.value)))) if updates is not None else 1])
+    if not len(values):
+        return None
+    says, value = f"{share.raw} in the first update", mean_of(values)
+    return Fact(name="first_update_clipped", value=value, how="computed", source=share.source(), says=says)
 
 
 def _while_range_is_usual(observations: Observations, clipped: Series) -> FloatArray:
