@@ -127,14 +127,18 @@ FLOAT_SHOWS = 1e4
 def loss_change_within_batch(observations: Observations) -> Series | None:
     """Return |loss - loss one pass earlier| on the same generation batch (TRL GRPO, one record per optimizer step).
 
-    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise.
+    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise. With a
+    KL term it does, and a repeat says something else: NaN there.
     """
-    change = None if observations.number("kl_coef") else _change_within_batch(observations, "loss")
+    change = _change_within_batch(observations, "loss")
     if change is None:
         return None
     loss = observations.run.series["loss"]
     size = np.abs(loss.values[np.searchsorted(loss.axis.steps, change.axis.steps)])
-    return dataclasses.replace(change, values=np.where(size > FLOAT_SHOWS, np.nan, change.values))
+    unknown = size > FLOAT_SHOWS
+    if observations.number("kl_coef"):
+        unknown |= change.values == 0
+    return dataclasses.replace(change, values=np.where(unknown, np.nan, change.values))
 
 
 def gradient_change_within_batch(observations: Observations) -> Series | None:
