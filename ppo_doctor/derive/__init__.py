@@ -236,6 +236,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
         ),
         "update_scatter": _row("repeats:update_scatter", "policy_loss+approx_kl"),
+        "spread_of_returns_left": _row(
+            "endings:spread_of_returns_left", "value_loss+explained_variance+episode_length+episode_return+gamma"
+        ),
         "critic_scatter": _row("repeats:critic_scatter", "value_loss"),
         "equal_episodes": _row(
             "repeats:equal_episodes", "episode_return_min+episode_return_max+episode_length+env_steps"
