@@ -295,6 +295,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
+        "lengths_in_whole_groups": _row(
+            "prompts:lengths_in_whole_groups", "response_length+num_generations+minibatch_size"
+        ),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
         "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min"),
         "mean_ratio_taught": _row("discarded:mean_ratio_taught", "rollout_ratio_mean"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_parts, median
+from ppo_doctor.derive.conditions import condition
 from ppo_doctor.derive.rewards import reward_blocks
-from ppo_doctor.model import Fact
+from ppo_doctor.model import EXACT, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -21,6 +23,31 @@ PART = "reward_component_std."
 LEAST = 6
 #: Share of its first entropy that a policy that has changed keeps at most.
 CHANGED = 0.9
+
+
+#: A length this close to a whole number is one.
+WHOLE = 1e-3
+
+
+def lengths_in_whole_groups(observations: Observations) -> Series | None:
+    """Return 1 where the mean length times the number of prompts is a whole number, else 0.
+
+    Completions that are the same within each group have a mean over prompts, where any others have one over
+    completions: one such mean in as many as a group has is a multiple by chance. NaN where the mean itself is whole, as
+    at the length limit. None where the batch is not configured, or the lengths are printed too coarsely to tell.
+    """
+    series, group = observations.run.series.get("response_length"), observations.number("num_generations")
+    steps = observations.number("steps_per_generation") or observations.number("gradient_accumulation_steps")
+    size = (observations.number("minibatch_size") or 0.0) * (steps or 0.0)
+    if series is None or not group or group < 2 or size < 2 * group or size % group:
+        return None
+    prompts = size / group
+    if series.resolution.absolute * prompts > WHOLE:
+        return None
+    off, of_prompts = (np.abs(values - np.round(values)) for values in (series.values, series.values * prompts))
+    values = np.where(off > WHOLE, (of_prompts <= WHOLE).astype(np.float64), np.nan)
+    says = f"{series.raw} is a mean over {prompts:g} prompts rather than {size:g} completions"
+    return condition(dataclasses.replace(series, resolution=EXACT), "lengths_in_whole_groups", values, says)
 
 
 def answers_share(observations: Observations) -> Fact | None:
