@@ -236,13 +236,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
         ),
         "update_scatter": _row("repeats:update_scatter", "policy_loss+approx_kl"),
-        "spread_of_returns_left": _row(
-            "endings:spread_of_returns_left", "value_loss+explained_variance+episode_length+episode_return+gamma"
-        ),
+        "returns_spread": _row("endings:returns_spread", "value_loss+explained_variance+episode_length+gamma"),
         "critic_scatter": _row("repeats:critic_scatter", "value_loss"),
-        "equal_episodes": _row(
-            "repeats:equal_episodes", "episode_return_min+episode_return_max+episode_length+env_steps"
-        ),
+        "equal_episodes": _row("repeats:equal_episodes", "episode_return_min+episode_return_max+env_steps"),
         "group_bound_excess": _row("limits:group_bound_excess", "advantages_abs_max", "advantages_min+advantages_max"),
         "returns_over_endless": _row("limits:returns_over_endless", "returns_mean+reward_mean+episode_length+gamma"),
         "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
@@ -295,9 +291,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
-        "lengths_in_whole_groups": _row(
-            "prompts:lengths_in_whole_groups", "response_length+num_generations+minibatch_size"
-        ),
+        "lengths_by_prompt": _row("prompts:lengths_by_prompt", "response_length+num_generations+minibatch_size"),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
         "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min"),
         "mean_ratio_taught": _row("discarded:mean_ratio_taught", "rollout_ratio_mean"),

@@ -26,7 +26,7 @@ UNEVEN = 0.1
 HORIZONS, ROLLOUTS, KEPT = 3.0, 0.2, 0.8
 
 
-def spread_of_returns_left(observations: Observations) -> Fact | None:
+def returns_spread(observations: Observations) -> Fact | None:
     """Return the variance of the targets in the last third over the mean square of the first ones.
 
     The first is value loss over 1 - EV; the second is the loss of a critic that says next to nothing. Where each step
@@ -46,7 +46,7 @@ def spread_of_returns_left(observations: Observations) -> Fact | None:
     if not before > 0:
         return None
     says = f"{loss.raw} began at {before:.3g}; over 1 - {explained.raw} it is {late:.3g} in the last third"
-    return Fact(name="spread_of_returns_left", value=late / before, how="computed", source=loss.source(), says=says)
+    return Fact(name="returns_spread", value=late / before, how="computed", source=loss.source(), says=says)
 
 
 def _ends_tell(observations: Observations) -> bool:

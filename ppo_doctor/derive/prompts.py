@@ -15,7 +15,7 @@ from ppo_doctor.model import EXACT, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import Series
+    from ppo_doctor.model import BoolArray, Series
 
 #: What the deviations of a reward's parts are called, the part's name behind it.
 PART = "reward_component_std."
@@ -25,11 +25,13 @@ LEAST = 6
 CHANGED = 0.9
 
 
+#: Share of its first entropy below which a policy hardly chooses.
+CHOICE = 0.2
 #: A length this close to a whole number is one.
 WHOLE = 1e-3
 
 
-def lengths_in_whole_groups(observations: Observations) -> Series | None:
+def lengths_by_prompt(observations: Observations) -> Series | None:
     """Return 1 where the mean length times the number of prompts is a whole number, else 0.
 
     Completions that are the same within each group have a mean over prompts, where any others have one over
@@ -45,9 +47,19 @@ def lengths_in_whole_groups(observations: Observations) -> Series | None:
     if series.resolution.absolute * prompts > WHOLE:
         return None
     off, of_prompts = (np.abs(values - np.round(values)) for values in (series.values, series.values * prompts))
-    values = np.where(off > WHOLE, (of_prompts <= WHOLE).astype(np.float64), np.nan)
+    telling = (off > WHOLE) & _has_choice(observations, series)
+    values = np.where(telling, (of_prompts <= WHOLE).astype(np.float64), np.nan)
     says = f"{series.raw} is a mean over {prompts:g} prompts rather than {size:g} completions"
-    return condition(dataclasses.replace(series, resolution=EXACT), "lengths_in_whole_groups", values, says)
+    return condition(dataclasses.replace(series, resolution=EXACT), "lengths_by_prompt", values, says)
+
+
+def _has_choice(observations: Observations, beside: Series) -> BoolArray:
+    """Return whether a fifth of the first entropy is left at the records of a series; all where it is not logged."""
+    entropy = observations.run.series.get("entropy")
+    if entropy is None or not len(entropy):
+        return np.ones(len(beside), dtype=bool)
+    at = np.clip(np.searchsorted(entropy.axis.steps, beside.axis.steps), 0, len(entropy) - 1)
+    return np.asarray(entropy.values[at] >= CHOICE * entropy.values[0])
 
 
 def answers_share(observations: Observations) -> Fact | None:

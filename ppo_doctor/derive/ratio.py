@@ -122,10 +122,12 @@ def ratio_trace(observations: Observations) -> Series | None:
 
 #: Loss beside which float32 (2^-23 of it) does not hold the thousandths that a step changes.
 FLOAT_SHOWS = 1e4
+#: Steps of a pass of which more do not count.
+MANY_STEPS = 8.0
 
 
 def loss_change_within_batch(observations: Observations) -> Series | None:
-    """Return |loss - loss one pass earlier| on the same generation batch (TRL GRPO, one record per optimizer step).
+    """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO, one record per optimizer step).
 
     With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise. With a
     KL term it does, and a repeat says something else: NaN there.
@@ -138,7 +140,9 @@ def loss_change_within_batch(observations: Observations) -> Series | None:
     unknown = size > FLOAT_SHOWS
     if observations.number("kl_coef"):
         unknown |= change.values == 0
-    return dataclasses.replace(change, values=np.where(unknown, np.nan, change.values))
+    # A pass of several steps moves a loss by more than one step does: by the root of their number, as they differ.
+    steps = min(float(_pass_length(observations) or 1), MANY_STEPS) ** 0.5
+    return dataclasses.replace(change, values=np.where(unknown, np.nan, change.values / steps))
 
 
 def gradient_change_within_batch(observations: Observations) -> Series | None:
