@@ -104,6 +104,7 @@ _ROWS = (
     # generation and episodes
     ("response_length", "tokens", "mean length of completions"),
     ("truncated_fraction", "fraction", "share of completions that hit the length limit"),
+    ("end_tokens", "tokens", "end-of-sequence tokens in one process's completions of a rollout"),
     ("action_std", "", "standard deviation of a Gaussian policy"),
     # time
     ("time_update", "s", "time of the optimizer phase"),

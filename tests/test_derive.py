@@ -248,15 +248,25 @@ def test_batches_without_advantages_do_not_count():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"config": {"ppo_epochs": 2, "kl_coef": 0.04}},
         {"config": {"ppo_epochs": 1}},
         {"config": {}},
         {"facts": {"generation_marker": "reward_mean"}},
     ],
-    ids=["KL term", "one pass", "passes unknown", "order of minibatches unknown"],
+    ids=["one pass", "passes unknown", "order of minibatches unknown"],
 )
 def test_a_repeated_loss_means_nothing_elsewhere(changes):
     assert passes([5, 5, 7, 7, 4, 4], **changes).series("loss_change_within_batch") is None
+
+
+def test_a_repeated_loss_means_nothing_beside_a_kl_term_and_a_changed_one_does():
+    found = passes([5, 5, 7, 9, 4, 4], config={"ppo_epochs": 2, "kl_coef": 0.04}).series("loss_change_within_batch")
+    assert np.array_equal(found.values, [NAN, 2, NAN], equal_nan=True)
+
+
+def test_a_loss_falls_where_the_last_pass_is_below_the_first():
+    losses = [loss for i in range(24) for loss in (5.0, 4.0 if i < 18 else 6.0)]
+    assert passes(losses).fact("batches_that_fall").value == 0.75
+    assert passes(losses[:30]).fact("batches_that_fall") is None
 
 
 def test_a_repeated_loss_in_print_is_known_to_both_roundings():

@@ -89,6 +89,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "idle_updates_share": _row("ratio:idle_updates_share", "approx_kl", "ratio_std"),
         "ratio_trace": _row("ratio:ratio_trace", "approx_kl", "ratio_std", "clip_fraction"),
         "loss_change_within_batch": _row("ratio:loss_change_within_batch", "loss+reward_mean"),
+        "batches_that_fall": _row("ratio:batches_that_fall", "loss+reward_mean"),
         "gradient_change_within_batch": _row("ratio:gradient_change_within_batch", "grad_norm+reward_mean"),
         # advantages and loss
         "reward_change": _row("advantages:reward_change", "reward_mean", "episode_return"),
@@ -124,6 +125,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
         "gain_kept": _row("truncation:gain_kept", "reward_mean", "episode_return"),
         "reward_beyond_cuts": _row("truncation:reward_beyond_cuts", "reward_mean+truncated_fraction"),
+        "ended_share": _row("truncation:ended_share", "end_tokens+local_rollout_size", "end_tokens+rollout_size"),
         "length_left": _row("batches:length_left", "response_length", _LENGTH_BOUND),
         "length_at_end": _row("batches:length_at_end", "response_length", _LENGTH_BOUND),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
@@ -236,9 +238,10 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "batch_repeats": _row(
             "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
         ),
-        "equal_episodes": _row(
-            "repeats:equal_episodes", "episode_return_min+episode_return_max+episode_length+env_steps"
-        ),
+        "update_scatter": _row("repeats:update_scatter", "policy_loss+approx_kl"),
+        "returns_spread": _row("endings:returns_spread", "value_loss+explained_variance+episode_length+gamma"),
+        "critic_scatter": _row("repeats:critic_scatter", "value_loss"),
+        "equal_episodes": _row("repeats:equal_episodes", "episode_return_min+episode_return_max+env_steps"),
         "group_bound_excess": _row("limits:group_bound_excess", "advantages_abs_max", "advantages_min+advantages_max"),
         "returns_over_endless": _row("limits:returns_over_endless", "returns_mean+reward_mean+episode_length+gamma"),
         "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
@@ -291,6 +294,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
+        "lengths_by_prompt": _row("prompts:lengths_by_prompt", "response_length+num_generations+minibatch_size"),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
         "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min"),
         "mean_ratio_taught": _row("discarded:mean_ratio_taught", "rollout_ratio_mean"),

@@ -34,6 +34,8 @@ AT_LONGEST = 0.98
 SHORTER = 0.75
 #: A policy that is this far from its first entropy is no longer random, and may have settled on one length.
 RANDOM = 0.5
+#: Fewest records of a random policy that a share of is taken.
+FEWEST_RANDOM = 5
 
 
 def pay_per_step_growth(observations: Observations) -> Fact | None:
@@ -166,9 +168,9 @@ def reward_follows_entropy_sum(observations: Observations) -> Fact | None:
 def one_length_share(observations: Observations) -> Fact | None:
     """Return the share of records with the longest mean length, in the first third but its start, of a random policy.
 
-    Random answers end at random: batch after batch of one whole number of tokens is a limit. 0 where the entropy of
-    that time is below half of the first, since a policy may settle on a length, and where the longest mean is no whole
-    number.
+    Random answers end at random: batch after batch of one whole number of tokens is a limit. Records count while half
+    of the first entropy is left, since a policy may settle on a length. 0 with fewer than five such records, and where
+    the longest mean is no whole number.
     """
     length, entropy = observations.run.series.get("response_length"), observations.run.series.get("entropy")
     if length is None or entropy is None:
@@ -176,8 +178,11 @@ def one_length_share(observations: Observations) -> Fact | None:
     values, free = (finite_of(s.values) for s in (length, entropy))
     if len(values) < LEAST or len(free) < LEAST or not free[0] > 0:
         return None
-    longest, early = float(values.max()), values[len(values) // 10 : len(values) // 3]
-    limit = longest == math.floor(longest) and median(free[: len(free) // 3]) >= RANDOM * free[0]
+    longest, third = float(values.max()), free[: len(free) // 3]
+    sharp = np.flatnonzero(third < RANDOM * free[0])
+    end = round((int(sharp[0]) if len(sharp) else len(third)) / len(free) * len(values))
+    early = values[max(0, min(len(values) // 10, end - FEWEST_RANDOM)) : end]
+    limit = longest == math.floor(longest) and len(early) >= FEWEST_RANDOM
     share = float((early >= AT_LONGEST * longest).mean()) if limit else 0.0
     says = f"{length.raw} is {longest:.4g} at most"
     return Fact(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_parts, median
+from ppo_doctor.derive.conditions import condition
 from ppo_doctor.derive.rewards import reward_blocks
-from ppo_doctor.model import Fact
+from ppo_doctor.model import EXACT, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import Series
+    from ppo_doctor.model import BoolArray, Series
 
 #: What the deviations of a reward's parts are called, the part's name behind it.
 PART = "reward_component_std."
@@ -21,6 +23,43 @@ PART = "reward_component_std."
 LEAST = 6
 #: Share of its first entropy that a policy that has changed keeps at most.
 CHANGED = 0.9
+
+
+#: Share of its first entropy below which a policy hardly chooses.
+CHOICE = 0.2
+#: A length this close to a whole number is one.
+WHOLE = 1e-3
+
+
+def lengths_by_prompt(observations: Observations) -> Series | None:
+    """Return 1 where the mean length times the number of prompts is a whole number, else 0.
+
+    Completions that are the same within each group have a mean over prompts, where any others have one over
+    completions: one such mean in as many as a group has is a multiple by chance. NaN where the mean itself is whole, as
+    at the length limit. None where the batch is not configured, or the lengths are printed too coarsely to tell.
+    """
+    series, group = observations.run.series.get("response_length"), observations.number("num_generations")
+    steps = observations.number("steps_per_generation") or observations.number("gradient_accumulation_steps")
+    size = (observations.number("minibatch_size") or 0.0) * (steps or 0.0)
+    if series is None or not group or group < 2 or size < 2 * group or size % group:
+        return None
+    prompts = size / group
+    if series.resolution.absolute * prompts > WHOLE:
+        return None
+    off, of_prompts = (np.abs(values - np.round(values)) for values in (series.values, series.values * prompts))
+    telling = (off > WHOLE) & _has_choice(observations, series)
+    values = np.where(telling, (of_prompts <= WHOLE).astype(np.float64), np.nan)
+    says = f"{series.raw} is a mean over {prompts:g} prompts rather than {size:g} completions"
+    return condition(dataclasses.replace(series, resolution=EXACT), "lengths_by_prompt", values, says)
+
+
+def _has_choice(observations: Observations, beside: Series) -> BoolArray:
+    """Return whether a fifth of the first entropy is left at the records of a series; all where it is not logged."""
+    entropy = observations.run.series.get("entropy")
+    if entropy is None or not len(entropy):
+        return np.ones(len(beside), dtype=bool)
+    at = np.clip(np.searchsorted(entropy.axis.steps, beside.axis.steps), 0, len(entropy) - 1)
+    return np.asarray(entropy.values[at] >= CHOICE * entropy.values[0])
 
 
 def answers_share(observations: Observations) -> Fact | None:

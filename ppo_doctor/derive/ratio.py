@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, median
+from ppo_doctor.arrays import distinct, finite_median, median
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Resolution, Series
 
@@ -122,19 +122,27 @@ def ratio_trace(observations: Observations) -> Series | None:
 
 #: Loss beside which float32 (2^-23 of it) does not hold the thousandths that a step changes.
 FLOAT_SHOWS = 1e4
+#: Steps of a pass of which more do not count.
+MANY_STEPS = 8.0
 
 
 def loss_change_within_batch(observations: Observations) -> Series | None:
-    """Return |loss - loss one pass earlier| on the same generation batch (TRL GRPO, one record per optimizer step).
+    """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO, one record per optimizer step).
 
-    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise.
+    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise. With a
+    KL term it does, and a repeat says something else: NaN there.
     """
-    change = None if observations.number("kl_coef") else _change_within_batch(observations, "loss")
+    change = _change_within_batch(observations, "loss")
     if change is None:
         return None
     loss = observations.run.series["loss"]
     size = np.abs(loss.values[np.searchsorted(loss.axis.steps, change.axis.steps)])
-    return dataclasses.replace(change, values=np.where(size > FLOAT_SHOWS, np.nan, change.values))
+    unknown = size > FLOAT_SHOWS
+    if observations.number("kl_coef"):
+        unknown |= change.values == 0
+    # A pass of several steps moves a loss by more than one step does: by the root of their number, as they differ.
+    steps = min(float(_pass_length(observations) or 1), MANY_STEPS) ** 0.5
+    return dataclasses.replace(change, values=np.where(unknown, np.nan, change.values / steps))
 
 
 def gradient_change_within_batch(observations: Observations) -> Series | None:
@@ -168,6 +176,42 @@ def _change_within_batch(observations: Observations, name: str) -> Series | None
         resolution=doubled,
         how="computed",
     )
+
+
+#: Fewest batches of which a share is taken.
+FEWEST_BATCHES = 20
+#: A change below this part of the typical loss is rounding.
+ROUNDING = 1e-5
+
+
+def batches_that_fall(observations: Observations) -> Fact | None:
+    """Return the share of generation batches whose loss is lower on the last pass over them than on the first.
+
+    A step down a gradient lowers the loss of the rows that it was taken on, whatever the advantages are worth. Batches
+    whose loss repeats to within rounding count for neither side; None with fewer than twenty others.
+    """
+    loss, lag = observations.run.series.get("loss"), _pass_length(observations)
+    passes = observations.number("ppo_epochs")
+    if loss is None or lag is None or not passes:
+        return None
+    fell = _falls(loss, _batch_of(observations, loss), lag, int(passes) * lag)
+    if len(fell) < FEWEST_BATCHES:
+        return None
+    share = float(np.mean(fell < 0))
+    says = f"{loss.raw} is lower on the last pass than on the first in {share:.0%} of {len(fell)} batches"
+    return Fact(name="batches_that_fall", value=share, how="computed", source=loss.source(), says=says)
+
+
+def _falls(loss: Series, batch: IntArray, lag: int, size: int) -> FloatArray:
+    """Return last pass minus first, summed over the steps of a pass, for batches that are logged whole."""
+    starts = np.flatnonzero(np.diff(batch, prepend=-1) != 0)
+    ends = np.append(starts[1:], len(batch))
+    whole = starts[(ends - starts == size) & (batch[starts] >= 0)]
+    values = loss.values
+    changes = np.array([values[s + size - lag : s + size].sum() - values[s : s + lag].sum() for s in whole])
+    known = changes[np.isfinite(changes)] if len(changes) else changes
+    least = max(ROUNDING * finite_median(np.abs(values)), 2 * lag * loss.resolution.absolute)
+    return np.asarray(known[np.abs(known) > least])
 
 
 def _pass_length(observations: Observations) -> int | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median
 from ppo_doctor.derive.rewards import BLOCKS, logged_reward, reward_blocks
-from ppo_doctor.model import Fact
+from ppo_doctor.model import Fact, Resolution
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model import FloatArray, Series
 
 #: Records that the level at the start rests on, and the least of a run.
 FIRST, LEAST = 6, 18
@@ -66,6 +67,24 @@ def reward_beyond_cuts(observations: Observations) -> Fact | None:
         source=reward.source(),
         says=says,
     )
+
+
+def ended_share(observations: Observations) -> Series | None:
+    """Return the end-of-sequence tokens per completion of a rollout, which completions that ended are at most.
+
+    TRL counts them in the completions of one process, padding included where that is the same token. None where the
+    size of a rollout is not known.
+    """
+    counted = observations.run.series.get("end_tokens")
+    size = observations.number("local_rollout_size")
+    if not size:
+        size = (observations.number("rollout_size") or 0.0) / max(1.0, observations.number("num_ranks") or 1.0)
+    if counted is None or size < 1:
+        return None
+    resolution = Resolution(absolute=counted.resolution.absolute / size)
+    says = f"{counted.raw} / {size:g} completions"
+    values = counted.values / size
+    return replace(counted, name="ended_share", values=values, unit="per completion", resolution=resolution, says=says)
 
 
 def _ends(values: FloatArray) -> tuple[float, float]:

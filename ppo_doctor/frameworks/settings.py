@@ -13,6 +13,7 @@ SETTINGS = MappingProxyType(
         "minibatch_size": "samples (or prompts, where the framework counts prompts) per optimizer step or micro-batch",
         "max_minibatch_size": "largest minibatch that is not split and accumulated",
         "rollout_size": "samples (or prompts) per rollout batch",
+        "local_rollout_size": "samples of one rank's part of a rollout batch",
         "rollout_steps": "environment steps per environment and rollout",
         "num_envs": "environments that act in parallel",
         "num_ranks": "data-parallel ranks of the trainer",
