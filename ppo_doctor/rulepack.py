@@ -297,7 +297,7 @@ def check_references(pack: Pack) -> None:
 
 
 def _check_quantity(rule: Rule, need: str) -> None:
-    from ppo_doctor.derive import DERIVED
+    from ppo_doctor.derive.table import DERIVED
     from ppo_doctor.metrics import METRICS
 
     kind, _, name = need.partition(".")

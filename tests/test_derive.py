@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import DERIVED, inputs, metrics_wanted
+from ppo_doctor.derive import inputs, metrics_wanted
+from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
 

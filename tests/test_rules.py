@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.derive import DERIVED
+from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import LINKS, QUESTIONS
 from ppo_doctor.rulepack import PRIORS, load_pack, prose

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ppo_doctor.derive import DERIVED
+from ppo_doctor.derive.table import DERIVED
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
