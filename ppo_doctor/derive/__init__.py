@@ -158,6 +158,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "sampler_drift": _row("expected:sampler_drift", "rollout_kl"),
         "drift_over_ratio": _row("expected:drift_over_ratio", "rollout_kl+approx_kl"),
         # stability, mismatch, time (family "stability")
+        "entropy_step_at_stop": _row("unmoved:entropy_step_at_stop", "entropy+reward_mean", "entropy+episode_return"),
+        "kl_at_stop": _row("unmoved:kl_at_stop", "reward_mean", "episode_return"),
         "returns_stopped": _row("stopped:returns_stopped", "episode_return+episode_length"),
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "gain_of_drift": _row("rewards:gain_of_drift", "episode_return", "reward_mean"),
