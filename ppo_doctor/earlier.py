@@ -33,21 +33,31 @@ def joined(
 ) -> tuple[Explanation, ...]:
     """Return the explanations of a run, with those of its part before a step that the whole shows less surely, or not.
 
-    Of the earlier part only what is firm counts, or what its openers open one by one.
+    Of the earlier part only what is firm counts, or what its openers open one by one, or what opened the whole run's
+    complaint as well, which was then judged by the later part. What is said of either side of the step stands beside
+    the other; and so does what others have been folded into.
     """
     kept = list(whole)
     led = {e.leader for e in whole if e.names_a_fault and not e.folded_into}
     for entry in earlier:
+        same = [index for index, e in enumerate(kept) if e.complaint == entry.complaint]
+        later = bool(same) and all((kept[index].since_step or 0) >= step for index in same)
         alone = all(enough((opener,), pack) for opener in entry.openers)
-        if entry.complaint in TIMELESS or entry.leader in led or not entry.names_a_fault or not (entry.firm or alone):
+        sure = entry.firm or alone or (later and _opened(entry, [kept[index] for index in same]))
+        if entry.complaint in TIMELESS or entry.leader in led or not entry.names_a_fault or not sure:
             continue
         marked = replace(entry, until_step=step)
-        same = [index for index, e in enumerate(kept) if e.complaint == entry.complaint]
-        if not same:
+        if later or not same:
             kept.append(marked)
         elif all(_yields(kept[index], entry) for index in same):
-            kept[same[0]] = marked
+            explains = any(e.folded_into == kept[same[0]].leader for e in kept)
+            kept[same[0] : same[0] + 1] = [marked, kept[same[0]]] if explains else [marked]
     return tuple(kept)
+
+
+def _opened(entry: Explanation, whole: Sequence[Explanation]) -> bool:
+    """Tell whether what opened a complaint in the earlier part opened it in the whole run too."""
+    return {opener.rule for opener in entry.openers} <= {opener.rule for e in whole for opener in e.openers}
 
 
 def _yields(entry: Explanation, earlier: Explanation) -> bool:
