@@ -230,6 +230,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
         "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
         "surrogate_while_moving": _row("identities:surrogate_while_moving", "policy_loss+approx_kl"),
+        "clip_over_spread": _row("identities:clip_over_spread", "clip_fraction+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         # catalogue: repeated batches, what arithmetic allows, whether the reward is the goal
         "batch_repeats": _row(
