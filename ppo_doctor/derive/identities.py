@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of
+from ppo_doctor.arrays import finite_median, finite_of
 from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ROOM = 0.02
 #: Gauss's inequality says nothing of a share below this that matters; and no more than this much is asked of the rest.
 LEAST_SHARE, LEAST_REST = 0.3, 0.1
+#: Times the KL there is that the clip fraction asks for, from which on it counts something else.
+DOUBTED = 3.0
 #: KL (nats) from which on ratios scatter by sqrt(2 KL) = 0.014 and more, so that a surrogate shows them.
 MOVES = 1e-4
 
@@ -125,6 +127,13 @@ def clip_over_spread(observations: Observations) -> Series | None:
         unit="times the KL there is",
         says=f"KL that {clipped.raw} asks for over {kl.raw}",
     )
+
+
+def clip_fraction_doubted(observations: Observations) -> bool:
+    """Tell whether the clip fraction says in most records what the KL beside it rules out: nothing is read from it."""
+    beyond, lacking = observations.series("clip_over_spread"), observations.series("clip_kl_contradiction")
+    asked = beyond is not None and finite_median(beyond.values) > DOUBTED
+    return asked or (lacking is not None and finite_median(lacking.values) > 0)
 
 
 def kl_over_unclipped(observations: Observations) -> Series | None:
