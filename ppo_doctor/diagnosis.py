@@ -126,15 +126,16 @@ def _with_earlier(
 
 
 def _collapse(observations: Observations, findings: Sequence[Finding]) -> int | None:
-    """Return the first step at which the reward was lost for good, or the learning rate leapt; None without either.
+    """Return the first step at which the reward, or a part of it, was lost for good, or the learning rate leapt, or None.
 
-    A reward that is lost because it stops is lost where it stops, however late a mean over episodes shows that.
+    Without one of its parts a reward asks for something else. A reward that is lost because it stops is lost where it stops, however late a mean over episodes shows that.
     """
     fired = {finding.rule: finding for finding in findings if finding.status == "fired"}
     lost = collapse_step(observations) if "reward-collapses-late" in fired else None
     stopped = fired["reward-stops-at-once"].onset_step if lost is not None and "reward-stops-at-once" in fired else None
     leapt = leap_step(observations) if "learning-rate-leaps" in fired else None
-    return min((step for step in (lost, stopped, leapt) if step is not None), default=None)
+    part = fired["part-of-reward-stops"].onset_step if "part-of-reward-stops" in fired else None
+    return min((step for step in (lost, stopped, leapt, part) if step is not None), default=None)
 
 
 def _later(explanations: Sequence[Explanation]) -> list[Finding]:
