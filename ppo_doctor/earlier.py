@@ -34,7 +34,8 @@ def joined(
     """Return the explanations of a run, with those of its part before a step that the whole shows less surely, or not.
 
     Of the earlier part only what is firm counts, or what its openers open one by one, or what opened the whole run's
-    complaint as well, which was then judged by the later part. What is said of either side of the step stands beside
+    complaint as well, which was then judged by the later part, or what is suspected where the whole run shows no more
+    than a weaker suspicion. What is said of either side of the step stands beside
     the other; and so does what others have been folded into.
     """
     kept = list(whole)
@@ -43,7 +44,9 @@ def joined(
         same = [index for index, e in enumerate(kept) if e.complaint == entry.complaint]
         later = bool(same) and all((kept[index].since_step or 0) >= step for index in same)
         alone = all(enough((opener,), pack) for opener in entry.openers)
-        sure = entry.firm or alone or (later and _opened(entry, [kept[index] for index in same]))
+        others = [kept[index] for index in same]
+        guessed = bool(others) and all(e.names_a_fault and not e.firm and not e.folded_into for e in others)
+        sure = entry.firm or alone or guessed or (later and _opened(entry, others))
         if entry.complaint in TIMELESS or entry.leader in led or not entry.names_a_fault or not sure:
             continue
         marked = replace(entry, until_step=step)
