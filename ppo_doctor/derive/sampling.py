@@ -150,7 +150,7 @@ def _learns_late(observations: Observations) -> bool:
 
 
 def _per_update(observations: Observations) -> Series | None:
-    """Return the clip fraction where a record is an update, not one optimizer step of several, and nothing refutes it."""
+    """Return the clip fraction where a record is an update, not one step of several, and nothing refutes it."""
     if "generation_marker" in observations.run.facts or clip_fraction_doubted(observations):
         return None
     return observations.run.series.get("clip_fraction")

@@ -9,9 +9,8 @@ import numpy as np
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
-    from ppo_doctor.arrays import FloatArray
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import Series
+    from ppo_doctor.model import FloatArray, Series
 
 #: Records before the stop whose changes are usual, and the fewest of them.
 USUAL, FEWEST = 8, 4

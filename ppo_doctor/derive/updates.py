@@ -53,7 +53,9 @@ def apart_before_the_step(observations: Observations) -> Fact | None:
     if kl is None or not (kl.aggregation or "").startswith(BEFORE_THE_STEP):
         return None
     size = finite_median(kl.values)
-    return Fact(name="apart_before_the_step", value=size, how="computed", source=kl.source()) if size > ROUNDING else None
+    return (
+        Fact(name="apart_before_the_step", value=size, how="computed", source=kl.source()) if size > ROUNDING else None
+    )
 
 
 #: Records that tell whether the clip ever acts, or the loss is ever seen.
