@@ -126,9 +126,10 @@ def _with_earlier(
 
 
 def _collapse(observations: Observations, findings: Sequence[Finding]) -> int | None:
-    """Return the first step at which the reward, or a part of it, was lost for good, or the learning rate leapt, or None.
+    """Return the first step at which the reward or a part of it was lost for good, or the learning rate leapt, or None.
 
-    Without one of its parts a reward asks for something else. A reward that is lost because it stops is lost where it stops, however late a mean over episodes shows that.
+    Without one of its parts a reward asks for something else. One that is lost because it stops is lost where it stops,
+    however late a mean over episodes shows that.
     """
     fired = {finding.rule: finding for finding in findings if finding.status == "fired"}
     lost = collapse_step(observations) if "reward-collapses-late" in fired else None
