@@ -24,8 +24,13 @@ def break_step(explanations: Sequence[Explanation], collapse: int | None) -> int
     if not any(e.names_a_fault for e in explanations):
         return None
     stopped = [e.since_step for e in explanations if e.names_a_fault and e.since_step is not None]
+    return min((step for step in (*stopped, numbers_broke(explanations), collapse) if step), default=None)
+
+
+def numbers_broke(explanations: Sequence[Explanation]) -> int | None:
+    """Return the first step at which numbers were no longer finite, by a fault that is named; None where none is."""
     broke = [onset(e.openers) for e in explanations if e.complaint == "numbers-break" and e.names_a_fault]
-    return min((step for step in (*stopped, *broke, collapse) if step), default=None)
+    return min((step for step in broke if step), default=None)
 
 
 def joined(
