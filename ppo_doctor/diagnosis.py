@@ -17,7 +17,7 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.derive.leaps import leap_step
 from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.rewards import PEAK_BEFORE
-from ppo_doctor.earlier import break_step, joined
+from ppo_doctor.earlier import break_step, joined, numbers_broke
 from ppo_doctor.engine import FROM_SETTINGS, run_rules
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS, loggable
@@ -111,10 +111,24 @@ def _since(observations: Observations, pack: Pack, findings: Sequence[Finding], 
 def _with_earlier(
     explanations: tuple[Explanation, ...], observations: Observations, pack: Pack, findings: Sequence[Finding]
 ) -> tuple[Explanation, ...]:
-    """Return the explanations, with what was wrong already before the run broke, where it did and enough was logged."""
-    step = break_step(explanations, _collapse(observations, findings))
-    if step is None:
-        return explanations
+    """Return the explanations, with what was wrong already before the run broke, where it did and enough was logged.
+
+    What broke first is asked first; where numbers stopped being finite later, what was wrong until then as well.
+    """
+    step, broke = break_step(explanations, _collapse(observations, findings)), numbers_broke(explanations)
+    for at in dict.fromkeys(at for at in (step, broke) if at is not None):
+        explanations = _with_the_part_before(explanations, at, observations, pack, findings)
+    return explanations
+
+
+def _with_the_part_before(
+    explanations: tuple[Explanation, ...],
+    step: int,
+    observations: Observations,
+    pack: Pack,
+    findings: Sequence[Finding],
+) -> tuple[Explanation, ...]:
+    """Return the explanations, with what was wrong already before a step where enough was logged before it."""
     steps = max((s.axis for s in observations.run.series.values()), key=len).steps
     share = (step - steps[0]) / max(1, steps[-1] - steps[0])  # of the steps: short episodes are many records
     if np.searchsorted(steps, step) < LEAST_BEFORE or share < BEFORE_SHARE:
@@ -126,15 +140,17 @@ def _with_earlier(
 
 
 def _collapse(observations: Observations, findings: Sequence[Finding]) -> int | None:
-    """Return the first step at which the reward was lost for good, or the learning rate leapt; None without either.
+    """Return the first step at which the reward or a part of it was lost for good, or the learning rate leapt, or None.
 
-    A reward that is lost because it stops is lost where it stops, however late a mean over episodes shows that.
+    Without one of its parts a reward asks for something else. One that is lost because it stops is lost where it stops,
+    however late a mean over episodes shows that.
     """
     fired = {finding.rule: finding for finding in findings if finding.status == "fired"}
     lost = collapse_step(observations) if "reward-collapses-late" in fired else None
     stopped = fired["reward-stops-at-once"].onset_step if lost is not None and "reward-stops-at-once" in fired else None
     leapt = leap_step(observations) if "learning-rate-leaps" in fired else None
-    return min((step for step in (lost, stopped, leapt) if step is not None), default=None)
+    part = fired["part-of-reward-stops"].onset_step if "part-of-reward-stops" in fired else None
+    return min((step for step in (lost, stopped, leapt, part) if step is not None), default=None)
 
 
 def _later(explanations: Sequence[Explanation]) -> list[Finding]:

@@ -24,8 +24,13 @@ def break_step(explanations: Sequence[Explanation], collapse: int | None) -> int
     if not any(e.names_a_fault for e in explanations):
         return None
     stopped = [e.since_step for e in explanations if e.names_a_fault and e.since_step is not None]
+    return min((step for step in (*stopped, numbers_broke(explanations), collapse) if step), default=None)
+
+
+def numbers_broke(explanations: Sequence[Explanation]) -> int | None:
+    """Return the first step at which numbers were no longer finite, by a fault that is named; None where none is."""
     broke = [onset(e.openers) for e in explanations if e.complaint == "numbers-break" and e.names_a_fault]
-    return min((step for step in (*stopped, *broke, collapse) if step), default=None)
+    return min((step for step in broke if step), default=None)
 
 
 def joined(
@@ -33,21 +38,34 @@ def joined(
 ) -> tuple[Explanation, ...]:
     """Return the explanations of a run, with those of its part before a step that the whole shows less surely, or not.
 
-    Of the earlier part only what is firm counts, or what its openers open one by one.
+    Of the earlier part only what is firm counts, or what its openers open one by one, or what opened the whole run's
+    complaint as well, which was then judged by the later part, or what is suspected where the whole run shows no more
+    than a weaker suspicion. What is said of either side of the step stands beside
+    the other; and so does what others have been folded into.
     """
     kept = list(whole)
     led = {e.leader for e in whole if e.names_a_fault and not e.folded_into}
     for entry in earlier:
+        same = [index for index, e in enumerate(kept) if e.complaint == entry.complaint]
+        later = bool(same) and all((kept[index].since_step or 0) >= step for index in same)
         alone = all(enough((opener,), pack) for opener in entry.openers)
-        if entry.complaint in TIMELESS or entry.leader in led or not entry.names_a_fault or not (entry.firm or alone):
+        others = [kept[index] for index in same]
+        guessed = bool(others) and all(e.names_a_fault and not e.firm and not e.folded_into for e in others)
+        sure = entry.firm or alone or guessed or (later and _opened(entry, others))
+        if entry.complaint in TIMELESS or entry.leader in led or not entry.names_a_fault or not sure:
             continue
         marked = replace(entry, until_step=step)
-        same = [index for index, e in enumerate(kept) if e.complaint == entry.complaint]
-        if not same:
+        if later or not same:
             kept.append(marked)
         elif all(_yields(kept[index], entry) for index in same):
-            kept[same[0]] = marked
+            explains = any(e.folded_into == kept[same[0]].leader for e in kept)
+            kept[same[0] : same[0] + 1] = [marked, kept[same[0]]] if explains else [marked]
     return tuple(kept)
+
+
+def _opened(entry: Explanation, whole: Sequence[Explanation]) -> bool:
+    """Tell whether what opened a complaint in the earlier part opened it in the whole run too."""
+    return {opener.rule for opener in entry.openers} <= {opener.rule for e in whole for opener in e.openers}
 
 
 def _yields(entry: Explanation, earlier: Explanation) -> bool:

@@ -73,7 +73,8 @@ def _not_applicable(observations: Observations, rule: Rule) -> str | None:
         return A_LOG
     if rule.not_when_single_update:
         updates = observations.fact("updates_effective")
-        if updates is not None and updates.how != "default" and 0.0 < float(str(updates.value)) <= 1.0:
+        single = updates is not None and updates.how != "default" and 0.0 < float(str(updates.value)) <= 1.0
+        if updates is not None and single and observations.fact("apart_before_the_step") is None:
             return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
     return None
 

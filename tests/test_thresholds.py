@@ -30,6 +30,7 @@ SAME = {
     ("reward-collapses-late", 0, "bound", "down"): DERIVED,
     ("part-of-reward-stops", 0, "share", "down"): LASTS,
     ("reward-stops-at-once", 0, "share", "down"): LASTS,
+    ("reward-stops-while-policy-stays", 0, "share", "down"): LASTS,
 }
 
 

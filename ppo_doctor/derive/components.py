@@ -105,9 +105,14 @@ def _nothing(values: FloatArray) -> BoolArray:
 
 
 def _stopped(values: FloatArray) -> int:
-    """Return the record from which on a part is constant at its least, or no number; their count where it never is."""
+    """Return the record from which on a part is constant at its least, or no number; their count where it never is.
+
+    Nothing is what a function pays that fails: of a part that was a cost throughout it is the most, and stops there.
+    """
     size = len(values)
     last = values[-1]
+    if last == 0 and not (np.nan_to_num(values) > 0).any():
+        values = -values
     same = np.isnan(values) if np.isnan(last) else values == last
     at = int(np.flatnonzero(~same)[-1]) + 1 if (~same).any() else 0
     before = values[:at][np.isfinite(values[:at])]

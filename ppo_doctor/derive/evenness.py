@@ -19,6 +19,8 @@ MOST_CHOICES = 20
 #: A policy is even where its entropy is within this share of ln n; n is known where the highest is within the other.
 EVEN, SURELY_EVEN = 0.04, 0.02
 LEAST_RECORDS = 3
+#: What single precision adds to a mean of logarithms.
+PRINTED = 1e-5
 
 
 def divergence_over_evenness(observations: Observations) -> Fact | None:
@@ -28,7 +30,8 @@ def divergence_over_evenness(observations: Observations) -> Fact | None:
     the variance of what their log p differ by: (√a + √b)² at most, with a and b what they lack. That is 4 times of it
     where they are equally even, 9 times where one is the other at a temperature of 0.25. Where no KL is logged, the
     share of samples outside 1 ± ε has at least a KL of share · ε² / 2.
-    None where no record is even, and where n is not known (n > 20, or an entropy off ln n throughout).
+    None where no record is even, and where n is not known: n > 20, an entropy off ln n throughout, or one above ln n,
+    which no choice among n has (a Gaussian's passes any value).
     """
     entropy, apart = observations.series("choice_entropy"), _divergence(observations)
     if entropy is None or apart is None or apart[0].axis is not entropy.axis:
@@ -39,7 +42,8 @@ def divergence_over_evenness(observations: Observations) -> Fact | None:
     values, divergence = entropy.values[known], apart[1][known]
     choices = round(math.exp(min(float(values.max()), 10.0)))
     highest = math.log(max(choices, 1))
-    if not 2 <= choices <= MOST_CHOICES or abs(highest - float(values.max())) > SURELY_EVEN * highest:
+    over = float(values.max()) - highest
+    if not 2 <= choices <= MOST_CHOICES or not -SURELY_EVEN * highest <= over <= entropy.resolution.absolute + PRINTED:
         return None
     gap = np.maximum(highest - values, 0) + entropy.resolution.absolute + 1e-5 * highest
     even = gap < EVEN * highest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of
+from ppo_doctor.arrays import finite_median, finite_of
 from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: Room for float32 means over many samples, relative to the larger side.
 ROOM = 0.02
+#: Gauss's inequality says nothing of a share below this that matters; and no more than this much is asked of the rest.
+LEAST_SHARE, LEAST_REST = 0.3, 0.1
+#: Times the KL there is that the clip fraction asks for, from which on it counts something else.
+DOUBTED = 3.0
 #: KL (nats) from which on ratios scatter by sqrt(2 KL) = 0.014 and more, so that a surrogate shows them.
 MOVES = 1e-4
 
@@ -95,6 +99,41 @@ def _parts(observations: Observations, whole: Series, part: Series) -> float | N
         return observations.number("ppo_epochs")
     configured = observations.run.facts.get("updates_configured")
     return float(str(configured.value)) if part.aggregation == "last minibatch" and configured is not None else None
+
+
+def clip_over_spread(observations: Observations) -> Series | None:
+    """Return the KL that the clip fraction asks of log-ratios that scatter around 0 in one hump, over the KL there is.
+
+    Gauss's inequality (1823): of one hump with deviation σ at most 1 - k/(√3 σ) lies beyond ±k. A share f beyond the
+    clip range thus asks for a mean square, twice the KL, of k²/3(1 - f)²; 0 for small shares, of which it says little.
+    A mixture of such humps, as over epochs or tokens, is one too. None where the windows are of other updates.
+    """
+    series = observations.run.series
+    kl, clipped, epsilon = series.get("approx_kl"), series.get("clip_fraction"), _range(observations)
+    if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis:
+        return None
+    within = _parts(observations, clipped, kl) is not None
+    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
+        return None
+    share = clipped.values - clipped.resolution.absolute
+    asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
+    have = np.abs(kl.values) + kl.resolution.absolute + 1e-7
+    return dataclasses.replace(
+        kl,
+        name="clip_over_spread",
+        values=np.where(share >= LEAST_SHARE, asked, 0.0) / have,
+        resolution=EXACT,
+        how="computed",
+        unit="times the KL there is",
+        says=f"KL that {clipped.raw} asks for over {kl.raw}",
+    )
+
+
+def clip_fraction_doubted(observations: Observations) -> bool:
+    """Tell whether the clip fraction says in most records what the KL beside it rules out: nothing is read from it."""
+    beyond, lacking = observations.series("clip_over_spread"), observations.series("clip_kl_contradiction")
+    asked = beyond is not None and finite_median(beyond.values) > DOUBTED
+    return asked or (lacking is not None and finite_median(lacking.values) > 0)
 
 
 def kl_over_unclipped(observations: Observations) -> Series | None:

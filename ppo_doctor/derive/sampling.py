@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_of, mean_of, median, spearman
+from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.mismatch import clipped_at_generation
 from ppo_doctor.model import Fact, Series
 
@@ -187,8 +188,10 @@ def _learns_late(observations: Observations) -> bool:
 
 
 def _per_update(observations: Observations) -> Series | None:
-    """Return the clip fraction where a record is an update, not one optimizer step of several."""
-    return None if "generation_marker" in observations.run.facts else observations.run.series.get("clip_fraction")
+    """Return the clip fraction where a record is an update, not one step of several, and nothing refutes it."""
+    if "generation_marker" in observations.run.facts or clip_fraction_doubted(observations):
+        return None
+    return observations.run.series.get("clip_fraction")
 
 
 def _from_the_start(series: Series) -> bool:

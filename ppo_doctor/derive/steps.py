@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
+from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact
@@ -94,10 +95,10 @@ def clipped_share(observations: Observations) -> Series | None:
     """Return the share of samples that left a usual clip range, both sides counted, per record.
 
     A count of one side only (where the clip cuts the gradient) is about half of both and is doubled. None for ranges
-    below 0.05, which most samples leave in sound training.
+    below 0.05, which most samples leave in sound training, and for a clip fraction that the KL beside it rules out.
     """
     clipped = observations.run.series.get("clip_fraction")
-    if clipped is None or not len(clipped):
+    if clipped is None or not len(clipped) or clip_fraction_doubted(observations):
         return None
     range_ = observations.fact("implied_clip_range")
     if range_ is not None and float(str(range_.value)) < 0.05:

@@ -31,6 +31,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "share_of_plan": _row("numerics:share_of_plan", "env_steps+total_env_steps", "learning_rate+total_steps"),
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
+        "apart_before_the_step": _row("updates:apart_before_the_step", "approx_kl", "ratio_std"),
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "one_update_by_default": _row("updates:one_update_by_default", "clip_fraction", "loss+ref_kl"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
@@ -140,6 +141,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "sampler_drift": _row("expected:sampler_drift", "rollout_kl"),
         "drift_over_ratio": _row("expected:drift_over_ratio", "rollout_kl+approx_kl"),
         # stability, mismatch, time (family "stability")
+        "entropy_step_at_stop": _row("unmoved:entropy_step_at_stop", "entropy+reward_mean", "entropy+episode_return"),
+        "kl_at_stop": _row("unmoved:kl_at_stop", "reward_mean", "episode_return"),
         "returns_stopped": _row("stopped:returns_stopped", "episode_return+episode_length"),
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "gain_of_drift": _row("rewards:gain_of_drift", "episode_return", "reward_mean"),
@@ -213,6 +216,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
         "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
         "surrogate_while_moving": _row("identities:surrogate_while_moving", "policy_loss+approx_kl"),
+        "clip_over_spread": _row("identities:clip_over_spread", "clip_fraction+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         # catalogue: repeated batches, what arithmetic allows, whether the reward is the goal
         "batch_repeats": _row(

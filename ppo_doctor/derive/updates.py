@@ -38,6 +38,26 @@ def updates_known(observations: Observations) -> Fact | None:
     return updates if updates is not None and updates.how != "default" else None
 
 
+#: KL in nats between two passes over the same samples with the same weights, in half precision, with room.
+ROUNDING = 0.003
+#: Averages over the passes that steps are taken on: of one step per batch that pass is made before it.
+BEFORE_THE_STEP = ("all minibatches", "last minibatch", "last epoch")
+
+
+def apart_before_the_step(observations: Observations) -> Fact | None:
+    """Return the median KL (nats) of the passes that steps are taken on, where that is more than rounding; else None.
+
+    With one step per batch it would be 0 by construction; where it is not, nothing about the ratio is constant.
+    """
+    kl = observations.series("kl_size")
+    if kl is None or not (kl.aggregation or "").startswith(BEFORE_THE_STEP):
+        return None
+    size = finite_median(kl.values)
+    return (
+        Fact(name="apart_before_the_step", value=size, how="computed", source=kl.source()) if size > ROUNDING else None
+    )
+
+
 #: Records that tell whether the clip ever acts, or the loss is ever seen.
 TELLING = 5
 
