@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.complaints import enough, onset, told_by
+from ppo_doctor.complaints import enough, onset
 
 if TYPE_CHECKING:
     from ppo_doctor.complaints import Explanation
@@ -43,23 +43,11 @@ def joined(
             continue
         marked = replace(entry, until_step=step)
         same = [index for index, e in enumerate(kept) if e.complaint == entry.complaint]
-        yielding = same and all(_yields(kept[index], entry) for index in same)
-        if yielding and not _stood_for(kept[same[0]], kept):
-            kept[same[0]] = marked
-        elif not same or yielding or _tells_more(entry, [kept[index].leader for index in same], pack):
+        if not same:
             kept.append(marked)
+        elif all(_yields(kept[index], entry) for index in same):
+            kept[same[0]] = marked
     return tuple(kept)
-
-
-def _stood_for(entry: Explanation, kept: Sequence[Explanation]) -> bool:
-    """Tell whether a complaint is the only one left to name a cause that other complaints were folded into."""
-    return not entry.folded_into and any(e.folded_into == entry.leader for e in kept)
-
-
-def _tells_more(entry: Explanation, leaders: Sequence[str], pack: Pack) -> bool:
-    """Tell whether a symptom of an earlier part opens its complaint alone which none of some leaders explains."""
-    told = told_by(leaders, pack)
-    return any(enough((opener,), pack) and opener.rule not in told for opener in entry.openers)
 
 
 def _yields(entry: Explanation, earlier: Explanation) -> bool:
