@@ -84,7 +84,7 @@ def _beside(
     left = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
     excused = excusing([e.leader for e in known], findings, pack)
     if told and rest and len(rest) < len(openers):
-        part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused)
+        part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused, behind=rest)
         if part[0].leader == settled[0].leader:  # fewer symptoms make it no surer
             return settled
         if any(entry.firm for entry in part) or (settled[0].names_a_fault and part[0].names_a_fault):
@@ -119,6 +119,7 @@ def _settled(
     pack: Pack,
     findings: Mapping[str, Finding],
     excused: frozenset[str] = frozenset(),
+    behind: Sequence[Finding] = (),
 ) -> list[Explanation]:
     """Return the explanation of a complaint, and a second one where openers are left that its leaders do not explain.
 
@@ -126,6 +127,9 @@ def _settled(
     sure: what is left over is often only a symptom that nobody has yet weighed for the first.
     """
     accounts = _candidates(complaint, openers, pack, findings, excused)
+    if behind:
+        speaking = set[str]().union(*spoken_for(behind, pack))
+        accounts = [entry for entry in accounts if entry.cause.id in speaking]
     first = _settle(complaint, openers, accounts, pack, findings)
     if first.leader == UNKNOWN and accounts:
         first = _by_its_part(first, accounts[0], pack, findings)
