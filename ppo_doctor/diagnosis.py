@@ -65,7 +65,8 @@ def assemble(
     explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
     verdict, because = _verdict(explanations, coverage, pack, findings, alone=FROM_SETTINGS in observations.run.facts)
-    causes = _numbered(explanations, of_what_remains(explanations, findings, pack))
+    further = of_what_remains(explanations, _numbered(explanations), findings, pack)
+    causes = _numbered(explanations, further)
     return Diagnosis(
         tool_version=__version__,
         run=_summary(observations, pack),
