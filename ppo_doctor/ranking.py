@@ -336,9 +336,10 @@ def _ranked(
     )
 
 
-def rival(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> RankedCause:
-    """Return a cause that leads no complaint, under the first that it could explain."""
-    return _ranked(entry, entry.cause.complaints[0], [], False, [entry], pack, findings)
+def beside(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> RankedCause:
+    """Return a cause of what leaders leave unexplained, under the first complaint that it could explain."""
+    ranked = _ranked(entry, entry.cause.complaints[0], [], False, [entry], pack, findings)
+    return replace(ranked, of_remainder=True)
 
 
 def _open_questions(

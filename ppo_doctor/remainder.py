@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.accounts import account
 from ppo_doctor.complaints import excusing, told_by
-from ppo_doctor.ranking import LEVEL_DB, rival
+from ppo_doctor.ranking import LEVEL_DB, beside
 
 if TYPE_CHECKING:
     from ppo_doctor.accounts import Account
@@ -36,7 +36,7 @@ def of_what_remains(
         level = _level(chosen, taken, by_rule, pack)
         if not level:
             break
-        found += [rival(entry, pack, by_rule) for entry in level]
+        found += [beside(entry, pack, by_rule) for entry in level]
         chosen.append(level[0].cause.id)
         taken |= {name for entry in level for name in _and_twins(entry.cause.id, pack)}
     return tuple(found[:MOST])
