@@ -156,9 +156,11 @@ def _numbered(explanations: Sequence[Explanation], further: Sequence[RankedCause
     # A rival's chance is by how far it stands behind its own complaint's leader, not by the score that both have.
     rivals = [(e.causes[0].score_db - c.score_db, c) for e in explanations for c in e.causes if not c.leader]
     rivals.sort(key=lambda rival: rival[0])
-    # What is far behind its leader comes after what explains what the leaders leave.
+    # What explains what the leaders leave comes before their rivals where it would be likely alone, and else before
+    # those that are far behind.
+    likely = [cause for cause in further if cause.score_db >= LIKELY_DB]
     near = [cause for behind, cause in rivals if behind <= LIKELY_DB]
-    others = [*near, *further, *(cause for _, cause in rivals[len(near) :])]
+    others = [*likely, *near, *further[len(likely) :], *(cause for _, cause in rivals[len(near) :])]
     # The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
     # firm before what is suspected, and harmless explanations last; else complaints keep their order.
     ahead = {id(e.causes[0]) for e in explanations if e.causes}
