@@ -1,13 +1,15 @@
-"""What the leaders of all complaints leave unexplained, and the causes that it speaks for."""
+"""The causes of all complaints in order, with those that speak for what the leaders leave unexplained."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.accounts import account
 from ppo_doctor.complaints import excusing, told_by
-from ppo_doctor.ranking import LEVEL_DB, beside
+from ppo_doctor.model import CONFIDENCES
+from ppo_doctor.ranking import LEVEL_DB, LIKELY_DB, beside
 
 if TYPE_CHECKING:
     from ppo_doctor.accounts import Account
@@ -17,6 +19,38 @@ if TYPE_CHECKING:
 
 #: So many causes of what remains are named at most: with the leader of the first complaint they are three.
 MOST = 2
+
+
+def in_order(explanations: Sequence[Explanation], findings: Sequence[Finding], pack: Pack) -> tuple[RankedCause, ...]:
+    """Return the causes to print, best first: of every complaint, and of what their leaders leave unexplained."""
+    further = of_what_remains(explanations, _numbered(explanations), findings, pack)
+    return _numbered(explanations, further)
+
+
+def _numbered(explanations: Sequence[Explanation], further: Sequence[RankedCause] = ()) -> tuple[RankedCause, ...]:
+    """Number the causes of all complaints; a cause that several complaints name keeps its best place."""
+    leaders = [cause for e in explanations for cause in e.causes if cause.leader]
+    if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
+        leaders = [cause for cause in leaders if cause.score_db > 0]
+    # A rival's chance is by how far it stands behind its own complaint's leader, not by the score that both have.
+    rivals = [(e.causes[0].score_db - c.score_db, c) for e in explanations for c in e.causes if not c.leader]
+    rivals.sort(key=lambda rival: rival[0])
+    # What explains what the leaders leave comes before their rivals where it would be likely alone, and else before
+    # those that are far behind.
+    likely = [cause for cause in further if cause.score_db >= LIKELY_DB]
+    near = [cause for behind, cause in rivals if behind <= LIKELY_DB]
+    doubtful = [cause for cause in further if cause.score_db < LIKELY_DB]
+    others = [*likely, *near, *doubtful, *(cause for _, cause in rivals[len(near) :])]
+    # The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
+    # firm before what is suspected, and harmless explanations last; else complaints keep their order.
+    ahead = {id(e.causes[0]) for e in explanations if e.causes}
+    ordered = sorted(leaders, key=lambda c: (c.benign, id(c) not in ahead, c.confidence == "suspected")) + others
+    unique: dict[str, RankedCause] = {}
+    for cause in ordered:
+        kept = unique.setdefault(cause.id, cause)
+        if CONFIDENCES.index(cause.confidence) < CONFIDENCES.index(kept.confidence):
+            unique[cause.id] = cause
+    return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
 
 
 def of_what_remains(
