@@ -88,6 +88,25 @@ def spoken_for(openers: Iterable[Finding], pack: Pack) -> list[set[str]]:
     ]
 
 
+def told_by(causes: Sequence[str], pack: Pack) -> set[str]:
+    """Return the findings that speak for some causes, or that they lead to."""
+    found = [cause for cause in pack.causes if cause.id in causes]
+    return {w.finding for cause in found for w in cause.weights if w.fired > 0} | {
+        name for cause in found for name in cause.leads_to
+    }
+
+
+def excusing(known: Sequence[str], findings: Mapping[str, Finding], pack: Pack) -> frozenset[str]:
+    """Return the findings that are as some known causes make them: fired by them, or kept from firing."""
+    made = told_by(known, pack)
+    kept_off = {w.finding for cause in pack.causes if cause.id in known for w in cause.weights if w.fired < 0}
+    return frozenset(
+        name
+        for name, finding in findings.items()
+        if (finding.status == "fired" and name in made) or (finding.status == "clear" and name in kept_off)
+    )
+
+
 def _groups(openers: Sequence[Finding], pack: Pack) -> list[tuple[Finding, ...]]:
     """Return openers in groups that share a cause which they speak for."""
     groups: list[tuple[set[str], list[Finding]]] = []

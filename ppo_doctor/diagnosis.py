@@ -24,7 +24,6 @@ from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
     ASKED,
     CHAIN,
-    CONFIDENCES,
     QUESTIONS,
     SIDE_LINKS,
     ChainLink,
@@ -32,7 +31,6 @@ from ppo_doctor.model import (
     Diagnosis,
     Fact,
     OpenComplaint,
-    RankedCause,
     RunSummary,
     Series,
     Severity,
@@ -40,6 +38,7 @@ from ppo_doctor.model import (
 )
 from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import explain
+from ppo_doctor.remainder import in_order
 
 if TYPE_CHECKING:
     from ppo_doctor.complaints import Explanation
@@ -64,7 +63,7 @@ def assemble(
     explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
     verdict, because = _verdict(explanations, coverage, pack, findings, alone=FROM_SETTINGS in observations.run.facts)
-    causes = _numbered(explanations)
+    causes = in_order(explanations, findings, pack)
     return Diagnosis(
         tool_version=__version__,
         run=_summary(observations, pack),
@@ -160,26 +159,6 @@ def _later(explanations: Sequence[Explanation]) -> list[Finding]:
 
 def _title(explanation: Explanation, pack: Pack) -> str:
     return next((c.title for c in pack.complaints if c.id == explanation.complaint), explanation.complaint)
-
-
-def _numbered(explanations: Sequence[Explanation]) -> tuple[RankedCause, ...]:
-    """Number the causes of all complaints; a cause that several complaints name keeps its best place."""
-    leaders = [cause for e in explanations for cause in e.causes if cause.leader]
-    if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
-        leaders = [cause for cause in leaders if cause.score_db > 0]
-    # A rival's chance is by how far it stands behind its own complaint's leader, not by the score that both have.
-    rivals = [(e.causes[0].score_db - c.score_db, c) for e in explanations for c in e.causes if not c.leader]
-    others = [cause for _, cause in sorted(rivals, key=lambda rival: rival[0])]
-    # The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
-    # firm before what is suspected, and harmless explanations last; else complaints keep their order.
-    ahead = {id(e.causes[0]) for e in explanations if e.causes}
-    ordered = sorted(leaders, key=lambda c: (c.benign, id(c) not in ahead, c.confidence == "suspected")) + others
-    unique: dict[str, RankedCause] = {}
-    for cause in ordered:
-        kept = unique.setdefault(cause.id, cause)
-        if CONFIDENCES.index(cause.confidence) < CONFIDENCES.index(kept.confidence):
-            unique[cause.id] = cause
-    return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
 
 
 def _of_settings(findings: Sequence[Finding]) -> str:

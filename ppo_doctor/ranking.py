@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.accounts import candidates, later_than
-from ppo_doctor.complaints import Explanation, enough, one_by_one, open_complaints, spoken_for
+from ppo_doctor.complaints import Explanation, enough, excusing, one_by_one, open_complaints, spoken_for, told_by
 from ppo_doctor.consequences import folded
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import Measurement, RankedCause, Severity
@@ -79,12 +79,12 @@ def _beside(
     if not known:
         return settled
     best = max((e.causes[0].score_db for e in settled if e.causes), default=0)
-    told = _explained([e.leader for e in known if e.causes[0].score_db > best], pack)
+    told = told_by([e.leader for e in known if e.causes[0].score_db > best], pack)
     rest = tuple(opener for opener in openers if opener.rule not in told)
     left = {name: finding for name, finding in findings.items() if finding.status != "fired" or name not in told}
-    excused = _excused([e.leader for e in known], findings, pack)
+    excused = excusing([e.leader for e in known], findings, pack)
     if told and rest and len(rest) < len(openers):
-        part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused)
+        part = _settled(complaint, rest if enough(rest, pack) else openers, pack, left, excused, behind=rest)
         if part[0].leader == settled[0].leader:  # fewer symptoms make it no surer
             return settled
         if any(entry.firm for entry in part) or (settled[0].names_a_fault and part[0].names_a_fault):
@@ -92,17 +92,6 @@ def _beside(
     # What stands firm needs no excuse, and an excuse alone makes no other cause lead unless that one is sure.
     again = settled if settled[0].firm or not excused else _settled(complaint, openers, pack, findings, excused)
     return again if again[0].leader == settled[0].leader or again[0].firm else settled
-
-
-def _excused(known: Sequence[str], findings: Mapping[str, Finding], pack: Pack) -> frozenset[str]:
-    """Return the findings that are as some known causes make them: fired by them, or kept from firing."""
-    made = _explained(known, pack)
-    kept_off = {w.finding for cause in pack.causes if cause.id in known for w in cause.weights if w.fired < 0}
-    return frozenset(
-        name
-        for name, finding in findings.items()
-        if (finding.status == "fired" and name in made) or (finding.status == "clear" and name in kept_off)
-    )
 
 
 def _beside_another_complaints_cause(explained: Sequence[Explanation], pack: Pack) -> list[Explanation]:
@@ -130,6 +119,7 @@ def _settled(
     pack: Pack,
     findings: Mapping[str, Finding],
     excused: frozenset[str] = frozenset(),
+    behind: Sequence[Finding] = (),
 ) -> list[Explanation]:
     """Return the explanation of a complaint, and a second one where openers are left that its leaders do not explain.
 
@@ -137,6 +127,9 @@ def _settled(
     sure: what is left over is often only a symptom that nobody has yet weighed for the first.
     """
     accounts = _candidates(complaint, openers, pack, findings, excused)
+    if behind:
+        speaking = set[str]().union(*spoken_for(behind, pack))
+        accounts = [entry for entry in accounts if entry.cause.id in speaking]
     first = _settle(complaint, openers, accounts, pack, findings)
     if first.leader == UNKNOWN and accounts:
         first = _by_its_part(first, accounts[0], pack, findings)
@@ -153,7 +146,7 @@ def _second(
     as well is a rival, not a second fault.
     """
     leaders = [cause.id for cause in first.causes if cause.leader]
-    told = _explained(leaders, pack)
+    told = told_by(leaders, pack)
     by_first = [opener for opener in openers if opener.rule in told]
     rest = tuple(o for o in openers if o.rule not in told and not later_than(by_first, o))
     if not rest or not enough(rest, pack):
@@ -170,20 +163,12 @@ def _by_its_part(unknown: Explanation, best: Account, pack: Pack, findings: Mapp
 
     A symptom that opens nothing alone does not turn what is known into something unknown.
     """
-    told = _explained([best.cause.id], pack)
+    told = told_by([best.cause.id], pack)
     part = tuple(opener for opener in unknown.openers if opener.rule in told)
     if len(part) == len(unknown.openers) or not enough(part, pack):
         return unknown
     settled = _settle(unknown.complaint, part, _candidates(unknown.complaint, part, pack, findings), pack, findings)
     return settled if settled.names_a_fault else unknown
-
-
-def _explained(causes: Sequence[str], pack: Pack) -> set[str]:
-    """Return the findings that speak for some causes, or that they lead to."""
-    found = [cause for cause in pack.causes if cause.id in causes]
-    return {w.finding for cause in found for w in cause.weights if w.fired > 0} | {
-        name for cause in found for name in cause.leads_to
-    }
 
 
 def _candidates(
@@ -349,6 +334,12 @@ def _ranked(
         would_change_my_mind=_open_questions(level if leads else [entry], accounts, pack, findings),
         leader=leads,
     )
+
+
+def beside(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> RankedCause:
+    """Return a cause of what leaders leave unexplained, under the first complaint that it could explain."""
+    ranked = _ranked(entry, entry.cause.complaints[0], [], False, [entry], pack, findings)
+    return replace(ranked, of_remainder=True)
 
 
 def _open_questions(
