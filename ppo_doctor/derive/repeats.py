@@ -83,7 +83,7 @@ def update_scatter(observations: Observations) -> Fact | None:
     """
     kl = observations.run.series.get("approx_kl")
     late = kl.values[len(kl) - len(kl) // 3 :] if kl is not None else None
-    if kl is None or late is None or not len(late) or not np.median(np.abs(late)) >= STILL:
+    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) >= STILL:
         return None
     told = [_late_change(observations, name, kl) for name in ("policy_loss", "approx_kl")]
     return _scatter(observations, "update_scatter", told, kl)
