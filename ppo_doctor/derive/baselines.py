@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median, scatter_of
+from ppo_doctor.arrays import finite_median, finite_of, median, scatter_of
 from ppo_doctor.derive.onset import collapse_step, thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -28,7 +28,8 @@ def critic_relearns(observations: Observations) -> Fact | None:
     """Return how much worse than a constant the critic is (minus explained variance) where it starts over, else 0.
 
     It starts over where a stretch of at least three records below -0.5 follows on one with a median above 0.25, and
-    improves by half or more within the stretch and the records after it.
+    improves by half or more within the stretch and the records after it. A critic with new weights errs by more than it
+    did: where the value loss did not rise, what fell is the variance of the returns, as it does near their ceiling.
     """
     explained = observations.series("explained_variance_alive")
     if explained is None or np.isfinite(explained.values).sum() < LEAST:
@@ -38,9 +39,19 @@ def critic_relearns(observations: Observations) -> Fact | None:
     fallen = 0.0
     if stretch is not None and stretch[0] >= BEFORE and median(values[stretch[0] - BEFORE : stretch[0]]) > LEARNT:
         bottom, end = median(values[stretch[0] : stretch[0] + COLD]), median(values[-BEFORE:])
-        fallen = -bottom if end > 0.5 * bottom else 0.0
+        fallen = -bottom if end > 0.5 * bottom and _errs_more(observations, explained, stretch) else 0.0
     says = f"{explained.raw}, {len(values)} records"
     return Fact(name="critic_relearns", value=fallen, how="computed", source=explained.source(), says=says)
+
+
+def _errs_more(observations: Observations, explained: Series, stretch: tuple[int, int]) -> bool:
+    """Tell whether the value loss of a stretch of finite explained variances is above that right before it."""
+    loss = observations.run.series.get("value_loss")
+    if loss is None or not beside_each_other(loss, explained):
+        return True
+    values = loss.values[np.isfinite(explained.values)]
+    before, during = values[stretch[0] - BEFORE : stretch[0]], values[stretch[0] : stretch[0] + COLD]
+    return not finite_median(during) <= finite_median(before)
 
 
 def cold_critic_dip(observations: Observations) -> Fact | None:
