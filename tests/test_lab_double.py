@@ -72,11 +72,12 @@ def test_reasons_found_in_misses_count_only_for_sides_that_were_drawn_later():
         compose(sound_setup("sb3"), Pair(**pair, split="fresh"))
 
 
-def test_the_fresh_side_is_the_draw_that_it_says():
-    fresh = [pair for pair in PAIRS if pair.split == "fresh"]
-    assert fresh == draw(7, len(fresh), "fresh")
-    others = {frozenset((p.first, p.second)) for p in PAIRS if p.split != "fresh"} | {frozenset(p) for p in LOOKED_AT}
-    assert not others & {frozenset((p.first, p.second)) for p in fresh}
+@pytest.mark.parametrize(("seed", "side"), [(7, "fresh"), (8, "redrawn"), (9, "last")])
+def test_a_drawn_side_is_the_draw_that_it_says(seed, side):
+    ours = [pair for pair in PAIRS if pair.split == side]
+    assert ours == draw(seed, len(ours), side)
+    others = {frozenset((p.first, p.second)) for p in PAIRS if p.split != side} | {frozenset(p) for p in LOOKED_AT}
+    assert not others & {frozenset((p.first, p.second)) for p in ours}
 
 
 def test_a_pair_that_is_declared_as_masked_is_composed():

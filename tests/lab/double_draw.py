@@ -13,7 +13,7 @@ from typing import cast
 
 from ppo_doctor.rulepack import load_pack
 
-from .doubles import PAIRS, Pair, Split, refusal, sound_setup
+from .doubles import PAIRS, SEEDS, Pair, Split, refusal, sound_setup
 from .faults import FAULTS
 
 #: Sides whose pairs were chosen by hand: their faults can be drawn, each at the severity that it has there.
@@ -60,8 +60,10 @@ def allowed(split: Split, taken: Sequence[Pair]) -> list[Pair]:
 
 
 def draw(seed: int, count: int, split: Split) -> list[Pair]:
-    """Return so many of them, the same for each seed."""
-    pairs = allowed(split, [pair for pair in PAIRS if pair.split != split])
+    """Return so many of them, the same for each seed; what a side before it has is not drawn again."""
+    sides = tuple(SEEDS)
+    before = sides[: sides.index(split)]
+    pairs = allowed(split, [pair for pair in PAIRS if pair.split in before])
     random.Random(seed).shuffle(pairs)
     return pairs[:count]
 
