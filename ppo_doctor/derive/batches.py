@@ -18,7 +18,7 @@ LEAST = 6
 #: Records that tell how long completions were at first: a price on tokens halves them within six.
 EARLIEST = 3
 #: An upper bound of a length tells of shrinking only well below the length at first, which is an estimate.
-SAYS_SO = 0.35
+SAYS_SO = 0.3
 #: Environment steps between two records of updates that can hold one rollout only.
 NARROW = 64
 
