@@ -82,7 +82,7 @@ def matrix(rows: Sequence[Mapping[str, float]]) -> F64:
 
 
 def recognised(cases: Sequence[Case], root: Path, jobs: int) -> Shares:
-    """Return `recognised_in` of these logs, from the file beside the corpus where they and what reads them are equal."""
+    """Return `recognised_in` of these logs, kept beside the corpus while they and what reads them stay the same."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(Path(ppo_doctor.__file__).parent.rglob("*.py")):  # a metric that is read anew is a new feature
         digest.update(path.read_bytes())
