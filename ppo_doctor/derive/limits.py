@@ -80,7 +80,8 @@ def returns_over_endless(observations: Observations) -> Fact | None:
 
     What pays r per step for ever is worth r/(1 - γ). Over episodes of mean length L the mean discounted sum of what is
     still to come is about r/(1/L + 1 - γ), less where lengths hardly vary. None where that is no third of the endless
-    one, and where rewards of both signs cancel.
+    one, where rewards of both signs cancel, and where lengths stand at a limit: a sound trainer that bootstraps over it
+    asks for what an endless task pays.
     """
     series, gamma = observations.run.series, observations.number("gamma")
     names = ("returns_mean", "reward_mean", "episode_length")
@@ -95,7 +96,7 @@ def returns_over_endless(observations: Observations) -> Fact | None:
     visible = (1 + 1 / (np.maximum(steps, 1) * (1 - gamma)) >= VISIBLE) & (np.abs(endless) > 0)
     usable = visible & np.isfinite(returns.values) & ~_cancels(observations, reward)
     later = usable & (np.arange(len(returns)) >= len(returns) // 2)
-    if later.sum() < LEAST // 2:
+    if later.sum() < LEAST // 2 or _at_a_limit(steps[later]):
         return None
     value = median(returns.values[later] / endless[later])
     says = f"{returns.raw} over what a step pays for ever at gamma {gamma:g}; episodes have {median(steps[later]):.3g}"
@@ -124,7 +125,7 @@ def episodes_asked_for(observations: Observations) -> Fact | None:
     usable = (steps * (1 - gamma) <= REACH) & (steps >= SHRUNK * quantile(steps, 0.9))
     usable &= (paid > 0) & (paid * (1 - gamma) <= ENDLESS) & ~_cancels(observations, reward)
     later = usable & (np.arange(len(returns)) >= len(returns) // 2)
-    if later.sum() < MOST * (len(returns) // 2) or (steps[later] >= 0.99 * steps[later].max()).mean() > AT_LIMIT:
+    if later.sum() < MOST * (len(returns) // 2) or _at_a_limit(steps[later]):
         return None
     value = median(1 / np.maximum(1 / paid[later] - (1 - gamma), 1e-6) / steps[later])
     says = f"{returns.raw} at gamma {gamma:g} takes episodes {value:.3g} times as long as they are"
@@ -132,6 +133,10 @@ def episodes_asked_for(observations: Observations) -> Fact | None:
     return Fact(
         name="episodes_asked_for", value=value, how="computed", unit="times", source=returns.source(), says=says
     )
+
+
+def _at_a_limit(lengths: FloatArray) -> bool:
+    return bool((lengths >= 0.99 * lengths.max()).mean() > AT_LIMIT)
 
 
 def _known(series: Series) -> BoolArray:
