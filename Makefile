@@ -47,7 +47,7 @@ demos: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 	$(BIN)/python -m benchmarks.demo_casts --out docs/images
 
-# About 4,700 lab runs (some forty minutes on two free cores; what is there stays), and the figures of their held-out
+# About 6,300 lab runs (an hour on two free cores; what is there stays), and the figures of their held-out
 # side. Verdicts are kept beside the corpus until rules or code change.
 lab: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lab
