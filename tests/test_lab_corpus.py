@@ -9,6 +9,7 @@ import pytest
 
 from tests.lab import FAULTS, run
 from tests.lab.corpus import (
+    AFTERWARDS,
     FAULTY_IN,
     NEW,
     SPLITS,
@@ -38,7 +39,8 @@ def test_no_seed_is_on_two_sides_and_no_faulty_task():
     for task in ("control", "language"):
         for one, other in combinations(SPLITS, 2):
             assert not {*FAULTY_IN[one][task]} & {*FAULTY_IN[other][task]}
-        assert not {*VARIANTS[task], *UNSEEN[task]} & {*NEW[task]}
+        assert not {*VARIANTS[task], *UNSEEN[task]} & {*NEW[task], *AFTERWARDS[task]}
+        assert not {*NEW[task]} & {*AFTERWARDS[task]}
         assert not {*VARIANTS[task]} & {*UNSEEN[task]}
 
 

@@ -50,6 +50,12 @@ def test_no_healthy_run_is_alarmed_of():
     assert healthy[0] == 0
 
 
+def test_what_was_trained_when_alarms_had_been_mended_raises_none():
+    hits, of = FIGURES["false alarms on what was trained afterwards"]["hits"]
+    assert of >= 150
+    assert hits == 0
+
+
 def test_false_alarms_on_look_alikes():
     assert rate(FIGURES["false alarms"]["hits"]) <= 0.005
 

@@ -11,7 +11,7 @@ from functools import cache
 from ppo_doctor.model import Severity
 from ppo_doctor.probabilities import HEALTHY, probabilities
 
-from .corpus import NEW, UNSEEN, UPDATES, begins, sound
+from .corpus import AFTERWARDS, NEW, UNSEEN, UPDATES, begins, sound
 from .faults import FAULTS
 from .verdicts import Judged, Verdict, built_in
 
@@ -80,7 +80,12 @@ class Score:
     @property
     def new_task(self) -> bool:
         """Whether the training side has no run of this task."""
-        return any(self.variant in variants for tasks in (UNSEEN, NEW) for variants in tasks.values())
+        return any(self.variant in variants for tasks in (UNSEEN, NEW, AFTERWARDS) for variants in tasks.values())
+
+    @property
+    def afterwards(self) -> bool:
+        """Whether it was trained when what was alarmed of on the held-out side had been mended."""
+        return any(self.variant in variants for variants in AFTERWARDS.values())
 
 
 @cache

@@ -127,6 +127,9 @@ def figures(found: Scored) -> dict[str, Any]:
         "false alarms on healthy runs": {"hits": share(bool(s.alarms) for s in found.sound if s.fault == "healthy")},
         "false alarms without configuration": {"hits": share(bool(s.alarms) for s in found.bare if s.benign)},
         "false alarms on new tasks": {"hits": share(bool(s.alarms) for s in found.sound if s.new_task)},
+        "false alarms on what was trained afterwards": {
+            "hits": share(bool(s.alarms) for s in found.sound if s.afterwards)
+        },
         "false alarms on the training side": {"hits": share(bool(s.alarms) for s in found.training if s.benign)},
         "pairs identifiable": {"hits": share(v >= IDENTIFIABLE for v in found.harmful.values())},
         "logs identifiable": {"hits": share(s.identifiable for s in found.sick)},

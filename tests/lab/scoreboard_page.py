@@ -120,6 +120,7 @@ def _alarms(found: Found) -> str:
         "healthy": [s for s in found.sound if s.fault == "healthy"],
         "healthy, tasks that the training side has not": [s for s in found.sound if s.new_task],
         "look-alikes that are benign": [s for s in found.sound if s.fault != "healthy"],
+        "tasks trained after two alarms here were mended": [s for s in found.sound if s.afterwards],
         "all, without any configuration": [s for s in found.bare if s.benign],
         "training side": [s for s in found.training if s.benign],
         "development side": [s for s in found.development if s.benign],
