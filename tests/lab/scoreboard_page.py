@@ -80,8 +80,9 @@ def _head(found: Found) -> str:
         f"{short}\n"
         f"**Three sides.** *Training* ({len(found.training)} logs) says what is identifiable, and sets the "
         f"temperature. What *development* ({len(found.development)} logs) missed was read, and rules and weights were "
-        "mended by it (and by four more sides of that kind, which are not kept). *Held-out* was trained for the "
-        "judgement; of it only two runs were read, look-alikes that its first two judgements alarmed of: both alarms "
+        "mended by it (and by four more sides of that kind, which are not kept; one of them had, with other seeds, "
+        'the held-out task "clip a quarter"). *Held-out* was trained for the judgement; of it only two runs were read, '
+        "look-alikes that its first two judgements alarmed of: both alarms "
         "were mended, and more sound runs trained and judged once, in a row of their own below. For the rest no rule "
         "was made, and no weight was set, with one of its logs or figures in view. The trainers, and the ways in which "
         "faults are injected, are the same on all sides. How the doctor does on trainers and people's runs of other "
