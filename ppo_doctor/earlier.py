@@ -40,8 +40,8 @@ def joined(
 
     Of the earlier part only what is firm counts, or what its openers open one by one, or what opened the whole run's
     complaint as well, which was then judged by the later part, or what is suspected where the whole run shows no more
-    than a weaker suspicion. What is said of either side of the step stands beside
-    the other; and so does what others have been folded into.
+    than a weaker suspicion. What is said of either side of the step stands beside the other; and so does what others
+    have been folded into.
     """
     kept = list(whole)
     led = {e.leader for e in whole if e.names_a_fault and not e.folded_into}

@@ -96,7 +96,7 @@ def returns_over_endless(observations: Observations) -> Fact | None:
     visible = (1 + 1 / (np.maximum(steps, 1) * (1 - gamma)) >= VISIBLE) & (np.abs(endless) > 0)
     usable = visible & np.isfinite(returns.values) & ~_cancels(observations, reward)
     later = usable & (np.arange(len(returns)) >= len(returns) // 2)
-    if later.sum() < LEAST // 2 or _at_a_limit(steps[later]):
+    if later.sum() < LEAST // 2 or at_a_limit(steps[later], AT_LIMIT):
         return None
     value = median(returns.values[later] / endless[later])
     says = f"{returns.raw} over what a step pays for ever at gamma {gamma:g}; episodes have {median(steps[later]):.3g}"
@@ -125,7 +125,7 @@ def episodes_asked_for(observations: Observations) -> Fact | None:
     usable = (steps * (1 - gamma) <= REACH) & (steps >= SHRUNK * quantile(steps, 0.9))
     usable &= (paid > 0) & (paid * (1 - gamma) <= ENDLESS) & ~_cancels(observations, reward)
     later = usable & (np.arange(len(returns)) >= len(returns) // 2)
-    if later.sum() < MOST * (len(returns) // 2) or _at_a_limit(steps[later]):
+    if later.sum() < MOST * (len(returns) // 2) or at_a_limit(steps[later], AT_LIMIT):
         return None
     value = median(1 / np.maximum(1 / paid[later] - (1 - gamma), 1e-6) / steps[later])
     says = f"{returns.raw} at gamma {gamma:g} takes episodes {value:.3g} times as long as they are"
@@ -135,8 +135,9 @@ def episodes_asked_for(observations: Observations) -> Fact | None:
     )
 
 
-def _at_a_limit(lengths: FloatArray) -> bool:
-    return bool((lengths >= 0.99 * lengths.max()).mean() > AT_LIMIT)
+def at_a_limit(lengths: FloatArray, most: float) -> bool:
+    """Tell whether more than a share of lengths stand at the longest, as with a time limit."""
+    return bool((lengths >= 0.99 * lengths.max()).mean() > most)
 
 
 def _known(series: Series) -> BoolArray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import finite_of, mean_of, median, quantile, running_medians
 from ppo_doctor.derive.goal import changes_together
+from ppo_doctor.derive.limits import at_a_limit
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
 
@@ -105,9 +106,7 @@ def _steps_that_pay(paid: Series, lasted: Series) -> float | None:
         return None
     varied = quantile(steps, 0.9) >= VARIED * quantile(steps, 0.1)
     level = median(rate) > 0 and quantile(rate, 0.9) - quantile(rate, 0.1) <= ONE_RATE * median(rate)
-    longest = float(steps.max())
-    limited = float((steps >= 0.99 * longest).mean()) > AT_LIMIT
-    return longest if varied and level and not limited else None
+    return float(steps.max()) if varied and level and not at_a_limit(steps, AT_LIMIT) else None
 
 
 def costs_escaped(observations: Observations) -> Fact | None:

@@ -24,7 +24,7 @@ Split = Literal["training", "held-out", "unseen", "confirmation", "drawn", "fres
 DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
 #: No seed is on two sides. The held-out side was looked at once, and a fault of the ranking that it shared with the
 #: training side was mended after; the unseen one was made afterwards, and the confirmation after it. That was opened to
-#: mend by, with the drawn side; the fresh one was drawn when both had been mended by, and nobody looked at it before.
+#: mend by, with the drawn side, and later the fresh and the redrawn one; the last was judged once (see double.md).
 SEEDS: dict[Split, tuple[int, ...]] = {
     "training": (300, 301),
     "held-out": (700, 701, 702),

@@ -6,7 +6,6 @@ identifiable in a dialect when a random forest tells it from every other by logs
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-import ppo_doctor
 from ppo_doctor.pipeline import Request, read_run
+
+from .verdicts import digest_of, reading_sources
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Run
@@ -83,12 +83,8 @@ def matrix(rows: Sequence[Mapping[str, float]]) -> F64:
 
 def recognised(cases: Sequence[Case], root: Path, jobs: int) -> Shares:
     """Return `recognised_in` of these logs, kept beside the corpus while they and what reads them stay the same."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for path in sorted(Path(ppo_doctor.__file__).parent.rglob("*.py")):  # a metric that is read anew is a new feature
-        digest.update(path.read_bytes())
-    for case in cases:
-        digest.update(str(case.log).encode() + case.log.read_bytes())
-    store = root / f".recognised-{digest.hexdigest()[:16]}.json"
+    sources = [Path(__file__), *reading_sources(), *(case.log for case in cases)]
+    store = root / f".recognised-{digest_of(sources, ' '.join(str(case.log) for case in cases))[:16]}.json"
     if not store.is_file():
         dialects = sorted({case.dialect for case in cases})
         with ProcessPoolExecutor(jobs) as pool:

@@ -75,9 +75,9 @@ def judged(cases: Sequence[Case], root: Path, *, jobs: int, pack: Pack | None = 
     """Return the verdicts on logs, in their order: by the built-in pack from the cache, by another one anew."""
     if pack is not None:
         return [_told(case, raw) for case, raw in zip(cases, mapped(partial(_raw, pack), cases, jobs), strict=True)]
-    store = root / f".verdicts-{_digest(_sources())[:16]}.jsonl"
+    store = root / f".verdicts-{digest_of(_sources())[:16]}.jsonl"
     known = _known(store)
-    keys = [_digest(_files(case), case.split) for case in cases]
+    keys = [digest_of(_files(case), case.split) for case in cases]
     missing = {key: case for key, case in zip(keys, cases, strict=True) if key not in known}
     made = mapped(partial(_raw, None), list(missing.values()), jobs)
     known |= dict(zip(missing, made, strict=True))
@@ -210,14 +210,19 @@ def _files(case: Case) -> list[Path]:
     return sorted(case.log.parent.iterdir())
 
 
+def reading_sources() -> list[Path]:
+    """Return what reads and measures a log: the package without its rooms for output, and the profiles."""
+    package = ROOT / "ppo_doctor"
+    rooms = [p for p in package.rglob("*.py") if not {"report", "tui", "watch", "record", "cli"} & set(p.parts)]
+    return sorted([*rooms, *package.rglob("*.toml")])
+
+
 def _sources() -> list[Path]:
     """Return everything that a verdict depends on besides the log."""
-    package, rules = ROOT / "ppo_doctor", ROOT / "rules"
-    rooms = [p for p in package.rglob("*.py") if not {"report", "tui", "watch", "record", "cli"} & set(p.parts)]
-    return sorted([*rooms, *package.rglob("*.toml"), *rules.rglob("*.toml"), Path(__file__)])
+    return [*reading_sources(), *sorted((ROOT / "rules").rglob("*.toml")), Path(__file__)]
 
 
-def _digest(files: Iterable[Path], salt: str = "") -> str:
+def digest_of(files: Iterable[Path], salt: str = "") -> str:
     digest = hashlib.sha256(salt.encode())
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
