@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import cast
 
+from ppo_doctor.probabilities import HEALTHY
 from ppo_doctor.rulepack import load_pack
 
 from .doubles import PAIRS, SEEDS, Pair, Split, refusal, sound_setup
@@ -41,16 +42,27 @@ LOOKED_AT: tuple[tuple[str, str], ...] = (
 )
 
 
-def pool() -> dict[str, int]:
-    """Return the faults of the chosen sides with their severities."""
-    return {fault: severity for p in PAIRS if p.split in CHOSEN and not p.masked for fault, severity in p.faults}
+#: Sides that were drawn from the faults of the chosen ones; those after them hold any fault.
+NARROW: tuple[Split, ...] = ("confirmation", "drawn", "fresh", "redrawn", "last")
+#: The severity of faults that no chosen side has.
+SEVERITY = 2
+
+
+def pool(split: Split, benign: Collection[str]) -> dict[str, int]:
+    """Return the faults that a side is drawn from with their severities: harmful ones, of later sides all there are."""
+    chosen = {fault: severity for p in PAIRS if p.split in CHOSEN and not p.masked for fault, severity in p.faults}
+    if split in NARROW:
+        return chosen
+    return {name: SEVERITY for name, spec in FAULTS.items() if spec.cause not in benign} | chosen
 
 
 def allowed(split: Split, taken: Sequence[Pair]) -> list[Pair]:
     """Return every pair that a side may hold: of two families, not refused in all dialects, and on no other side."""
-    families = {cause.id: cause.family for cause in load_pack(installed=False).causes}
+    causes = load_pack(installed=False).causes
+    families = {cause.id: cause.family for cause in causes}
     used = {frozenset((pair.first, pair.second)) for pair in taken} | {frozenset(pair) for pair in LOOKED_AT}
-    severities, setups = pool(), [sound_setup(dialect) for dialect in ("sb3", "trl-grpo", "trl-ppo")]
+    severities = pool(split, {HEALTHY, *(cause.id for cause in causes if cause.benign)})
+    setups = [sound_setup(dialect) for dialect in ("sb3", "trl-grpo", "trl-ppo")]
     pairs = [
         Pair(first=a, second=b, severities=(severities[a], severities[b]), split=split)
         for a, b in combinations(sorted(severities), 2)

@@ -24,6 +24,17 @@ import numpy.typing as npt
 from .features import IDENTIFIABLE, features, matrix
 
 TREES = 200
+#: Settings that a fault only makes use of, by the lab's one number for a sound run: its forest must not know it by them.
+CARRIED: dict[str, tuple[str, ...]] = {
+    "learning_rate": (
+        *("old-policy-aliased", "old-logp-resynced-per-minibatch", "old-logp-resynced-per-epoch", "idle-clip"),
+        *("advantage-sign-flipped", "whiten-amplifies-noise", "over-reuse"),
+    ),
+    "gamma": ("gae-boundary-bug",),
+    "gae_lambda": ("critic-cold-start",),
+    "max_grad_norm": ("grad-norm-spike", "negative-adv-ratio-explosion"),
+    "kl_coef": ("k3-overflow", "ref-model-wrong"),
+}
 #: (pair, dialect) → the share of its runs in which both faults are recognised
 Shares = dict[tuple[str, str], float]
 Cells = set[tuple[str, str]]
@@ -59,15 +70,26 @@ def _of_dialect(shown: Sequence[Shown]) -> Shares:
 
 def shares_in(shown: Sequence[Shown], rows: Sequence[Mapping[str, float]]) -> Shares:
     """Return `recognised_pairs` of the logs of one dialect, of which these are the features."""
-    held, folds = matrix(rows), folds_of([one.seed for one in shown])
+    folds = folds_of([one.seed for one in shown])
     names = sorted(set[str]().union(*(one.faults for one in shown if one.cell)))
-    told = {name: _guesses(held, np.array([name in one.faults for one in shown]), folds) for name in names}
+    told = {
+        name: _guesses(matrix(_without(rows, name)), np.array([name in one.faults for one in shown]), folds)
+        for name in names
+    }
     found: dict[tuple[str, str], list[bool]] = {}
     for index, one in enumerate(shown):
         if one.cell:
             both = all(bool(told[name][index]) for name in one.faults)
             found.setdefault((one.cell, one.dialect), []).append(both)
     return {cell: sum(hits) / len(hits) for cell, hits in found.items()}
+
+
+def _without(rows: Sequence[Mapping[str, float]], fault: str) -> Sequence[Mapping[str, float]]:
+    """Return features without those of settings that a fault only makes use of, as configured and as logged."""
+    dropped = {setting for setting, faults in CARRIED.items() if fault in faults}
+    if not dropped:
+        return rows
+    return [{k: v for k, v in row.items() if not dropped & {k.removeprefix("config."), k.split(".")[0]}} for row in rows]
 
 
 def folds_of(seeds: Iterable[int]) -> npt.NDArray[np.int64]:

@@ -20,7 +20,7 @@ from .records import RunRecord
 from .settings import Setup, Stages
 from .train import train
 
-Split = Literal["training", "held-out", "unseen", "confirmation", "drawn", "fresh", "redrawn", "last"]
+Split = Literal["training", "held-out", "unseen", "confirmation", "drawn", "fresh", "redrawn", "last", "wide", "sealed"]
 DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
 #: No seed is on two sides. The held-out side was looked at once, and a fault of the ranking that it shared with the
 #: training side was mended after; the unseen one was made afterwards, and the confirmation after it. That was opened to
@@ -34,6 +34,8 @@ SEEDS: dict[Split, tuple[int, ...]] = {
     "fresh": (1200,),
     "redrawn": (1300, 1301),
     "last": (1400,),
+    "wide": (1500, 1501),
+    "sealed": (1600, 1601),
 }
 UPDATES = 60
 
@@ -128,6 +130,8 @@ KNOWN: dict[Split, tuple[tuple[frozenset[str], frozenset[str], str], ...]] = {
     "fresh": HIDES_LATER,
     "redrawn": HIDES_LATER,
     "last": (*HIDES_LATER, *HIDES_LAST),
+    "wide": (*HIDES_LATER, *HIDES_LAST),
+    "sealed": (*HIDES_LATER, *HIDES_LAST),
 }
 
 
