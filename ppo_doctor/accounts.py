@@ -15,7 +15,7 @@ from ppo_doctor.model import LedgerEntry
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Cause, Finding, Weight
+    from ppo_doctor.model import Cause, Finding, Fitted, Weight
     from ppo_doctor.rulepack import Pack
 
 #: A finding that fired for more than this share of its time before a cause began is not its work.
@@ -84,6 +84,13 @@ def account(cause: Cause, findings: Mapping[str, Finding], later: Set[str] = fro
     counted = _counted(weighed)
     lines = tuple(Line(finding=f, db=db, counted=index in counted) for index, (f, db) in enumerate(weighed))
     return Account(cause=cause, score=cause.prior + sum(weighed[index][1] for index in counted), lines=lines)
+
+
+def fitted_account(cause: Cause, fitted: Fitted, findings: Mapping[str, Finding]) -> Account:
+    """Add up the log odds that a cause is there, whatever else is wrong: a base, and what each finding adds to it."""
+    weighed = [(findings[w.finding], _db(w, findings[w.finding])) for w in fitted.weights if w.finding in findings]
+    lines = tuple(Line(finding=finding, db=db, counted=True) for finding, db in weighed if db)
+    return Account(cause=cause, score=fitted.base + sum(line.db for line in lines), lines=lines)
 
 
 def later_than(openers: Sequence[Finding], finding: Finding) -> bool:

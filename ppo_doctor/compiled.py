@@ -24,7 +24,7 @@ Compiled = dict[str, Any]
 Parsed = Mapping[str, Compiled]
 
 #: Raise when the compiled form changes within a version.
-FORMAT = 8
+FORMAT = 9
 
 
 def parse_toml(path: Path) -> Compiled:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import __version__
+from ppo_doctor.companions import in_order
 from ppo_doctor.cutting import since, until
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.leaps import leap_step
@@ -38,7 +39,6 @@ from ppo_doctor.model import (
 )
 from ppo_doctor.not_ruled_out import not_ruled_out
 from ppo_doctor.ranking import explain
-from ppo_doctor.remainder import in_order
 
 if TYPE_CHECKING:
     from ppo_doctor.complaints import Explanation

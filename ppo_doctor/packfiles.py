@@ -14,6 +14,8 @@ from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Severity
 from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
 
+#: What is fitted on runs of one and of two faults.
+COMPANIONS = "companions.toml"
 TESTS = ("equals", "differs", "below", "at most", "above", "at least")
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
@@ -47,7 +49,8 @@ def build(parsed: Parsed) -> Compiled:
     Raises:
         DoctorError: a file lacks a field, uses a word outside the vocabulary, or repeats a name.
     """
-    compiled: Compiled = {"meta": {}, "rules": [], "causes": [], "complaints": [], "unjudged": [], "overrides": None}
+    lists = ("rules", "causes", "complaints", "unjudged", "fitted")
+    compiled: Compiled = {"meta": {}, "overrides": None} | {name: [] for name in lists}
     for path, raw in parsed.items():
         try:
             _add(compiled, path, raw)
@@ -70,6 +73,8 @@ def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
         compiled["complaints"] = raw["complaint"]
     elif path == "unjudged.toml":
         compiled["unjudged"] = raw["cause"]
+    elif path == COMPANIONS:
+        compiled["fitted"] = [_compiled_fitted(path, entry) for entry in tables(path, raw, "cause")]
     elif path == OVERRIDES:
         compiled["overrides"] = compiled_overrides(path, raw, PRIORS)
     elif path.startswith("causes/"):
@@ -151,6 +156,15 @@ def _value(path: str, value: object, params: Compiled, clause: Compiled | None) 
             clause["bound_source"] = params[name]["source"]
         return float(params[name]["value"])
     return float(str(value))
+
+
+def _compiled_fitted(path: str, raw: Compiled) -> Compiled:
+    require(path, raw, ("id", "base", "weights"))
+    only(path, raw, ("id", "base", "weights"))
+    for numbers in ([raw["base"]], *raw["weights"].values()):
+        if not all(type(number) is int for number in numbers):
+            raise fail(path, f"{raw['id']}: whole decibans are needed, not {numbers}")
+    return {"id": raw["id"], "base": raw["base"], "weights": {name: [*pair] for name, pair in raw["weights"].items()}}
 
 
 def _compiled_cause(path: str, raw: Compiled) -> Compiled:

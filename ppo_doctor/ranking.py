@@ -336,10 +336,11 @@ def _ranked(
     )
 
 
-def beside(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> RankedCause:
-    """Return a cause of what leaders leave unexplained, under the first complaint that it could explain."""
+def companion(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> RankedCause:
+    """Return a cause that is probably there besides the leaders, under the first complaint that it could explain."""
     ranked = _ranked(entry, entry.cause.complaints[0], [], False, [entry], pack, findings)
-    return replace(ranked, of_remainder=True)
+    base = entry.score - sum(line.db for line in entry.lines)
+    return replace(ranked, companion=True, prior_db=base, probability=1 / (1 + 10 ** (-entry.score / 10)))
 
 
 def _open_questions(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ppo_doctor.model import (
     Cause,
     Clause,
     Complaint,
+    Fitted,
     Measurement,
     PackInForce,
     Param,
@@ -55,6 +56,8 @@ class Pack:
     unjudged: tuple[Unjudged, ...]
     #: fitted on the lab, where probabilities proved calibrated; None: none are given
     temperature: float | None = None
+    #: cause → how its log odds add up beside other faults, fitted on the lab
+    fitted: Mapping[str, Fitted] = field(default_factory=dict)
     #: packs beyond the built-in one, in the order in which they were added
     further: tuple[PackInForce, ...] = ()
 
@@ -183,6 +186,7 @@ def _merged(parts: list[_Part]) -> Pack:
         rules=rules,
         causes=causes,
         complaints=packs[0].complaints,
+        fitted={name: fitted for pack in packs for name, fitted in pack.fitted.items()},
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
         further=tuple(map(_in_force, parts[1:], packs[1:], asked[1:])),
     )
@@ -223,7 +227,13 @@ def _pack(part: _Part) -> Pack:
         complaints=tuple(Complaint(**complaint) for complaint in raw["complaints"]),
         unjudged=tuple(Unjudged(**unjudged) for unjudged in raw["unjudged"]),
         temperature=raw["meta"].get("temperature"),
+        fitted={entry["id"]: _fitted(entry) for entry in raw["fitted"]},
     )
+
+
+def _fitted(raw: Mapping[str, Any]) -> Fitted:
+    weights = tuple(Weight(finding=name, fired=fired, clear=clear) for name, (fired, clear) in raw["weights"].items())
+    return Fitted(cause=raw["id"], base=raw["base"], weights=weights)
 
 
 def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:

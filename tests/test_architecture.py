@@ -51,10 +51,10 @@ ALLOWED: dict[str, set[str]] = {
     "earlier": {"complaints", "rulepack"},
     "ranking": {"accounts", "complaints", "consequences", "metrics", "model", "probabilities", "rulepack"},
     "not_ruled_out": {"model", "rulepack"},
-    "remainder": {"accounts", "complaints", "model", "ranking", "rulepack"},
+    "companions": {"accounts", "complaints", "model", "ranking", "rulepack"},
     "diagnosis": {
-        *("complaints", "cutting", "derive", "earlier", "engine", "evidence", "metrics", "model", "not_ruled_out"),
-        *("ranking", "remainder", "rulepack"),
+        *("companions", "complaints", "cutting", "derive", "earlier", "engine", "evidence", "metrics", "model"),
+        *("not_ruled_out", "ranking", "rulepack"),
     },
     "judgement": {"errors", "model"},
     "sources": {"config_files", "errors", "model", "readers"},

@@ -19,7 +19,19 @@ from ppo_doctor.model.diagnosis import (
     Unjudged,
     UpdatesPerBatch,
 )
-from ppo_doctor.model.rules import Cause, Clause, Complaint, Evidence, Finding, Measurement, Param, Remedy, Rule, Weight
+from ppo_doctor.model.rules import (
+    Cause,
+    Clause,
+    Complaint,
+    Evidence,
+    Finding,
+    Fitted,
+    Measurement,
+    Param,
+    Remedy,
+    Rule,
+    Weight,
+)
 from ppo_doctor.model.run import (
     CONDITION,
     EXACT,
@@ -78,6 +90,7 @@ __all__ = [
     "Evidence",
     "Fact",
     "Finding",
+    "Fitted",
     "FloatArray",
     "How",
     "IntArray",

@@ -47,8 +47,8 @@ class RankedCause:
     remedies: tuple[Remedy, ...] = ()
     would_change_my_mind: tuple[Measurement, ...] = ()
     leader: bool = False
-    #: it is weighed by what the leaders leave unexplained alone, not as a rival of one of them
-    of_remainder: bool = False
+    #: it is probably there besides the leaders, by fitted weights, and is not weighed as a rival of one of them
+    companion: bool = False
 
 
 @frozen

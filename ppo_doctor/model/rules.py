@@ -181,6 +181,15 @@ class Cause:
 
 
 @frozen
+class Fitted:
+    """How the log odds of a cause add up, whatever else is wrong with a run, in decibans; fitted, not set by hand."""
+
+    cause: str
+    base: int
+    weights: tuple[Weight, ...]
+
+
+@frozen
 class Complaint:
     """What a user would complain of; causes compete to explain it."""
 

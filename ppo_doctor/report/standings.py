@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
     """Return how far a rival is behind the leader of its complaint, or that it is none; nothing for a leader."""
-    if cause.of_remainder:
-        return "explains what the leaders leave"
+    if cause.companion:
+        return "may be there besides"
     ahead = [c for c in diagnosis.causes if c.leader and c.complaint == cause.complaint]
     if cause.leader or not ahead:
         return ""

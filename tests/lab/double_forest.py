@@ -24,7 +24,7 @@ import numpy.typing as npt
 from .features import IDENTIFIABLE, features, matrix
 
 TREES = 200
-#: Settings that a fault only makes use of, by the lab's one number for a sound run: its forest must not know it by them.
+#: Settings that a fault only makes use of. Sound runs have one number for each, by which its forest must not know it.
 CARRIED: dict[str, tuple[str, ...]] = {
     "learning_rate": (
         *("old-policy-aliased", "old-logp-resynced-per-minibatch", "old-logp-resynced-per-epoch", "idle-clip"),
@@ -89,7 +89,9 @@ def _without(rows: Sequence[Mapping[str, float]], fault: str) -> Sequence[Mappin
     dropped = {setting for setting, faults in CARRIED.items() if fault in faults}
     if not dropped:
         return rows
-    return [{k: v for k, v in row.items() if not dropped & {k.removeprefix("config."), k.split(".")[0]}} for row in rows]
+    return [
+        {k: v for k, v in row.items() if not dropped & {k.removeprefix("config."), k.split(".")[0]}} for row in rows
+    ]
 
 
 def folds_of(seeds: Iterable[int]) -> npt.NDArray[np.int64]:

@@ -20,7 +20,9 @@ from .records import RunRecord
 from .settings import Setup, Stages
 from .train import train
 
-Split = Literal["training", "held-out", "unseen", "confirmation", "drawn", "fresh", "redrawn", "last", "wide", "sealed"]
+Split = Literal[
+    "training", "held-out", "unseen", "confirmation", "drawn", "fresh", "redrawn", "last", "wide", "sealed", "further"
+]
 DIALECTS = ("canonical", "sb3", "cleanrl", "trl-grpo", "trl-ppo")
 #: No seed is on two sides. The held-out side was looked at once, and a fault of the ranking that it shared with the
 #: training side was mended after; the unseen one was made afterwards, and the confirmation after it. That was opened to
@@ -36,7 +38,10 @@ SEEDS: dict[Split, tuple[int, ...]] = {
     "last": (1400,),
     "wide": (1500, 1501),
     "sealed": (1600, 1601),
+    "further": (1700,),
 }
+#: The side that no weight is fitted by.
+SEALED: Split = "sealed"
 UPDATES = 60
 
 #: No optimizer step reaches the policy.
@@ -132,6 +137,7 @@ KNOWN: dict[Split, tuple[tuple[frozenset[str], frozenset[str], str], ...]] = {
     "last": (*HIDES_LATER, *HIDES_LAST),
     "wide": (*HIDES_LATER, *HIDES_LAST),
     "sealed": (*HIDES_LATER, *HIDES_LAST),
+    "further": (*HIDES_LATER, *HIDES_LAST),
 }
 
 

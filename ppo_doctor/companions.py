@@ -1,0 +1,93 @@
+"""The causes of all complaints in order, with companions: causes that are probably there besides the leading ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ppo_doctor.accounts import fitted_account
+from ppo_doctor.model import CONFIDENCES
+from ppo_doctor.ranking import companion
+
+if TYPE_CHECKING:
+    from ppo_doctor.accounts import Account
+    from ppo_doctor.complaints import Explanation
+    from ppo_doctor.model import Finding, RankedCause
+    from ppo_doctor.rulepack import Pack
+
+#: A cause is named besides where its odds, by weights fitted on runs of one and of two faults, are better than 1 to 20.
+LEAST_DB = -13
+#: So many causes that no complaint has brought up are named at most: with the first leader they are three.
+MOST = 2
+
+
+def in_order(explanations: Sequence[Explanation], findings: Sequence[Finding], pack: Pack) -> tuple[RankedCause, ...]:
+    """Return the causes to print, best first: of every complaint, and those that are probably there besides.
+
+    First the leaders, then what is probable, the most probable first, then rivals of the leaders. A leader of a further
+    complaint whose odds are worse than 1 to 20 comes after what is probable. Where no fault leads nothing is added.
+    """
+    leaders, rivals = _leaders(explanations), _rivals(explanations)
+    named = any(entry.names_a_fault and not entry.folded_into for entry in explanations)
+    odds = _odds(findings, pack) if named else {}
+    probable = _probable(odds, leaders, rivals, findings, pack)
+    ahead = [c for at, c in enumerate(leaders) if at == 0 or c.id not in odds or odds[c.id].score > LEAST_DB]
+    return _numbered([*ahead, *probable, *leaders, *rivals])
+
+
+def _leaders(explanations: Sequence[Explanation]) -> list[RankedCause]:
+    """Return what leads, in order.
+
+    The first of each complaint comes before those level with it, which tell of the same fault; of either what stands
+    firm before what is suspected, and harmless explanations last; else complaints keep their order.
+    """
+    leaders = [cause for e in explanations for cause in e.causes if cause.leader]
+    if any(cause.score_db > 0 for cause in leaders):  # beside a cause that stands, one that health outweighs is noise
+        leaders = [cause for cause in leaders if cause.score_db > 0]
+    ahead = {id(e.causes[0]) for e in explanations if e.causes}
+    return sorted(leaders, key=lambda c: (c.benign, id(c) not in ahead, c.confidence == "suspected"))
+
+
+def _rivals(explanations: Sequence[Explanation]) -> list[RankedCause]:
+    """Return what does not lead: a rival's chance is by how far it stands behind its own complaint's leader."""
+    rivals = [(e.causes[0].score_db - c.score_db, c) for e in explanations for c in e.causes if not c.leader]
+    return [cause for _, cause in sorted(rivals, key=lambda rival: rival[0])]
+
+
+def _odds(findings: Sequence[Finding], pack: Pack) -> dict[str, Account]:
+    """Return the fitted account of each cause that has one."""
+    by_rule = {finding.rule: finding for finding in findings}
+    known = {cause.id: cause for cause in pack.causes}
+    return {name: fitted_account(known[name], fitted, by_rule) for name, fitted in pack.fitted.items() if name in known}
+
+
+def _probable(
+    odds: Mapping[str, Account],
+    leaders: Sequence[RankedCause],
+    rivals: Sequence[RankedCause],
+    findings: Sequence[Finding],
+    pack: Pack,
+) -> list[RankedCause]:
+    """Return the causes that do not lead and are probably there, the most probable first.
+
+    A rival keeps the account that it has; what no complaint has brought up is shown with the fitted one, unless it is
+    the twin of a leader, from which nothing could tell it.
+    """
+    leading = {cause.id for cause in leaders}
+    known, by_rule = {cause.id: cause for cause in rivals}, {finding.rule: finding for finding in findings}
+    likely = sorted((a for a in odds.values() if a.score > LEAST_DB), key=lambda a: (-a.score, a.cause.id))
+    others = [a for a in likely if not {a.cause.id, *a.cause.twins} & leading]
+    added = {a.cause.id: companion(a, pack, by_rule) for a in [a for a in others if a.cause.id not in known][:MOST]}
+    told = known | added
+    return [told[a.cause.id] for a in likely if a.cause.id in told and a.cause.id not in leading]
+
+
+def _numbered(ordered: Sequence[RankedCause]) -> tuple[RankedCause, ...]:
+    """Number causes; one that is there several times keeps its best place, and its surest form."""
+    unique: dict[str, RankedCause] = {}
+    for cause in ordered:
+        kept = unique.setdefault(cause.id, cause)
+        if CONFIDENCES.index(cause.confidence) < CONFIDENCES.index(kept.confidence):
+            unique[cause.id] = cause
+    return tuple(replace(cause, rank=rank) for rank, cause in enumerate(unique.values(), start=1))
