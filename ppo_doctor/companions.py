@@ -71,13 +71,12 @@ def _probable(
 ) -> list[RankedCause]:
     """Return the causes that do not lead and are probably there, the most probable first.
 
-    A rival keeps the account that it has; what no complaint has brought up is shown with the fitted one, unless it is
-    the twin of a leader, from which nothing could tell it.
+    A rival keeps the account that it has; what no complaint has brought up is shown with the fitted one.
     """
     leading = {cause.id for cause in leaders}
     known, by_rule = {cause.id: cause for cause in rivals}, {finding.rule: finding for finding in findings}
     likely = sorted((a for a in odds.values() if a.score > LEAST_DB), key=lambda a: (-a.score, a.cause.id))
-    others = [a for a in likely if not {a.cause.id, *a.cause.twins} & leading]
+    others = [a for a in likely if a.cause.id not in leading]
     added = {a.cause.id: companion(a, pack, by_rule) for a in [a for a in others if a.cause.id not in known][:MOST]}
     told = known | added
     return [told[a.cause.id] for a in likely if a.cause.id in told and a.cause.id not in leading]

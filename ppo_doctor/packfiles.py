@@ -158,7 +158,7 @@ def _value(path: str, value: object, params: Compiled, clause: Compiled | None) 
     return float(str(value))
 
 
-def _compiled_fitted(path: str, raw: Compiled) -> Compiled:
+def _compiled_fitted(path: str, raw: Mapping[str, Any]) -> Compiled:
     require(path, raw, ("id", "base", "weights"))
     only(path, raw, ("id", "base", "weights"))
     for numbers in ([raw["base"]], *raw["weights"].values()):

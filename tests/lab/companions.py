@@ -102,10 +102,9 @@ def fit(cause: Cause, found: Sequence[Example]) -> Fitted:
     kinds, of_kind = np.unique(rows, axis=0, return_inverse=True)
     there = np.array([cause.id in example.truth for example in found])
     shares = np.array([example.share for example in found])
-    count = [np.bincount(of_kind.ravel()[y], weights=shares[y], minlength=len(kinds)) for y in (there, ~there)]
-    base, sizes = _regression(
-        kinds.astype(np.float64), (count[0], count[1]), [s for w in cause.weights for s in _signs(w)]
-    )
+    have, lack = (np.bincount(of_kind.ravel()[y], shares[y], len(kinds)).astype(np.float64) for y in (there, ~there))
+    signs = [sign for weight in cause.weights for sign in _signs(weight)]
+    base, sizes = _regression(kinds.astype(np.float64), (have, lack), signs)
     fired, clear = np.rint(sizes * DB).astype(int).reshape(-1, 2).T
     told = [(n, int(f), int(c)) for n, f, c in zip(names, fired, clear, strict=True) if max(abs(f), abs(c)) >= LEAST_DB]
     weights = tuple(Weight(finding=name, fired=for_it, clear=against) for name, for_it, against in told)
