@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,15 +25,24 @@ MOST = 2
 def in_order(explanations: Sequence[Explanation], findings: Sequence[Finding], pack: Pack) -> tuple[RankedCause, ...]:
     """Return the causes to print, best first: of every complaint, and those that are probably there besides.
 
-    First the leaders, then what is probable, the most probable first, then rivals of the leaders. A leader of a further
-    complaint whose odds are worse than 1 to 20 comes after what is probable. Where no fault leads nothing is added.
+    First the leaders of the complaints, then what is probable, the most probable first, be it level with a leader, its
+    rival, or brought up by no complaint; then the rest. Where no fault leads nothing is added, and nothing moves.
     """
     leaders, rivals = _leaders(explanations), _rivals(explanations)
     named = any(entry.names_a_fault and not entry.folded_into for entry in explanations)
     odds = _odds(findings, pack) if named else {}
-    probable = _probable(odds, leaders, rivals, findings, pack)
-    ahead = [c for at, c in enumerate(leaders) if at == 0 or c.id not in odds or odds[c.id].score > LEAST_DB]
-    return _numbered([*ahead, *probable, *leaders, *rivals])
+    heads = {entry.causes[0].id for entry in explanations if entry.causes}
+    ahead = [cause for cause in leaders if cause is leaders[0] or _keeps_its_place(cause, heads, odds)]
+    others = [*(cause for cause in leaders if cause not in ahead), *rivals]
+    return _numbered([*ahead, *_probable(odds, ahead, others, findings, pack), *others])
+
+
+def _keeps_its_place(leader: RankedCause, heads: Collection[str], odds: Mapping[str, Account]) -> bool:
+    """Tell whether a leader stands ahead of what is probable: the first of a complaint whose odds are not too small.
+
+    What has no odds, since the lab cannot inject it, does as well.
+    """
+    return leader.id not in odds or (leader.id in heads and odds[leader.id].score > LEAST_DB)
 
 
 def _leaders(explanations: Sequence[Explanation]) -> list[RankedCause]:
@@ -64,22 +73,22 @@ def _odds(findings: Sequence[Finding], pack: Pack) -> dict[str, Account]:
 
 def _probable(
     odds: Mapping[str, Account],
-    leaders: Sequence[RankedCause],
-    rivals: Sequence[RankedCause],
+    ahead: Sequence[RankedCause],
+    others: Sequence[RankedCause],
     findings: Sequence[Finding],
     pack: Pack,
 ) -> list[RankedCause]:
-    """Return the causes that do not lead and are probably there, the most probable first.
+    """Return the causes that are probably there besides those `ahead`, the most probable first.
 
-    A rival keeps the account that it has; what no complaint has brought up is shown with the fitted one.
+    What a complaint has brought up, in `others`, keeps the account that it has; what none has is shown with the fitted
+    one.
     """
-    leading = {cause.id for cause in leaders}
-    known, by_rule = {cause.id: cause for cause in rivals}, {finding.rule: finding for finding in findings}
+    placed, by_rule = {cause.id for cause in ahead}, {finding.rule: finding for finding in findings}
     likely = sorted((a for a in odds.values() if a.score > LEAST_DB), key=lambda a: (-a.score, a.cause.id))
-    others = [a for a in likely if a.cause.id not in leading]
-    added = {a.cause.id: companion(a, pack, by_rule) for a in [a for a in others if a.cause.id not in known][:MOST]}
-    told = known | added
-    return [told[a.cause.id] for a in likely if a.cause.id in told and a.cause.id not in leading]
+    known = {cause.id: cause for cause in reversed(others)}
+    new = [a for a in likely if a.cause.id not in known and a.cause.id not in placed][:MOST]
+    told = known | {a.cause.id: companion(a, pack, by_rule) for a in new}
+    return [told[a.cause.id] for a in likely if a.cause.id in told and a.cause.id not in placed]
 
 
 def _numbered(ordered: Sequence[RankedCause]) -> tuple[RankedCause, ...]:

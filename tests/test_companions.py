@@ -7,6 +7,7 @@ import pytest
 from ppo_doctor.companions import LEAST_DB, MOST, in_order
 from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import load_pack
+from tests.lab.faults import FAULTS
 from tests.synthetic import a_cause, a_finding, a_fit, a_pack, a_rule
 
 #: It opens a complaint by itself; the others open nothing.
@@ -77,12 +78,12 @@ def test_a_probable_rival_moves_up_with_its_own_account_and_an_improbable_one_st
     assert not found[1].companion
 
 
-def test_the_twin_of_a_leader_is_nothing_besides_it():
-    twins = [
-        a_cause("one", {"stuck": 40}, twins=("two",)),
-        a_cause("two", {"stuck": 20}, twins=("one",), complaints=CRITIC),
-    ]
-    assert named(twins, [a_fit("two", 10, {})]) == ["one"]
+def test_what_is_level_with_the_first_stands_by_its_odds():
+    level = [a_cause("one", {"stuck": 40}), a_cause("two", {"stuck": 39}), a_cause("three", {"stuck": 38})]
+    fits = [a_fit("one", 0, {}), a_fit("two", -30, {}), a_fit("three", -5, {}), a_fit("far-off", 5, {})]
+    found = ranked([*level, FAR_OFF], fits)
+    assert [cause.id for cause in found] == ["one", "far-off", "three", "two"]
+    assert [cause.id for cause in found if cause.leader] == ["one", "three", "two"]
 
 
 SECOND = a_rule("second", link="critic", severity="medium", opens="critic-fails", opens_alone=True, proof="identity")
@@ -126,3 +127,9 @@ def test_fitted_weights_follow_the_reasons_of_the_cause_file(fitted):
 def test_no_harmless_explanation_is_a_companion():
     pack = load_pack(installed=False)
     assert not [cause.id for cause in pack.causes if cause.benign and cause.id in pack.fitted]
+
+
+def test_every_harmful_fault_of_the_lab_has_odds():
+    pack = load_pack(installed=False)
+    harmful = {cause.id for cause in pack.causes if not cause.benign}
+    assert {spec.cause for spec in FAULTS.values()} & harmful <= set(pack.fitted)
