@@ -17,9 +17,8 @@ import argparse
 import hashlib
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -27,22 +26,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ppo_doctor.model import Cause, Fitted, Weight
-from ppo_doctor.pipeline import Request, read_run
 from ppo_doctor.probabilities import HEALTHY
-from ppo_doctor.rulepack import Pack
 
 from .corpus import Case, cases
-from .double import written
 from .double_forest import Shown
+from .double_runs import written
 from .doubles import PAIRS, SEALED
 from .faults import FAULTS
-from .verdicts import built_in, judged, mapped, verdict
+from .verdicts import built_in, judged
 
 F64 = npt.NDArray[np.float64]
 #: What a run of the corpus counts beside one of the pairs: those are shorter, and their tasks are fewer.
 SHARE = 0.3
 #: How far the fit may follow few runs: the inverse of the ridge penalty.
 FREEDOM = 2.0
+#: Pairs are left out by so many parts.
+PARTS = 5
 #: A weight of less than this many decibans says nothing.
 LEAST_DB = 1
 DB = 10 / math.log(10)
@@ -70,38 +69,81 @@ def examples(pairs: Path, corpus: Path, jobs: int) -> list[Example]:
     """Return every run to fit by, judged by the built-in pack."""
     shown = written(pairs, [pair for pair in PAIRS if pair.split != SEALED and not pair.masked])
     others = [case for case in cases(corpus) if case.split != "held-out"]
-    known = judged(others, corpus, jobs=jobs)
+    of_pairs = judged([_case(one) for one in shown], pairs, jobs=jobs)
+    known = [(entry, _truth(one), _group(one), 1.0) for one, entry in zip(shown, of_pairs, strict=True)]
+    known += [(entry, frozenset({entry.case.cause}), "", SHARE) for entry in judged(others, corpus, jobs=jobs)]
     return [
-        *mapped(partial(_of_pair, built_in()), shown, jobs),
-        *(_of_corpus(entry.case, entry.whole.fired, entry.whole.clear) for entry in known),
+        Example(
+            truth=truth - {HEALTHY},
+            fired=frozenset(entry.whole.fired),
+            clear=frozenset(entry.whole.clear),
+            group=group,
+            share=share,
+        )
+        for entry, truth, group, share in known
     ]
 
 
-def _of_pair(pack: Pack, one: Shown) -> Example:
-    found = verdict(read_run(str(one.log), Request(debug=True)), pack)
-    truth = frozenset(FAULTS[fault].cause for fault in one.faults) - {HEALTHY}
-    group = one.cell or f"{min(one.faults)} {one.seed}"
-    return Example(truth=truth, fired=frozenset(found.fired), clear=frozenset(found.clear), group=group)
+def _case(one: Shown) -> Case:
+    """Return a run of a pair as a case, by which its verdict is kept."""
+    name = " + ".join(sorted(one.faults))
+    return Case(
+        fault=name,
+        cause=name,
+        split="training",
+        dialect=one.dialect,
+        variant="",
+        severity=2,
+        seed=one.seed,
+        log=one.log,
+    )
 
 
-def _of_corpus(case: Case, fired: Iterable[str], clear: Iterable[str]) -> Example:
-    truth = frozenset({case.cause}) - {HEALTHY}
-    return Example(truth=truth, fired=frozenset(fired), clear=frozenset(clear), group="", share=SHARE)
+def _truth(one: Shown) -> frozenset[str]:
+    return frozenset(FAULTS[fault].cause for fault in one.faults)
 
 
-def fit_all(found: Sequence[Example], pack: Pack) -> dict[str, Fitted]:
-    """Return cause → its fitted weights, of harmful causes that some run has."""
-    seen = frozenset[str]().union(*(example.truth for example in found))
-    return {c.id: fit(c, found) for c in pack.causes if c.id in seen and not c.benign and c.weights}
+def _group(one: Shown) -> str:
+    return one.cell or f"{min(one.faults)} {one.seed}"
 
 
-def fit(cause: Cause, found: Sequence[Example]) -> Fitted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Examples as arrays: what fired and what was clear, each of shape [runs, findings]."""
+
+    examples: Sequence[Example]
+    column: Mapping[str, int]
+    fired: npt.NDArray[np.int8]
+    clear: npt.NDArray[np.int8]
+    shares: F64
+
+
+def tabled(found: Sequence[Example]) -> Table:
+    """Return examples as arrays."""
+    column = {rule.name: index for index, rule in enumerate(built_in().rules)}
+    fired, clear = (np.zeros((len(found), len(column)), dtype=np.int8) for _ in range(2))
+    for row, example in enumerate(found):
+        fired[row, [column[name] for name in example.fired]] = 1
+        clear[row, [column[name] for name in example.clear]] = 1
+    shares = np.array([example.share for example in found])
+    return Table(examples=found, column=column, fired=fired, clear=clear, shares=shares)
+
+
+def fit_all(table: Table, kept: npt.NDArray[np.bool_] | None = None) -> dict[str, Fitted]:
+    """Return cause → its fitted weights, of harmful causes that some run has, by the runs that are `kept`."""
+    used = np.ones(len(table.examples), dtype=bool) if kept is None else kept
+    seen = frozenset[str]().union(*(example.truth for example in table.examples))
+    causes = [c for c in built_in().causes if c.id in seen and not c.benign and c.weights]
+    return {cause.id: fit(cause, table, used) for cause in causes}
+
+
+def fit(cause: Cause, table: Table, kept: npt.NDArray[np.bool_]) -> Fitted:
     """Fit one cause; see the module for how."""
     names = [weight.finding for weight in cause.weights]
-    rows = np.array([_row(names, example) for example in found], dtype=np.int8)
-    kinds, of_kind = np.unique(rows, axis=0, return_inverse=True)
-    there = np.array([cause.id in example.truth for example in found])
-    shares = np.array([example.share for example in found])
+    columns = [table.column[name] for name in names]
+    rows = np.stack([table.fired[:, columns], table.clear[:, columns]], axis=2).reshape(len(table.examples), -1)
+    kinds, of_kind = np.unique(rows[kept], axis=0, return_inverse=True)
+    there, shares = np.array([cause.id in example.truth for example in table.examples])[kept], table.shares[kept]
     have, lack = (np.bincount(of_kind.ravel()[y], shares[y], len(kinds)).astype(np.float64) for y in (there, ~there))
     signs = [sign for weight in cause.weights for sign in _signs(weight)]
     base, sizes = _regression(kinds.astype(np.float64), (have, lack), signs)
@@ -109,10 +151,6 @@ def fit(cause: Cause, found: Sequence[Example]) -> Fitted:
     told = [(n, int(f), int(c)) for n, f, c in zip(names, fired, clear, strict=True) if max(abs(f), abs(c)) >= LEAST_DB]
     weights = tuple(Weight(finding=name, fired=for_it, clear=against) for name, for_it, against in told)
     return Fitted(cause=cause.id, base=round(base * DB), weights=weights)
-
-
-def _row(names: Sequence[str], example: Example) -> list[bool]:
-    return [name in side for name in names for side in (example.fired, example.clear)]
 
 
 def _signs(weight: Weight) -> tuple[int, int]:
@@ -148,15 +186,29 @@ def odds(fitted: Fitted, example: Example) -> int:
     return fitted.base + fired + sum(weight.clear for weight in fitted.weights if weight.finding in example.clear)
 
 
-def without_the_pair(found: Sequence[Example], pack: Pack, parts: int = 5) -> Iterator[tuple[Example, list[str]]]:
-    """Yield each run of two faults with the causes in the order of their odds, fitted without runs of its pair."""
-    part = [int(hashlib.sha256(example.group.encode()).hexdigest(), 16) % parts for example in found]
-    for left_out in range(parts):
-        kept = [e for e, number in zip(found, part, strict=True) if number != left_out or not e.group]
-        fitted = fit_all(kept, pack)
-        for example, number in zip(found, part, strict=True):
-            if number == left_out and len(example.truth) > 1:
-                yield example, sorted(fitted, key=lambda name: -odds(fitted[name], example))
+def part_of(group: str) -> int:
+    """Return the part of the runs that a group is left out with."""
+    return int(hashlib.sha256(group.encode()).hexdigest(), 16) % PARTS
+
+
+def left_out(found: Sequence[Example]) -> list[dict[str, Fitted]]:
+    """Return for each part the weights that were fitted without it."""
+    parts = np.array([part_of(example.group) if example.group else -1 for example in found])
+    table = tabled(found)
+    return [fit_all(table, parts != part) for part in range(PARTS)]
+
+
+def told_by_odds(found: Sequence[Example], without: Sequence[Mapping[str, Fitted]]) -> list[bool]:
+    """Return for each run of two faults whether both are the three most probable by weights fitted without its pair."""
+    return [
+        example.truth <= set(_most_probable(without[part_of(example.group)], example))
+        for example in found
+        if len(example.truth) > 1
+    ]
+
+
+def _most_probable(fitted: Mapping[str, Fitted], example: Example) -> list[str]:
+    return sorted(fitted, key=lambda name: -odds(fitted[name], example))[:3]
 
 
 def text(fitted: Mapping[str, Fitted]) -> str:
@@ -178,9 +230,9 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=2)
     given = options.parse_args()
     found = examples(given.pairs, given.corpus, given.jobs)
-    told = [truth.truth <= set(ranked[:3]) for truth, ranked in without_the_pair(found, built_in())]
-    sys.stdout.write(f"both in the first three by odds alone: {sum(told)} of {len(told)} runs of two faults\n")
-    fitted = fit_all(found, built_in())
+    told = told_by_odds(found, left_out(found))
+    sys.stdout.write(f"both among the three most probable: {sum(told)} of {len(told)} runs of two faults\n")
+    fitted = fit_all(tabled(found))
     given.out.write_text(text(fitted), encoding="utf-8")
     sys.stdout.write(f"{len(fitted)} causes, {sum(len(entry.weights) for entry in fitted.values())} findings\n")
 

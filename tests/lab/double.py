@@ -1,7 +1,8 @@
 """Runs with two faults: are both causes among the first three?
 
     python -m tests.lab.double write DIR [--split training held-out] [--jobs 2]
-    python -m tests.lab.double judge DIR [--split training held-out] [--misses] [--forest] [--page docs/pairs.md]
+    python -m tests.lab.double judge DIR [--split training held-out] [--misses] [--forest] [--left-out CORPUS]
+                                         [--page docs/pairs.md]
     python -m tests.lab.double refused          # the pairs that do not go together, with the reason
 
 Each fault is trained by itself too, at the same seed: what a log cannot show of one fault alone it cannot show of two.
@@ -11,22 +12,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ppo_doctor.model import Diagnosis
+from ppo_doctor.model import Diagnosis, Fitted
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import Pack, load_pack
 
-from .dialects import write
-from .double_forest import Cells, Shown, identifiable, recognised_pairs
-from .doubles import DIALECTS, PAIRS, SEEDS, UPDATES, Pair, Split, refusals, run_pair
+from . import companions
+from .double_forest import Cells, identifiable, recognised_pairs
+from .double_runs import alone, folder, jobs, make, written
+from .doubles import DIALECTS, PAIRS, SEALED, SEEDS, Pair, Split, refusals
 from .faults import FAULTS
-from .presets import dialect_task
-from .train import run
 
 #: Places at the top of a report that count.
 TOP = 3
@@ -95,59 +95,6 @@ def place(diagnosis: Diagnosis, fault: str, dialect: str) -> Place:
     return Place(fault=fault, standing="listed" if spec.cause in {c.id for c in diagnosis.causes} else "absent")
 
 
-def folder(root: Path, name: str, dialect: str, seed: int) -> Path:
-    """Return where a log lies."""
-    return root / name.replace(" ", "") / dialect / str(seed)
-
-
-def alone(fault: str, severity: int) -> str:
-    """Return what the run of a fault by itself is called."""
-    return f"alone-{fault}-{severity}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One run to train: a pair, or a fault by itself."""
-
-    name: str
-    pair: Pair | None
-    fault: tuple[str, int]
-    dialect: str
-    seed: int
-
-
-def jobs(pairs: Iterable[Pair]) -> list[Job]:
-    """Return every run that judging pairs takes, each once."""
-    found: dict[tuple[str, str, int], Job] = {}
-    for pair in pairs:
-        for dialect in DIALECTS:
-            for seed in SEEDS[pair.split]:
-                both = Job(name=pair.name, pair=pair, fault=pair.faults[0], dialect=dialect, seed=seed)
-                singles = [
-                    Job(name=alone(*fault), pair=None, fault=fault, dialect=dialect, seed=seed) for fault in pair.faults
-                ]
-                found |= {(job.name, dialect, seed): job for job in (both, *singles)}
-    return list(found.values())
-
-
-def make(root: Path, job: Job) -> bool:
-    """Train and write one run, unless it is there; say whether it can be had."""
-    where = folder(root, job.name, job.dialect, job.seed)
-    if where.is_dir():
-        return True
-    try:
-        if job.pair:
-            record = run_pair(job.pair, job.dialect, job.seed)
-        else:
-            name, severity = job.fault
-            task = dialect_task(job.dialect)
-            record = run(name, task=task, seed=job.seed, severity=severity, updates=UPDATES, dialect=job.dialect)
-        write(record, job.dialect, where)
-    except ValueError:  # a fault is of another task, or the dialect of another algorithm
-        return False
-    return True
-
-
 def diagnosed(root: Path, name: str, dialect: str, seed: int, pack: Pack) -> Diagnosis | None:
     """Judge one written run; None where there is none."""
     where = folder(root, name, dialect, seed)
@@ -155,11 +102,16 @@ def diagnosed(root: Path, name: str, dialect: str, seed: int, pack: Pack) -> Dia
     return diagnose(read_run(str(logs[0]), Request(debug=True)), pack) if logs else None
 
 
-def tell(root: Path, asked: tuple[Pair, str, int]) -> Told | None:
-    """Judge one run of a pair, and the runs of its faults."""
+def tell(root: Path, without: Sequence[Mapping[str, Fitted]], asked: tuple[Pair, str, int]) -> Told | None:
+    """Judge one run of a pair, and the runs of its faults.
+
+    `without` are odds that were fitted without a part of the pairs each: a pair is judged by those that do not know it.
+    """
     pair, dialect, seed = asked
     pack = load_pack(installed=False)
-    both = diagnosed(root, pair.name, dialect, seed, pack)
+    fresh = without and pair.split != SEALED
+    used = replace(pack, fitted=without[companions.part_of(pair.name)]) if fresh else pack
+    both = diagnosed(root, pair.name, dialect, seed, used)
     if both is None:
         return None
     singles = [diagnosed(root, alone(*fault), dialect, seed, pack) for fault in pair.faults]
@@ -180,24 +132,11 @@ def _words(diagnosis: Diagnosis) -> str:
     return f"{diagnosis.verdict}: {ranked} | {settled} | folded: {folded}"
 
 
-def judge(root: Path, pairs: Sequence[Pair], workers: int) -> list[Told]:
-    """Judge every written run of some pairs."""
+def judge(root: Path, pairs: Sequence[Pair], workers: int, without: Sequence[Mapping[str, Fitted]] = ()) -> list[Told]:
+    """Judge every written run of some pairs; see `tell` for `without`."""
     asked = [(pair, dialect, seed) for pair in pairs for dialect in DIALECTS for seed in SEEDS[pair.split]]
     with ProcessPoolExecutor(workers) as pool:
-        return [told for told in pool.map(partial(tell, root), asked, chunksize=8) if told is not None]
-
-
-def written(root: Path, pairs: Iterable[Pair]) -> list[Shown]:
-    """Return every written log of some pairs and of their faults alone, for the forests."""
-    found = []
-    for job in jobs(pairs):
-        files = sorted(folder(root, job.name, job.dialect, job.seed).glob("*"))
-        names = [path for path in files if path.name != "config.json"]
-        if names:
-            faults = frozenset(name for name, _ in job.pair.faults) if job.pair else frozenset({job.fault[0]})
-            cell = job.pair.name if job.pair else ""
-            found.append(Shown(log=names[0], dialect=job.dialect, seed=job.seed, faults=faults, cell=cell))
-    return found
+        return [told for told in pool.map(partial(tell, root, without), asked, chunksize=8) if told is not None]
 
 
 def share(found: Sequence[Told], what: str) -> str:
@@ -252,6 +191,7 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--misses", action="store_true", help="a line for each run that is not right")
     options.add_argument("--forest", action="store_true", help="say in which runs forests recognise both faults")
+    options.add_argument("--left-out", type=Path, metavar="CORPUS", help="judge each pair by odds fitted without it")
     options.add_argument("--page", type=Path, help="write the documentation page here")
     given = options.parse_args()
     if given.what == "refused":
@@ -265,7 +205,9 @@ def main() -> None:
             made = sum(pool.map(partial(make, given.folder), jobs(pairs), chunksize=4))
         sys.stdout.write(f"{made} logs are there\n")
         return
-    found = judge(given.folder, pairs, given.jobs)
+    corpus = given.left_out
+    without = companions.left_out(companions.examples(given.folder, corpus, given.jobs)) if corpus else ()
+    found = judge(given.folder, pairs, given.jobs, without)
     for told in found if given.misses else ():
         if not told.strict:
             sys.stdout.write(_line(told))
