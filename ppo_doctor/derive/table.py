@@ -205,6 +205,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reference_kl_at_start": _row("mismatch:reference_kl_at_start", "ref_kl"),
         "reference_kl_deficit": _row("mismatch:reference_kl_deficit", "ref_kl"),
         "reference_kl_sinks": _row("lagging:reference_kl_sinks", "ref_kl"),
+        "reference_kl_turns": _row("lagging:reference_kl_turns", "ref_kl"),
         "reference_kl_returns": _row("mismatch:reference_kl_returns", "ref_kl"),
         "gain_without_entropy": _row("entropy:gain_without_entropy", "entropy+reward_mean", "entropy+episode_return"),
         "answer_length_spread": _row(
