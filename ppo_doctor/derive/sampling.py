@@ -76,7 +76,7 @@ def _changes_together(observations: Observations) -> tuple[float, int, Series, s
         return None
     changes: list[FloatArray] = [values[1:] - values[:-1] for values in _while_it_moves(*_together(kl, entropy))]
     count = len(changes[0])
-    if count < FEWEST_CHANGES or any(mean_of(change == 0) > 0.1 for change in changes):
+    if count < FEWEST_UPDATES or any(mean_of(change == 0) > 0.1 for change in changes):
         return None
     together = min(0.999, max(-0.999, spearman(changes[0], changes[1])))
     says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
@@ -267,7 +267,7 @@ def mean_ratio_above_one(observations: Observations) -> Fact | None:
     ratio, k1 = (observations.run.series.get(name) for name in ("ratio_mean", "approx_kl_k1"))
     kl = observations.run.series.get("approx_kl")
     if ratio is not None:
-        source, off = ratio, ratio.values - 1
+        source, off = ratio, ratio.values[ratio.values > 0] - 1  # a mean over no sample is 0
     elif kl is not None and k1 is not None and kl.estimator == "k3" and kl.aggregation == k1.aggregation:
         longer, shorter = _together(kl, k1)
         source, off = kl, longer - shorter
