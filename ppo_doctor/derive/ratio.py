@@ -10,7 +10,7 @@ import numpy as np
 
 from ppo_doctor.arrays import distinct, finite_median, median
 from ppo_doctor.derive.policy import while_alive
-from ppo_doctor.model import Fact, Resolution, Series
+from ppo_doctor.model import EXACT, Fact, Resolution, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -33,6 +33,10 @@ ABOVE_NOISE = 1e-6
 #: Nats below which other actions come about once in a thousand samples: the gradient of a log-prob is as small, which
 #: the epsilon of an optimizer outweighs, so that ratios stay at 1 although steps are taken.
 HARDLY_A_CHOICE = 0.01
+#: Means of float32 ratios are good to 1e-7; a thousand times that is no rounding.
+OFF_ONE = 1e-4
+#: What TRL's PPO logs as the variance of the ratio.
+CELLS = "variance of minibatch means"
 
 
 def ratio_departure(observations: Observations) -> Series | None:
@@ -238,3 +242,22 @@ def _alive(observations: Observations, batch: IntArray) -> BoolArray:
         return np.ones(len(batch), dtype=bool)
     index = np.clip(batch, 0, len(spread) - 1)
     return np.asarray(spread.values[index] > 0)
+
+
+def ratio_change_over_offset(observations: Observations) -> Series | None:
+    """Return by how much the minibatches of an update differ in their mean ratio, over how far it is from 1.
+
+    Every step moves the ratios. Where they are away from 1 and the same on every pass over a batch, no step was taken
+    in between: old log-probs are not the policy's, and the policy stands still. NaN where the mean is nearer to 1 than
+    float32 means can tell from it.
+    """
+    mean, spread = (observations.run.series.get(name) for name in ("ratio_mean", "ratio_batch_var"))
+    if mean is None or spread is None or mean.axis is not spread.axis or spread.aggregation not in (None, CELLS):
+        return None
+    off = np.abs(mean.values - 1)
+    change = np.sqrt(np.maximum(spread.values, 0) + spread.resolution.absolute)
+    told: FloatArray = np.where(off > OFF_ONE + mean.resolution.absolute, change / np.maximum(off, OFF_ONE), np.nan)
+    says = f"how far {spread.raw} lets minibatches differ, over how far {mean.raw} is from 1"
+    return dataclasses.replace(
+        mean, name="ratio_change_over_offset", values=told, unit="", resolution=EXACT, how="computed", says=says
+    )

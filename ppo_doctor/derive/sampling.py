@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Fewest changes from record to record that a correlation is taken of.
 FEWEST_CHANGES = 24
+#: Fewest updates that a median is taken of.
+FEWEST_UPDATES = 16
 #: Most records that a correlation is taken of: more would not make it surer.
 LONGEST = 4096
 #: Less clipping than this is ordinary: where it begins says nothing.
@@ -72,9 +74,9 @@ def _changes_together(observations: Observations) -> tuple[float, int, Series, s
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
-    changes: list[FloatArray] = [values[1:] - values[:-1] for values in _together(kl, entropy)]
+    changes: list[FloatArray] = [values[1:] - values[:-1] for values in _while_it_moves(*_together(kl, entropy))]
     count = len(changes[0])
-    if count < FEWEST_CHANGES or any(mean_of(change == 0) > 0.1 for change in changes):
+    if count < FEWEST_UPDATES or any(mean_of(change == 0) > 0.1 for change in changes):
         return None
     together = min(0.999, max(-0.999, spearman(changes[0], changes[1])))
     says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
@@ -92,8 +94,8 @@ def kl_of_entropy_lost(observations: Observations) -> Fact | None:
     if entropy is None or kl is None:
         return None
     reach = observations.fact("kl_over_target")
-    distances, left = _together(kl, entropy)
-    if len(distances) < FEWEST_CHANGES or (reach is not None and float(str(reach.value)) >= HELD):
+    distances, left = _while_it_moves(*_together(kl, entropy))
+    if len(distances) < FEWEST_UPDATES or (reach is not None and float(str(reach.value)) >= HELD):
         return None
     lost = np.maximum(left.max() - left[2:], 1e-12)
     share = median(distances[2:] / lost)
@@ -112,6 +114,12 @@ def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
     pair = pair[0][-LONGEST:], pair[1][-LONGEST:]
     finite = np.isfinite(pair[0]) & np.isfinite(pair[1])
     return pair[0][finite], pair[1][finite]
+
+
+def _while_it_moves(moved: FloatArray, beside: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return both up to the last record in which the policy moved at all: what has stopped for good has no course."""
+    last = len(np.trim_zeros(moved, "b"))
+    return (moved[:last], beside[:last]) if last else (moved, beside)
 
 
 def _spread(values: FloatArray) -> FloatArray:
@@ -213,9 +221,9 @@ def reference_kl_asleep(observations: Observations) -> Fact | None:
     the policy that the run began with.
     """
     kl, clipped = (observations.run.series.get(name) for name in ("ref_kl", "clip_fraction"))
-    if kl is None or clipped is None or len(kl) < 12 or not np.isfinite(kl.values).all():
+    if kl is None or clipped is None or len(kl) < 12 or not np.isfinite(kl.values[: len(kl) // 4]).all():
         return None
-    if not kl.values.any():
+    if not np.nan_to_num(kl.values).any():
         return None  # it never wakes: the reference may be the policy itself
     asleep = int(np.argmax(kl.values != 0))
     moved = clipped.values[1 : max(asleep, 2)]
@@ -259,13 +267,14 @@ def mean_ratio_above_one(observations: Observations) -> Fact | None:
     ratio, k1 = (observations.run.series.get(name) for name in ("ratio_mean", "approx_kl_k1"))
     kl = observations.run.series.get("approx_kl")
     if ratio is not None:
-        source, off = ratio, ratio.values - 1
+        source, off = ratio, ratio.values[ratio.values > 0] - 1  # a mean over no sample is 0
     elif kl is not None and k1 is not None and kl.estimator == "k3" and kl.aggregation == k1.aggregation:
         longer, shorter = _together(kl, k1)
         source, off = kl, longer - shorter
     else:
         return None
     off = finite_of(off)
+    off = _while_it_moves(off, off)[0]
     if len(off) < 20:
         return None
     share = float(np.mean(off > 0)) if abs(median(off)) > 0.003 else 0.5
@@ -308,7 +317,8 @@ def kl_trend(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("approx_kl")
     if kl is None:
         return None
-    values = _spread(kl.values)
+    finite = finite_of(kl.values)
+    values = _spread(_while_it_moves(finite, finite)[0])
     if len(values) < FEWEST_CHANGES:
         return None
     trend = spearman(np.arange(len(values), dtype=np.float64), values)

@@ -15,7 +15,7 @@ from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray, Series
+    from ppo_doctor.model import BoolArray, FloatArray, Series
 
 #: The log-ratio grows linearly over the passes, so its KL grows with the square, and a mean over all passes is a third
 #: of the last one.
@@ -34,6 +34,8 @@ FIRST, FEWEST = 5, 2
 SIDE = 5
 #: Isolated records are spikes only as long as they are rare.
 RARE = 0.15
+#: Fewest records with a KL of which a clip fraction is judged without the others.
+FEWEST_MEASURED = 12
 
 
 def update_kl(observations: Observations) -> Series | None:
@@ -104,11 +106,25 @@ def clipped_share(observations: Observations) -> Series | None:
     if range_ is not None and float(str(range_.value)) < 0.05:
         return None
     doubled = 2.0 if clipped.estimator == "effective" else 1.0
-    values = _while_range_is_usual(observations, clipped)
+    values = np.where(_measured(observations, clipped), _while_range_is_usual(observations, clipped), np.nan)
     resolution = dataclasses.replace(clipped.resolution, absolute=clipped.resolution.absolute * doubled)
     return dataclasses.replace(
         clipped, name="clipped_share", values=np.minimum(1.0, doubled * values), resolution=resolution, how="computed"
     )
+
+
+def _measured(observations: Observations, clipped: Series) -> BoolArray:
+    """Tell where a clip fraction is one of ratios: no ratio lies outside a range once it is NaN, or all stand at 1.
+
+    Records whose KL is not finite, and those from which on it is exactly 0 for good, if that leaves enough of the run.
+    """
+    kl = observations.run.series.get("approx_kl")
+    every = np.ones(len(clipped), dtype=np.bool_)
+    if kl is None or kl.axis is not clipped.axis:
+        return every
+    finite = np.isfinite(kl.values)
+    told: BoolArray = finite & (np.arange(len(kl)) < len(np.trim_zeros(np.where(finite, kl.values, 0.0), "b")))
+    return told if told.sum() >= max(FEWEST_MEASURED, len(told) // 4) else every
 
 
 def first_update_clipped(observations: Observations) -> Fact | None:

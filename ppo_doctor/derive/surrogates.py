@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Fewest optimizer steps, and fewest updates, of which a share is taken.
 FEWEST_STEPS, FEWEST_UPDATES = 60, 30
+#: Fewest updates of which a sign test says something.
+FEWEST_LOSSES = 30
 #: Where more samples than this are clipped, the clip takes gains away.
 HARDLY_CLIPPED = 0.02
 #: A KL below this is that of float32: no step was made.
@@ -40,6 +43,26 @@ def losses_above_zero(observations: Observations) -> Fact | None:
     share = float(np.mean(values > 0))
     says = f"{loss.raw} is above 0 in {share:.0%} of {len(values)} records"
     return Fact(name="losses_above_zero", value=share, how="observed", source=loss.source(), says=says)
+
+
+def loss_below_zero(observations: Observations) -> Fact | None:
+    """Return by how many standard errors more updates end with a policy loss below 0 than above.
+
+    Advantages without a mean leave a loss of 0 at a ratio of 1, and each step that follows them takes it below. What
+    moves the ratio at random gains as often as it loses. A sign test, over records with a loss that is not exactly 0.
+    """
+    loss = observations.run.series.get("policy_loss")
+    if loss is None or observations.run.algorithm != "ppo":
+        return None
+    values = loss.values[np.isfinite(loss.values) & (loss.values != 0)]
+    if len(values) < FEWEST_LOSSES:
+        return None
+    below = int(np.sum(values < 0))
+    sure = (2 * below - len(values)) / math.sqrt(len(values))
+    says = f"{loss.raw} is below 0 in {below} of {len(values)} records"
+    return Fact(
+        name="loss_below_zero", value=sure, how="computed", unit="standard errors", source=loss.source(), says=says
+    )
 
 
 def loss_trend(observations: Observations) -> Fact | None:
