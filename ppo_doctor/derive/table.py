@@ -268,6 +268,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "payment:returns_over_longest", "returns_mean+reward_mean+episode_return+episode_length+gamma"
         ),
         "pay_per_step_growth": _row("payment:pay_per_step_growth", "episode_return+episode_length"),
+        "pay_rate_growth": _row("payment:pay_rate_growth", "episode_return+episode_length"),
         "entropy_sum_growth": _row("payment:entropy_sum_growth", "objective_entropy+entropy"),
         "reward_follows_entropy_sum": _row("payment:reward_follows_entropy_sum", "reward_mean+objective_entropy"),
         "one_length_share": _row("payment:one_length_share", "response_length+entropy"),
@@ -275,6 +276,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "surprise_over_entropy": _row("surprise:surprise_over_entropy", "objective_entropy+response_length+entropy"),
         "answer_entropy": _row("samples:answer_entropy", "entropy+response_length"),
         "first_explained": _row("samples:first_explained", "explained_variance"),
+        "explained_late": _row("samples:explained_late", "explained_variance"),
+        "explained_late_low": _row("samples:explained_late_low", "explained_variance"),
+        "explained_high": _row("samples:explained_high", "explained_variance"),
         "critic_foresight": _row("samples:critic_foresight", "explained_variance+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "group_spread_share": _row("samples:group_spread_share", "reward_group_std+reward_std"),
