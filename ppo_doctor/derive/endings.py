@@ -22,7 +22,7 @@ IGNORANT = 0.3
 PAID_BY_STEP = 0.9
 #: and end at different times where lengths scatter by this part of their mean.
 UNEVEN = 0.1
-#: Where lengths are means over many episodes, over a hundred at most in the trainers we know, these scatter a tenth of it.
+#: Where lengths are means over many episodes (a hundred at most in the trainers we know) these scatter a tenth of it.
 UNEVEN_MEANS = 0.01
 #: The longest episodes, in discount horizons and in rollouts, and the share of their first length that they keep.
 HORIZONS, ROLLOUTS, KEPT = 3.0, 0.2, 0.8

@@ -189,6 +189,27 @@ def reward_follows_entropy_sum(observations: Observations) -> Fact | None:
     return changes_together("reward_follows_entropy_sum", paid, whole, LEAST)
 
 
+def ends_left(observations: Observations) -> Fact | None:
+    """Return the completions that end by themselves in the last fifth of a run, over those of the first records."""
+    counted = observations.run.series.get("end_tokens")
+    ends = _ends(counted) if counted is not None else None
+    if counted is None or ends is None or not ends[0] > 0:
+        return None
+    says = f"{counted.raw} went from {ends[0]:.3g} to {ends[1]:.3g}"
+    source = counted.source()
+    return Fact(
+        name="ends_left", value=ends[1] / ends[0], how="computed", unit="of the first", source=source, says=says
+    )
+
+
+def reward_follows_ends(observations: Observations) -> Fact | None:
+    """Return the correlation of reward and completions that end by themselves, as differences of neighbours."""
+    paid, counted = observations.run.series.get("reward_mean"), observations.run.series.get("end_tokens")
+    if paid is None or counted is None:
+        return None
+    return changes_together("reward_follows_ends", paid, counted, LEAST)
+
+
 def one_length_share(observations: Observations) -> Fact | None:
     """Return the share of records with the longest mean length, in the first third but its start, of a random policy.
 

@@ -86,7 +86,7 @@ def explained_high(observations: Observations) -> Fact | None:
 def _explained(observations: Observations, name: str, since: float, share: float, says: str) -> Fact | None:
     """Return a quantile of the explained variance from a share of the run on.
 
-    None with few records, where the number counts the critic's bias, and where half of them or more repeat the one before.
+    None with few records, where the number counts the critic's bias, and where half of them or more repeat the last.
     """
     explained = observations.run.series.get("explained_variance")
     if explained is None or explained.estimator == WITH_BIAS:

@@ -271,6 +271,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "pay_rate_growth": _row("payment:pay_rate_growth", "episode_return+episode_length"),
         "entropy_sum_growth": _row("payment:entropy_sum_growth", "objective_entropy+entropy"),
         "reward_follows_entropy_sum": _row("payment:reward_follows_entropy_sum", "reward_mean+objective_entropy"),
+        "ends_left": _row("payment:ends_left", "end_tokens"),
+        "reward_follows_ends": _row("payment:reward_follows_ends", "reward_mean+end_tokens"),
         "one_length_share": _row("payment:one_length_share", "response_length+entropy"),
         "discount_of_unknown_episodes": _row("payment:discount_of_unknown_episodes", "gamma+episode_return"),
         "surprise_over_entropy": _row("surprise:surprise_over_entropy", "objective_entropy+response_length+entropy"),
