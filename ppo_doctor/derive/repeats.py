@@ -155,7 +155,7 @@ def _repeats_honestly(observations: Observations, beside: Series) -> BoolArray:
 
 
 def _episodes_differ(observations: Observations, beside: Series) -> BoolArray:
-    """Tell at which records return and length of the last episodes are others than at the record before.
+    """Tell at which records return and length of the first or the last new episode are others than a record before.
 
     New episodes that differ are new samples, however sure of itself the policy is. Nowhere where they are not logged.
     """
@@ -164,11 +164,11 @@ def _episodes_differ(observations: Observations, beside: Series) -> BoolArray:
     differ = np.full(len(beside), len(known) == len(told), dtype=bool)
     for series in known:
         finite = np.isfinite(series.values)
-        steps, values = series.axis.steps[finite], series.values[finite]
-        at = np.searchsorted(steps, beside.axis.steps, "right") - 1
-        latest = np.where(at >= 0, values[np.maximum(at, 0)], np.nan)
+        values, until = series.values[finite], np.searchsorted(series.axis.steps[finite], beside.axis.steps, "right")
+        since = np.minimum(np.concatenate([[0], until[:-1]]), until - 1)
+        ends = [np.where(until > 0, values[at], 0.0) for at in (since, until - 1)]
         differ[0] = False
-        differ[1:] &= latest[1:] != latest[:-1]
+        differ[1:] &= np.logical_or.reduce([one[1:] != one[:-1] for one in ends]) & (until[1:] > until[:-1])
     return differ
 
 
