@@ -34,6 +34,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "apart_before_the_step": _row("updates:apart_before_the_step", "approx_kl", "ratio_std"),
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "one_update_by_default": _row("updates:one_update_by_default", "clip_fraction", "loss+ref_kl"),
+        "passes_seen": _row("updates:passes_seen", "ratio_batch_var+ppo_epochs"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
         "unexplained_share": _row(
