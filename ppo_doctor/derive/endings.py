@@ -22,6 +22,8 @@ IGNORANT = 0.3
 PAID_BY_STEP = 0.9
 #: and end at different times where lengths scatter by this part of their mean.
 UNEVEN = 0.1
+#: Where lengths are means over many episodes (a hundred at most in the trainers we know) these scatter a tenth of it.
+UNEVEN_MEANS = 0.01
 #: The longest episodes, in discount horizons and in rollouts, and the share of their first length that they keep.
 HORIZONS, ROLLOUTS, KEPT = 3.0, 0.2, 0.8
 
@@ -32,7 +34,8 @@ def returns_spread(observations: Observations) -> Fact | None:
     The first is value loss over 1 - EV; the second is the loss of a critic that says next to nothing. Where each step
     pays the same and episodes last up to three discount horizons, returns-to-go 1 - gamma^(T - t) have at least 0.12 of
     their mean square as variance (0.25 for short episodes). None where steps are not seen to pay alike, episodes do not
-    differ in length, have become shorter or are longer than a fifth of the rollout, or the critic knew something.
+    differ in length, have become shorter or are longer than a fifth of the rollout, or the critic knew something; where
+    the late loss is exactly 0, which is the error of no critic.
     """
     loss, explained = (observations.run.series.get(name) for name in ("value_loss", "explained_variance"))
     if loss is None or explained is None or not beside_each_other(loss, explained) or not _ends_tell(observations):
@@ -43,7 +46,7 @@ def returns_spread(observations: Observations) -> Fact | None:
         return None
     third = len(errors) // 3
     before, late = median(errors[:FIRST]), median(errors[-third:] / (1 - foreseen[-third:]))
-    if not before > 0:
+    if not before > 0 or not late > 0:
         return None
     says = f"{loss.raw} began at {before:.3g}; over 1 - {explained.raw} it is {late:.3g} in the last third"
     return Fact(name="returns_spread", value=late / before, how="computed", source=loss.source(), says=says)
@@ -68,5 +71,6 @@ def _ends_tell(observations: Observations) -> bool:
 
 
 def _told_by_length(lasted: FloatArray, paid: FloatArray) -> bool:
-    uneven = deviation_of(lasted) >= UNEVEN * mean_of(lasted)
+    means = median(np.abs(lasted - np.round(lasted))) > 0
+    uneven = deviation_of(lasted) >= (UNEVEN_MEANS if means else UNEVEN) * mean_of(lasted)
     return uneven and deviation_of(paid) > 0 and correlation(lasted, paid) >= PAID_BY_STEP

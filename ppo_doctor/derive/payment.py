@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median, quantile, running_medians
+from ppo_doctor.arrays import correlation, deviation_of, finite_of, mean_of, median, quantile, running_medians
 from ppo_doctor.derive.goal import changes_together
 from ppo_doctor.derive.limits import at_a_limit
 from ppo_doctor.derive.repeats import beside_each_other
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LEAST, FIRST = 20, 3
 #: Pay per step counts as one rate where the first fifth of the run spreads by at most this share of its median.
 ONE_RATE = 0.3
+#: Returns go with lengths from this correlation on.
+BY_STEP = 0.9
 #: Lengths have to spread by this factor before return can be seen to go with them.
 VARIED = 1.3
 #: Single episodes may be longer than the longest mean by this factor.
@@ -61,6 +63,29 @@ def pay_per_step_growth(observations: Observations) -> Fact | None:
     says = f"{rates}; episodes from {best:.3g} at best to {now:.3g}"
     value = last / first if counts else 0.0
     return Fact(name="pay_per_step_growth", value=value, how="computed", unit="times", source=paid.source(), says=says)
+
+
+def pay_rate_growth(observations: Observations) -> Fact | None:
+    """Return return per step of the last fifth over the first, where a step paid one rate in the first fifth.
+
+    0 where that spreads by more than 0.3 of its median at the start, is not positive, or where returns of the first
+    fifth do not go with lengths, as they do where lasting is what is paid for.
+    """
+    paid, lasted = (observations.run.series.get(name) for name in ("episode_return", "episode_length"))
+    if paid is None or lasted is None or not beside_each_other(paid, lasted):
+        return None
+    usable = np.isfinite(paid.values) & np.isfinite(lasted.values) & (lasted.values > 0)
+    earned, steps = paid.values[usable], lasted.values[usable]
+    if len(steps) < LEAST:
+        return None
+    fifth, rate = len(steps) // 5, earned / steps
+    first, last = median(rate[:fifth]), median(rate[-fifth:])
+    spread = quantile(rate[:fifth], 0.9) - quantile(rate[:fifth], 0.1)
+    uneven = deviation_of(steps[:fifth]) > 0 and deviation_of(earned[:fifth]) > 0
+    by_step = uneven and correlation(steps[:fifth], earned[:fifth]) >= BY_STEP
+    value = last / first if by_step and first > 0 and spread <= ONE_RATE * first else 0.0
+    says = f"{paid.raw} per {lasted.raw} went from {first:.3g} to {last:.3g}"
+    return Fact(name="pay_rate_growth", value=value, how="computed", unit="times", source=paid.source(), says=says)
 
 
 def returns_over_longest(observations: Observations) -> Fact | None:
@@ -162,6 +187,27 @@ def reward_follows_entropy_sum(observations: Observations) -> Fact | None:
     if paid is None or whole is None:
         return None
     return changes_together("reward_follows_entropy_sum", paid, whole, LEAST)
+
+
+def ends_left(observations: Observations) -> Fact | None:
+    """Return the completions that end by themselves in the last fifth of a run, over those of the first records."""
+    counted = observations.run.series.get("end_tokens")
+    ends = _ends(counted) if counted is not None else None
+    if counted is None or ends is None or not ends[0] > 0:
+        return None
+    says = f"{counted.raw} went from {ends[0]:.3g} to {ends[1]:.3g}"
+    source = counted.source()
+    return Fact(
+        name="ends_left", value=ends[1] / ends[0], how="computed", unit="of the first", source=source, says=says
+    )
+
+
+def reward_follows_ends(observations: Observations) -> Fact | None:
+    """Return the correlation of reward and completions that end by themselves, as differences of neighbours."""
+    paid, counted = observations.run.series.get("reward_mean"), observations.run.series.get("end_tokens")
+    if paid is None or counted is None:
+        return None
+    return changes_together("reward_follows_ends", paid, counted, LEAST)
 
 
 def one_length_share(observations: Observations) -> Fact | None:

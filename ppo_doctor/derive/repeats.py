@@ -38,7 +38,7 @@ def batch_repeats(observations: Observations) -> Series | None:
 
     At least two have to, or all that there are: some trainers take values anew after each update. Only statistics that
     are logged with at least five digits count, and only where they are no whole numbers. A policy that always acts
-    alike, and groups without any difference, repeat themselves honestly: 0 there.
+    alike, and groups without any difference, repeat themselves honestly: 0 there, unless episodes went on to differ.
     """
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
     if not told or len(told[0]) < 2:
@@ -151,7 +151,25 @@ def _repeats_honestly(observations: Observations, beside: Series) -> BoolArray:
     flat = observations.run.series.get("frac_reward_zero_std")
     if flat is not None and beside_each_other(flat, beside):
         honest |= flat.values >= 1
-    return honest
+    return honest & ~_episodes_differ(observations, beside) if honest.any() else honest
+
+
+def _episodes_differ(observations: Observations, beside: Series) -> BoolArray:
+    """Tell at which records return and length of the first or the last new episode are others than a record before.
+
+    New episodes that differ are new samples, however sure of itself the policy is. Nowhere where they are not logged.
+    """
+    told = [observations.run.series.get(name) for name in ("episode_return", "episode_length")]
+    known = [series for series in told if series is not None and np.isfinite(series.values).sum() > 1]
+    differ = np.full(len(beside), len(known) == len(told), dtype=bool)
+    for series in known:
+        finite = np.isfinite(series.values)
+        values, until = series.values[finite], np.searchsorted(series.axis.steps[finite], beside.axis.steps, "right")
+        since = np.minimum(np.concatenate([[0], until[:-1]]), until - 1)
+        ends = [np.where(until > 0, values[at], 0.0) for at in (since, until - 1)]
+        differ[0] = False
+        differ[1:] &= np.logical_or.reduce([one[1:] != one[:-1] for one in ends]) & (until[1:] > until[:-1])
+    return differ
 
 
 def equal_episodes(observations: Observations) -> Series | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import finite_of, median, quantile
 from ppo_doctor.derive.critic import WITH_BIAS
 from ppo_doctor.model import Fact
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LEAST = 6
 #: Records that tell what a critic knew from the start.
 FIRST = 3
+#: Records that quantiles of a part of a run rest on.
+MANY = 12
 #: Share of its first entropy that a policy with a choice keeps.
 KEPT = 0.5
 
@@ -64,6 +66,37 @@ def first_explained(observations: Observations) -> Fact | None:
     first = explained.values[np.isfinite(explained.values)][:FIRST]
     says = f"median {explained.raw} of the first {FIRST} records"
     return Fact(name="first_explained", value=median(first), how="computed", source=explained.source(), says=says)
+
+
+def explained_late(observations: Observations) -> Fact | None:
+    """Return the median explained variance of the later half of a run."""
+    return _explained(observations, "explained_late", 0.5, 0.5, "median {} of the later half")
+
+
+def explained_late_low(observations: Observations) -> Fact | None:
+    """Return the lowest decile of the explained variance in the later half of a run."""
+    return _explained(observations, "explained_late_low", 0.5, 0.1, "lowest decile of {} in the later half")
+
+
+def explained_high(observations: Observations) -> Fact | None:
+    """Return the highest decile of the explained variance after the first tenth of a run."""
+    return _explained(observations, "explained_high", 0.1, 0.9, "highest decile of {} after the start")
+
+
+def _explained(observations: Observations, name: str, since: float, share: float, says: str) -> Fact | None:
+    """Return a quantile of the explained variance from a share of the run on.
+
+    None with few records, where the number counts the critic's bias, and where half of them or more repeat the last.
+    """
+    explained = observations.run.series.get("explained_variance")
+    if explained is None or explained.estimator == WITH_BIAS:
+        return None
+    values = finite_of(explained.values)
+    values = values[round(since * len(values)) :]
+    if len(values) < MANY or (np.diff(values) == 0).mean() >= 0.5:
+        return None
+    value, source = quantile(values, share), explained.source()
+    return Fact(name=name, value=value, how="computed", source=source, says=says.format(explained.raw))
 
 
 def raw_advantage_share(observations: Observations) -> Fact | None:

@@ -180,6 +180,23 @@ def _from_single_cell(observations: Observations) -> Fact | None:
     return _counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
 
 
+def passes_seen(observations: Observations) -> Fact | None:
+    """Return 2 where a variance over the cells of an update shows a second pass over the batch, 1 where it shows none.
+
+    Only where several passes are configured and a pass is a single cell, so that a second cell is a second pass: with
+    one cell the variance is NaN. A finite one anywhere shows that the passes are executed.
+    """
+    series = _marked(observations, "single_update_marker")
+    cells = [observations.number(name) or 1.0 for name in ("num_minibatches", "gradient_accumulation_steps")]
+    several = (observations.number("ppo_epochs") or 0.0) > 1 and observations.configured("ppo_epochs")
+    if series is None or len(series) < 3 or not several or any(cell != 1 for cell in cells):
+        return None
+    shown = int(np.isfinite(series.values).sum())
+    says = f"'{series.raw}' is a number in {shown} of {len(series)} records, with one minibatch in a pass"
+    value, source = 2.0 if shown else 1.0, series.source()
+    return Fact(name="passes_seen", value=value, how="observed", unit="passes", source=source, says=says)
+
+
 def _epochs_per_batch(observations: Observations) -> Fact | None:
     """Return the PPO epochs per batch from a cumulative counter (Stable-Baselines3's n_updates)."""
     direct = _marked(observations, "epochs_per_batch")
