@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: A cause is named besides where its odds, by weights fitted on runs of one and of two faults, are better than 1 to 20.
 LEAST_DB = -13
+#: What was found has to raise the odds by this much: fourfold. What is only common is not named for that.
+RAISED_DB = 6
 #: So many causes that no complaint has brought up are named at most: with the first leader they are three.
 MOST = 2
 
@@ -84,11 +86,16 @@ def _probable(
     one.
     """
     placed, by_rule = {cause.id for cause in ahead}, {finding.rule: finding for finding in findings}
-    likely = sorted((a for a in odds.values() if a.score > LEAST_DB), key=lambda a: (-a.score, a.cause.id))
+    likely = sorted(filter(_speaks, odds.values()), key=lambda a: (-a.score, a.cause.id))
     known = {cause.id: cause for cause in reversed(others)}
     new = [a for a in likely if a.cause.id not in known and a.cause.id not in placed][:MOST]
     told = known | {a.cause.id: companion(a, pack, by_rule) for a in new}
     return [told[a.cause.id] for a in likely if a.cause.id in told and a.cause.id not in placed]
+
+
+def _speaks(entry: Account) -> bool:
+    """Tell whether a cause is probable, and not only for being common."""
+    return entry.score > LEAST_DB and sum(line.db for line in entry.lines) >= RAISED_DB
 
 
 def _numbered(ordered: Sequence[RankedCause]) -> tuple[RankedCause, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.companions import LEAST_DB, MOST, in_order
+from ppo_doctor.companions import LEAST_DB, MOST, RAISED_DB, in_order
 from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import load_pack
 from tests.lab.faults import FAULTS
@@ -46,15 +46,21 @@ def test_where_no_fault_leads_nothing_is_named():
 
 
 def test_what_is_clear_speaks_as_well_and_what_was_skipped_does_not():
-    fits = [a_fit("far-off", 0, {"scale": (0, -15), "noise": (0, 9)})]
-    assert named([FROZEN, FAR_OFF], fits, fired=[STUCK], clear=[SCALE]) == ["frozen"]
-    assert named([FROZEN, FAR_OFF], fits, fired=[STUCK]) == ["frozen", "far-off"]
+    fits = [a_fit("far-off", -20, {"scale": (0, -15), "noise": (0, 14)})]
+    assert named([FROZEN, FAR_OFF], fits, fired=[STUCK], clear=[NOISE]) == ["frozen", "far-off"]
+    assert named([FROZEN, FAR_OFF], fits, fired=[STUCK], clear=[NOISE, SCALE]) == ["frozen"]
+    assert named([FROZEN, FAR_OFF], fits, fired=[STUCK]) == ["frozen"]
+
+
+@pytest.mark.parametrize(("raised", "there"), [(RAISED_DB, True), (RAISED_DB - 1, False)])
+def test_what_is_only_common_is_not_named_for_that(raised, there):
+    assert ("far-off" in named([FROZEN, FAR_OFF], [a_fit("far-off", 0, {"scale": (raised, 0)})])) is there
 
 
 def test_a_companion_has_an_account_that_adds_up_to_its_odds():
-    companion = ranked(
-        [FROZEN, FAR_OFF], [a_fit("far-off", -14, {"scale": (15, 0), "noise": (3, -11)})], clear=[NOISE]
-    )[1]
+    companion = ranked([FROZEN, FAR_OFF], [a_fit("far-off", -20, {"scale": (15, 0), "noise": (3, -5)})], clear=[NOISE])[
+        1
+    ]
     assert companion.companion
     assert not companion.leader
     assert companion.confidence == "suspected"
@@ -64,14 +70,14 @@ def test_a_companion_has_an_account_that_adds_up_to_its_odds():
 
 def test_the_most_probable_comes_first_and_two_are_named_at_most():
     causes = [a_cause(name, {"scale": 5}, complaints=CRITIC) for name in ("one", "two", "three")]
-    fits = [a_fit(name, base, {}) for name, base in (("one", -3), ("two", 3), ("three", 0))]
+    fits = [a_fit(name, base, {"scale": (10, 0)}) for name, base in (("one", -13), ("two", -7), ("three", -10))]
     assert named([FROZEN, *causes], fits) == ["frozen", "two", "three"]
     assert MOST == 2
 
 
 def test_a_probable_rival_moves_up_with_its_own_account_and_an_improbable_one_stays():
     rivals = [a_cause("near", {"stuck": 30}), a_cause("far", {"stuck": 20})]
-    fits = [a_fit("far", 0, {}), a_fit("near", -40, {})]
+    fits = [a_fit("far", 0, {"stuck": (9, 0)}), a_fit("near", -40, {})]
     found = ranked([FROZEN, *rivals], fits)
     assert [cause.id for cause in found] == ["frozen", "far", "near"]
     assert found[1].score_db == 20
@@ -80,7 +86,9 @@ def test_a_probable_rival_moves_up_with_its_own_account_and_an_improbable_one_st
 
 def test_what_is_level_with_the_first_stands_by_its_odds():
     level = [a_cause("one", {"stuck": 40}), a_cause("two", {"stuck": 39}), a_cause("three", {"stuck": 38})]
-    fits = [a_fit("one", 0, {}), a_fit("two", -30, {}), a_fit("three", -5, {}), a_fit("far-off", 5, {})]
+    fits = [
+        a_fit(name, base, {"stuck": (9, 0)}) for name, base in (("one", 0), ("two", -30), ("three", -5), ("far-off", 5))
+    ]
     found = ranked([*level, FAR_OFF], fits)
     assert [cause.id for cause in found] == ["one", "far-off", "three", "two"]
     assert [cause.id for cause in found if cause.leader] == ["one", "three", "two"]
@@ -94,7 +102,7 @@ SECOND = a_rule("second", link="critic", severity="medium", opens="critic-fails"
 )
 def test_a_further_leader_stands_ahead_of_what_is_probable_unless_its_own_odds_are_small(base, order):
     doubted = a_cause("doubted", {"second": 20}, complaints=CRITIC)
-    fits = [a_fit("doubted", base, {}), a_fit("far-off", 5, {})]
+    fits = [a_fit("doubted", base, {}), a_fit("far-off", -4, {"scale": (9, 0)})]
     rules = (STUCK, SCALE, NOISE, SECOND)
     found = ranked([FROZEN, doubted, FAR_OFF], fits, fired=[STUCK, SCALE, SECOND], rules=rules)
     assert [cause.id for cause in found] == order
@@ -102,7 +110,7 @@ def test_a_further_leader_stands_ahead_of_what_is_probable_unless_its_own_odds_a
 
 
 def test_the_first_leader_stays_first_however_small_its_odds():
-    assert named([FROZEN, FAR_OFF], [a_fit("frozen", -60, {}), a_fit("far-off", 20, {})])[0] == "frozen"
+    assert named([FROZEN, FAR_OFF], [a_fit("frozen", -60, {}), a_fit("far-off", 20, {"scale": (9, 0)})])[0] == "frozen"
 
 
 def test_odds_make_no_leader_and_change_no_explanation():
