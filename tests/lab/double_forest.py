@@ -2,7 +2,7 @@
 
 For each dialect and each fault a random forest learns to tell logs with that fault from logs without it, by the
 features of `features.py`: statistics that anybody would take of a table of metrics. It is grown on the runs of single
-faults and of pairs, the same pairs among them, of seeds of the other fold, and asked for the rest. A pair is
+faults and of other pairs, of seeds of the other fold, and asked for the rest. A pair is
 identifiable in a dialect where both of its faults are recognised in `IDENTIFIABLE` of its runs.
 
 A Gaussian policy is known by its logged deviation, and only faults of the deviation have one here: of these the forests
@@ -12,10 +12,12 @@ say more than a log shows.
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,8 @@ import numpy.typing as npt
 from .features import IDENTIFIABLE, features, matrix
 
 TREES = 200
+#: Pairs are kept from their forests by so many parts.
+PARTS = 4
 #: Settings that a fault only makes use of. Sound runs have one number for each, by which its forest must not know it.
 CARRIED: dict[str, tuple[str, ...]] = {
     "learning_rate": (
@@ -70,7 +74,7 @@ def _of_dialect(shown: Sequence[Shown]) -> Shares:
 
 def shares_in(shown: Sequence[Shown], rows: Sequence[Mapping[str, float]]) -> Shares:
     """Return `recognised_pairs` of the logs of one dialect, of which these are the features."""
-    folds = folds_of([one.seed for one in shown])
+    folds = folds_of([one.seed for one in shown]), parts_of([one.cell for one in shown])
     names = sorted(set[str]().union(*(one.faults for one in shown if one.cell)))
     told = {
         name: _guesses(matrix(_without(rows, name)), np.array([name in one.faults for one in shown]), folds)
@@ -99,15 +103,24 @@ def folds_of(seeds: Iterable[int]) -> npt.NDArray[np.int64]:
     return np.array([seed % 2 for seed in seeds])
 
 
-def _guesses(held: npt.NDArray[np.float64], truth: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]) -> list[bool]:
-    """Return for each log whether a forest sees the fault in it which was grown without the logs of its fold."""
+def parts_of(cells: Iterable[str]) -> npt.NDArray[np.int64]:
+    """Return a part per pair, all its runs in one; -1 for a single fault, which is in none."""
+    return np.array([zlib.crc32(cell.encode()) % PARTS if cell else -1 for cell in cells])
+
+
+def _guesses(
+    held: npt.NDArray[np.float64],
+    truth: npt.NDArray[np.bool_],
+    folds: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> npt.NDArray[np.bool_]:
+    """Return for each run of a pair whether a forest sees the fault in it that saw neither its pair nor its fold."""
     forests = import_module("sklearn.ensemble")  # untyped, and installed with the dependency group "lab" only
-    guessed = np.zeros(len(truth), dtype=bool)
+    (seeds, parts), guessed = folds, np.zeros(len(truth), dtype=bool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for fold in np.unique(folds):
-            left, grown = folds == fold, folds != fold
-            if truth[grown].any() and not truth[grown].all():
+        for seed, part in product(np.unique(seeds), range(PARTS)):
+            left, grown = (seeds == seed) & (parts == part), (seeds != seed) & (parts != part)
+            if left.any() and truth[grown].any() and not truth[grown].all():
                 forest = forests.RandomForestClassifier(TREES, class_weight="balanced", random_state=0, n_jobs=1)
                 guessed[left] = forest.fit(held[grown], truth[grown]).predict(held[left])
-    return [bool(guess) for guess in guessed]
+    return guessed
