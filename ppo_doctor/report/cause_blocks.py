@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
-from ppo_doctor.report.standings import against, behind, in_favour, level_with, weighed
+from ppo_doctor.report.standings import against, behind, in_favour, level_with, unit, weighed
 from ppo_doctor.report.words import (
     SEVERITY_STYLE,
     bound,
@@ -132,7 +132,7 @@ class Blocks:
 
     def _account(self, cause: RankedCause) -> None:
         """Add the full ledger: prior, every weight, what did not count, and the sum."""
-        self.page.add(Span("Account, in dB against a healthy run:", "dim"), INDENT)
+        self.page.add(Span(f"Account, in {unit(cause)}:", "dim"), INDENT)
         self._amount(decibels(cause.prior_db), "prior: how common this cause is")
         for entry in weighed(cause):
             words = f"{plain(entry.finding)} {entry.status}: {self._words(entry, cause)}"

@@ -9,6 +9,7 @@ from ppo_doctor.report.blame import leaders, ruling_of
 from ppo_doctor.report.gate_lines import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
 from ppo_doctor.report.nearby import relative
+from ppo_doctor.report.standings import unit
 from ppo_doctor.report.words import (
     MARKS,
     capital,
@@ -162,7 +163,7 @@ def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
         words = f"{md_code(entry.finding)} {entry.status}: {_entry(entry, diagnosis)}{rest}"
         rows.append(f"| {amount} | {words} |")
     rows.append(f"| {decibels(cause.score_db)} | **sum** |")
-    return _fold("Account, in dB against a healthy run", "\n".join(rows))
+    return _fold(f"Account, in {unit(cause)}", "\n".join(rows))
 
 
 def _rivals(causes: Sequence[RankedCause]) -> str:

@@ -22,6 +22,11 @@ def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
     return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
 
 
+def unit(cause: RankedCause) -> str:
+    """Return what the numbers of a cause's account are: the fitted odds of what may be there besides have no rival."""
+    return "dB of the odds that it is there" if cause.companion else "dB against a healthy run"
+
+
 def level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
     """Return which causes this log cannot tell a cause from; nothing where there is none."""
     if not cause.level_with:

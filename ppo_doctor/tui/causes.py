@@ -10,7 +10,7 @@ from ppo_doctor.report.blame import supporters
 from ppo_doctor.report.cause_blocks import standing
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Span, columns, wrap
-from ppo_doctor.report.standings import behind, level_with, weighed
+from ppo_doctor.report.standings import behind, level_with, unit, weighed
 from ppo_doctor.report.words import (
     MARK_STYLE,
     MARKS,
@@ -175,7 +175,7 @@ def _account(page: Page, session: Session, cause: RankedCause, *, everything: bo
     shown = ordered if everything else _heaviest(ordered)
     names = titles(session.told)
     sum_ = decibels(cause.score_db)
-    heading(page, "Account, in dB against a healthy run", "" if everything else "w shows all of it")
+    heading(page, f"Account, in {unit(cause)}", "" if everything else "w shows all of it")
     if everything:
         _amount(page, decibels(cause.prior_db), (Span("prior: how common this cause is"),))
     for entry in shown:
