@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.accounts import fitted_account
+from ppo_doctor.complaints import told_by
 from ppo_doctor.model import CONFIDENCES
 from ppo_doctor.ranking import companion
 
@@ -24,15 +25,18 @@ RAISED_DB = 6
 MOST = 2
 
 
-def in_order(explanations: Sequence[Explanation], findings: Sequence[Finding], pack: Pack) -> tuple[RankedCause, ...]:
+def in_order(
+    explanations: Sequence[Explanation], findings: Sequence[Finding], pack: Pack, *, logged: bool = True
+) -> tuple[RankedCause, ...]:
     """Return the causes to print, best first: of every complaint, and those that are probably there besides.
 
     First the leaders of the complaints, then what is probable, the most probable first, be it level with a leader, its
-    rival, or brought up by no complaint; then the rest. Where no fault leads nothing is added, and nothing moves.
+    rival, or brought up by no complaint; then the rest. Where no fault leads, or nothing was `logged`, nothing is added
+    and nothing moves: the odds are those of faulty runs.
     """
     leaders, rivals = _leaders(explanations), _rivals(explanations)
     named = any(entry.names_a_fault and not entry.folded_into for entry in explanations)
-    odds = _odds(findings, pack) if named else {}
+    odds = _odds(leaders, findings, pack) if named and logged else {}
     heads = {entry.causes[0].id for entry in explanations if entry.causes}
     ahead = [cause for cause in leaders if cause is leaders[0] or _keeps_its_place(cause, heads, odds)]
     others = [*(cause for cause in leaders if cause not in ahead), *rivals]
@@ -66,9 +70,14 @@ def _rivals(explanations: Sequence[Explanation]) -> list[RankedCause]:
     return [cause for _, cause in sorted(rivals, key=lambda rival: rival[0])]
 
 
-def _odds(findings: Sequence[Finding], pack: Pack) -> dict[str, Account]:
-    """Return the fitted account of each cause that has one."""
-    by_rule = {finding.rule: finding for finding in findings}
+def _odds(leaders: Sequence[RankedCause], findings: Sequence[Finding], pack: Pack) -> dict[str, Account]:
+    """Return the fitted account of each cause that has one.
+
+    No fitted run had a leader that the lab cannot inject: what such a one makes fire speaks for nobody else.
+    """
+    strangers = [cause.id for cause in leaders if not cause.benign and cause.id not in pack.fitted]
+    told = told_by(strangers, pack) if strangers else set[str]()
+    by_rule = {f.rule: f for f in findings if f.status != "fired" or f.rule not in told}
     known = {cause.id: cause for cause in pack.causes}
     return {name: fitted_account(known[name], fitted, by_rule) for name, fitted in pack.fitted.items() if name in known}
 

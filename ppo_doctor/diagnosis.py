@@ -62,8 +62,9 @@ def assemble(
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     explanations = _with_earlier(explanations, observations, pack, findings)
     coverage = cover(observations, rules, findings)
-    verdict, because = _verdict(explanations, coverage, pack, findings, alone=FROM_SETTINGS in observations.run.facts)
-    causes = in_order(explanations, findings, pack)
+    alone = FROM_SETTINGS in observations.run.facts
+    verdict, because = _verdict(explanations, coverage, pack, findings, alone=alone)
+    causes = in_order(explanations, findings, pack, logged=not alone)
     return Diagnosis(
         tool_version=__version__,
         run=_summary(observations, pack),

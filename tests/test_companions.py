@@ -77,7 +77,7 @@ def test_the_most_probable_comes_first_and_two_are_named_at_most():
 
 def test_a_probable_rival_moves_up_with_its_own_account_and_an_improbable_one_stays():
     rivals = [a_cause("near", {"stuck": 30}), a_cause("far", {"stuck": 20})]
-    fits = [a_fit("far", 0, {"stuck": (9, 0)}), a_fit("near", -40, {})]
+    fits = [a_fit("frozen", 0, {}), a_fit("far", 0, {"stuck": (9, 0)}), a_fit("near", -40, {})]
     found = ranked([FROZEN, *rivals], fits)
     assert [cause.id for cause in found] == ["frozen", "far", "near"]
     assert found[1].score_db == 20
@@ -111,6 +111,20 @@ def test_a_further_leader_stands_ahead_of_what_is_probable_unless_its_own_odds_a
 
 def test_the_first_leader_stays_first_however_small_its_odds():
     assert named([FROZEN, FAR_OFF], [a_fit("frozen", -60, {}), a_fit("far-off", 20, {"scale": (9, 0)})])[0] == "frozen"
+
+
+@pytest.mark.parametrize(("fits", "there"), [([], False), ([a_fit("frozen", 0, {})], True)])
+def test_what_a_leader_without_odds_makes_fire_speaks_for_nobody_else(fits, there):
+    leader = a_cause("frozen", {"stuck": 40}, leads_to=("scale",))
+    assert ("far-off" in named([leader, FAR_OFF], [*fits, a_fit("far-off", -5, {"scale": (15, 0)})])) is there
+
+
+def test_of_a_configuration_alone_nothing_is_probable():
+    findings = [a_finding(STUCK), a_finding(SCALE)]
+    pack = a_pack([STUCK, SCALE], [FROZEN, FAR_OFF], [a_fit("far-off", 0, {"scale": (15, 0)})])
+    explained = explain(pack, findings)
+    assert [cause.id for cause in in_order(explained, findings, pack)] == ["frozen", "far-off"]
+    assert [cause.id for cause in in_order(explained, findings, pack, logged=False)] == ["frozen"]
 
 
 def test_odds_make_no_leader_and_change_no_explanation():

@@ -17,7 +17,7 @@ from ppo_doctor.testing import KINDS, parse_series, run_case
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "rules"
-NOT_RULES = {"pack.toml", "complaints.toml", "unjudged.toml"}
+NOT_RULES = {"companions.toml", "complaints.toml", "pack.toml", "unjudged.toml"}
 RULE_FILES = sorted(p for p in RULES.glob("*/*.toml") if p.parent.name != "causes")
 CAUSE_FILES = sorted(RULES.glob("causes/*.toml"))
 PACK = load_pack()
