@@ -39,6 +39,11 @@ class Account:
     lines: tuple[Line, ...]
 
     @property
+    def gained(self) -> int:
+        """By how much what was found moves the score from where it begins."""
+        return sum(line.db for line in self.lines if line.counted)
+
+    @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
         """The lines in words: put when asked for, since of twenty accounts a complaint shows a few."""
         return tuple(_entry(line) for line in self.lines)

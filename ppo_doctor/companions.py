@@ -104,7 +104,7 @@ def _probable(
 
 def _speaks(entry: Account) -> bool:
     """Tell whether a cause is probable, and not only for being common."""
-    return entry.score > LEAST_DB and sum(line.db for line in entry.lines) >= RAISED_DB
+    return entry.score > LEAST_DB and entry.gained >= RAISED_DB
 
 
 def _numbered(ordered: Sequence[RankedCause]) -> tuple[RankedCause, ...]:

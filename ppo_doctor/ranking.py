@@ -339,8 +339,8 @@ def _ranked(
 def companion(entry: Account, pack: Pack, findings: Mapping[str, Finding]) -> RankedCause:
     """Return a cause that is probably there besides the leaders, under the first complaint that it could explain."""
     ranked = _ranked(entry, entry.cause.complaints[0], [], False, [entry], pack, findings)
-    base = entry.score - sum(line.db for line in entry.lines)
-    return replace(ranked, companion=True, prior_db=base, probability=1 / (1 + 10 ** (-entry.score / 10)))
+    chance = probabilities({HEALTHY: 0, entry.cause.id: entry.score}, 1.0)[entry.cause.id]
+    return replace(ranked, companion=True, prior_db=entry.score - entry.gained, probability=chance)
 
 
 def _open_questions(

@@ -73,4 +73,10 @@ def _ends_tell(observations: Observations) -> bool:
 def _told_by_length(lasted: FloatArray, paid: FloatArray) -> bool:
     means = median(np.abs(lasted - np.round(lasted))) > 0
     uneven = deviation_of(lasted) >= (UNEVEN_MEANS if means else UNEVEN) * mean_of(lasted)
-    return uneven and deviation_of(paid) > 0 and correlation(lasted, paid) >= PAID_BY_STEP
+    return uneven and paid_by_step(lasted, paid)
+
+
+def paid_by_step(lasted: FloatArray, paid: FloatArray) -> bool:
+    """Tell whether returns go with lengths, as they do where lasting is what is paid for."""
+    differ = deviation_of(lasted) > 0 and deviation_of(paid) > 0
+    return differ and correlation(lasted, paid) >= PAID_BY_STEP

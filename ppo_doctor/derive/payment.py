@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation, deviation_of, finite_of, mean_of, median, quantile, running_medians
+from ppo_doctor.arrays import finite_of, mean_of, median, quantile, running_medians
+from ppo_doctor.derive.endings import paid_by_step
 from ppo_doctor.derive.goal import changes_together
 from ppo_doctor.derive.limits import at_a_limit
 from ppo_doctor.derive.repeats import beside_each_other
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 LEAST, FIRST = 20, 3
 #: Pay per step counts as one rate where the first fifth of the run spreads by at most this share of its median.
 ONE_RATE = 0.3
-#: Returns go with lengths from this correlation on.
-BY_STEP = 0.9
 #: Lengths have to spread by this factor before return can be seen to go with them.
 VARIED = 1.3
 #: Single episodes may be longer than the longest mean by this factor.
@@ -81,8 +80,7 @@ def pay_rate_growth(observations: Observations) -> Fact | None:
     fifth, rate = len(steps) // 5, earned / steps
     first, last = median(rate[:fifth]), median(rate[-fifth:])
     spread = quantile(rate[:fifth], 0.9) - quantile(rate[:fifth], 0.1)
-    uneven = deviation_of(steps[:fifth]) > 0 and deviation_of(earned[:fifth]) > 0
-    by_step = uneven and correlation(steps[:fifth], earned[:fifth]) >= BY_STEP
+    by_step = paid_by_step(steps[:fifth], earned[:fifth])
     value = last / first if by_step and first > 0 and spread <= ONE_RATE * first else 0.0
     says = f"{paid.raw} per {lasted.raw} went from {first:.3g} to {last:.3g}"
     return Fact(name="pay_rate_growth", value=value, how="computed", unit="times", source=paid.source(), says=says)
