@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import for_each
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ppo_doctor"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -156,9 +158,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(path)))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Yield the rooms of ours that a module imports, wherever the import stands."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)}: relative import"
             if node.module == "ppo_doctor":
@@ -170,14 +177,14 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (node for node in nodes(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@for_each(MODULES, name_of)
 def test_imports_run_one_way(path):
     own = room(path)
     if own == "cli":
@@ -194,17 +201,17 @@ def test_the_order_of_imports_has_no_circle():
     assert set(ALLOWED) - seen == set()
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if room(path) not in ("cli", "__main__")], ids=name_of)
+@for_each([path for path in MODULES if room(path) not in ("cli", "__main__")], name_of)
 def test_nobody_imports_the_command_line(path):
     assert "cli" not in set(imports(path))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@for_each(MODULES, name_of)
 def test_modules_are_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@for_each(MODULES, name_of)
 def test_functions_are_short(path):
     assert [f"{f.name}: {length(f)} lines" for f in functions(path) if length(f) > 60] == []
 
@@ -213,7 +220,7 @@ def test_most_functions_are_very_short():
     assert statistics.median(length(f) for path in MODULES for f in functions(path)) < 10
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@for_each(MODULES, name_of)
 def test_public_names_are_documented(path):
     module = tree(path)
     assert ast.get_docstring(module)
@@ -236,7 +243,7 @@ def test_no_module_is_named_after_nothing():
 def safe_loaders(path: Path) -> set[str]:
     """Return PyYAML's safe loaders and the classes of this module that extend them."""
     safe = {"yaml.SafeLoader", "yaml.CSafeLoader"}
-    classes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes(path) if isinstance(node, ast.ClassDef)]
     return safe | {node.name for node in classes if {ast.unparse(base) for base in node.bases} & safe}
 
 
@@ -244,7 +251,7 @@ def called(node: ast.Call) -> str:
     return ast.unparse(node.func)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@for_each(MODULES, name_of)
 def test_nothing_is_unpickled_or_evaluated(path):
     banned = {
         "eval",
@@ -256,10 +263,10 @@ def test_nothing_is_unpickled_or_evaluated(path):
         "joblib.load",
         "marshal.loads",
     }
-    calls = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     assert [called(node) for node in calls if called(node) in banned] == []
-    names = {alias.name for node in ast.walk(tree(path)) if isinstance(node, ast.Import) for alias in node.names}
-    modules = {node.module for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom)}
+    names = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+    modules = {node.module for node in nodes(path) if isinstance(node, ast.ImportFrom)}
     assert (names | modules) & {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"} == set()
     for node in calls:
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
@@ -271,10 +278,10 @@ def test_nothing_is_unpickled_or_evaluated(path):
             assert given.get("allow_pickle", "False") == "False"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
+@for_each(MODULES, name_of)
 def test_no_error_is_swallowed(path):
     """Swallowing is `pass` under a broad except, a bare except, or `suppress(Exception)`."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"bare except in line {node.lineno}"
             broad = ast.unparse(node.type) in ("Exception", "BaseException")
@@ -290,7 +297,7 @@ def test_readers_name_no_metric():
 
     telling = {name for name in METRICS if "_" in name}
     for path in (PACKAGE / "readers").rglob("*.py"):
-        words = {node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant)}
+        words = {node.value for node in nodes(path) if isinstance(node, ast.Constant)}
         assert telling & {word for word in words if isinstance(word, str)} == set(), path.name
 
 

@@ -9,8 +9,6 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from ppo_doctor.accounts import account
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import run_rules
@@ -18,11 +16,11 @@ from ppo_doctor.frameworks import profiles
 from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import load_pack, prose
 from ppo_doctor.testing import KINDS, case_run
+from tests.each import for_each
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 PACK = load_pack(installed=False)
 RULES = {rule.name: rule for rule in PACK.rules}
-CAUSES = [pytest.param(cause, id=cause.id) for cause in PACK.causes]
 
 HEADINGS = (
     *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says"),
@@ -40,7 +38,7 @@ def raw(cause):
 # Headings and names
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_every_heading_is_there_and_says_something(cause):
     file = raw(cause)
     assert set(HEADINGS) <= file.keys()
@@ -53,7 +51,7 @@ def test_every_heading_is_there_and_says_something(cause):
     assert len(set(told)) == len(told), "a remedy comes twice"
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_every_name_in_it_exists(cause):
     file = raw(cause)
     findings = [weight["finding"] for weight in file["weight"]]
@@ -94,7 +92,7 @@ def can_lead(pack, cause):
     return any(leads(pack, cause, fired, clear) for fired, clear in ways(pack, cause))
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_there_are_findings_that_put_it_first(cause):
     assert can_lead(PACK, cause) is (cause.id not in NEVER_LEADS), "or it is in NEVER_LEADS, and leads by now"
 
@@ -143,7 +141,7 @@ def outcomes(cause):
     return found
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_cases_speak_for_it_and_near_ones_do_not_establish_it(cause):
     """A whole diagnosis of each case: near misses, benign look-alikes and logs without the metric are no diagnosis."""
     found = outcomes(cause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import LINKS, QUESTIONS
 from ppo_doctor.rulepack import PRIORS, load_pack, prose
 from ppo_doctor.testing import KINDS, parse_series, run_case
+from tests.each import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "rules"
@@ -29,13 +31,14 @@ def stem(path):
     return path.stem
 
 
+@cache
 def raw(path):
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("rule", "case"), CASES, ids=[f"{rule.name}/{case['name']}" for rule, case in CASES])
-def test_case(rule, case):
-    assert run_case(rule, case).problems == ()
+@for_each(CASES, lambda pair: f"{pair[0].name}/{pair[1]['name']}")
+def test_a_case_is_judged_as_it_says(pair):
+    assert run_case(*pair).problems == ()
 
 
 # Files
@@ -52,13 +55,13 @@ def test_rules_are_data():
     assert {path.name for path in RULES.glob("*.toml")} == NOT_RULES
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+@for_each(RULE_FILES, stem)
 def test_a_rule_is_named_after_its_file(path):
     assert raw(path)["name"] == path.stem
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
 
 
-@pytest.mark.parametrize("path", CAUSE_FILES, ids=stem)
+@for_each(CAUSE_FILES, stem)
 def test_a_cause_is_named_after_its_file(path):
     assert raw(path)["id"] == path.stem
 
@@ -74,7 +77,7 @@ def test_names_are_unique():
 # Rules
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+@for_each(RULE_FILES, stem)
 def test_a_rule_has_cases_of_every_kind(path):
     cases = raw(path)["case"]
     kinds = [case["kind"] for case in cases]
@@ -90,7 +93,7 @@ def test_a_rule_has_cases_of_every_kind(path):
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+@for_each(RULE_FILES, stem)
 def test_a_rule_is_documented(path):
     doc = raw(path)["doc"]
     assert set(doc) == set(HEADINGS)
@@ -100,7 +103,7 @@ def test_a_rule_is_documented(path):
         assert all(line.strip() for line in lines), heading
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=stem)
+@for_each(RULE_FILES, stem)
 def test_a_threshold_has_a_unit_and_a_source_and_is_used(path):
     rule = raw(path)
     params = rule.get("params", {})
@@ -114,7 +117,7 @@ def test_a_threshold_has_a_unit_and_a_source_and_is_used(path):
         assert param["source"].strip(), name
 
 
-@pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
+@for_each(PACK.rules, lambda rule: rule.name)
 def test_a_rule_speaks_of_things_that_exist(rule):
     from ppo_doctor.frameworks.settings import SETTINGS
 
@@ -127,12 +130,12 @@ def test_a_rule_speaks_of_things_that_exist(rule):
     assert rule.title != rule.pass_title
 
 
-@pytest.mark.parametrize("rule", [rule for rule in PACK.rules if rule.opens], ids=lambda rule: rule.name)
+@for_each([rule for rule in PACK.rules if rule.opens], lambda rule: rule.name)
 def test_hard_identities_open_alone_and_soft_symptoms_do_not(rule):
     assert rule.opens_alone is bool(rule.proof)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in PACK.rules if rule.opens], ids=lambda rule: rule.name)
+@for_each([rule for rule in PACK.rules if rule.opens], lambda rule: rule.name)
 def test_an_opener_has_candidates_that_it_speaks_for(rule):
     candidates = [cause for cause in PACK.causes if rule.opens in cause.complaints]
     assert any(weight.finding == rule.name and weight.fired > 0 for cause in candidates for weight in cause.weights)
@@ -145,7 +148,7 @@ def test_every_question_can_be_answered():
 # Causes
 
 
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_a_cause_can_be_reached(cause):
     fired = {weight.finding for weight in cause.weights if weight.fired > 0}
     openers = {rule.name for rule in PACK.rules if rule.opens in cause.complaints}
@@ -158,7 +161,7 @@ def test_a_cause_can_be_reached(cause):
     assert cause.prior + sum(by_link.values()) > 3, "it can never lead over health"
 
 
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_weights_refer_to_rules_and_say_where_they_come_from(cause):
     rules = {rule.name for rule in PACK.rules}
     findings = [weight.finding for weight in cause.weights]
@@ -168,7 +171,7 @@ def test_weights_refer_to_rules_and_say_where_they_come_from(cause):
     assert all(weight.fired or weight.clear for weight in cause.weights), "a weight of nothing"
 
 
-@pytest.mark.parametrize("cause", [cause for cause in PACK.causes if cause.twins], ids=lambda cause: cause.id)
+@for_each([cause for cause in PACK.causes if cause.twins], lambda cause: cause.id)
 def test_twins_are_mutual_and_weigh_alike_in_logs(cause):
     """Only tensors may tell twins apart."""
     tensors = {rule.name for rule in PACK.rules if rule.proof == "tensor"}
@@ -184,7 +187,7 @@ def test_twins_are_mutual_and_weigh_alike_in_logs(cause):
         assert twin.rarer_twin is not cause.rarer_twin
 
 
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_a_cause_says_what_to_do_and_what_to_log(cause):
     assert cause.says.strip()
     assert cause.remedies
@@ -222,7 +225,7 @@ def table_of_causes():
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+@for_each(PACK.causes, lambda cause: cause.id)
 def test_a_cause_is_that_of_the_table(cause):
     row = table_of_causes()[cause.id]
     assert (cause.family, str(cause.severity), cause.prior) == (row["family"], row["severity"], PRIORS[row["prior"]])

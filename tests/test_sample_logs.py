@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import for_each
+
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"
 LOGS = tomllib.loads((SAMPLES / "index.toml").read_text(encoding="utf-8"))["log"]
@@ -42,7 +44,7 @@ def diagnoses():
     return {log["path"]: one(log) for log in JUDGED}
 
 
-@pytest.mark.parametrize("log", SICK, ids=by_path)
+@for_each(SICK, by_path)
 def test_the_injected_cause_leads(log, diagnoses, known_causes):
     causes = diagnoses[log["path"]]["causes"]
     allowed = {log["cause"], *log["level_with"]}
@@ -54,31 +56,31 @@ def test_the_injected_cause_leads(log, diagnoses, known_causes):
     assert leaders >= allowed & known_causes.keys(), "a cause that no log can tell apart does not lead"
 
 
-@pytest.mark.parametrize("log", SICK, ids=by_path)
+@for_each(SICK, by_path)
 def test_level_causes_name_each_other(log, diagnoses, known_causes):
     leaders = {cause["id"]: set(cause["level_with"]) for cause in diagnoses[log["path"]]["causes"] if cause["leader"]}
     expected = ({log["cause"], *log["level_with"]} & known_causes.keys()) - {log["cause"]}
     assert leaders[log["cause"]] == expected
 
 
-@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+@for_each(JUDGED, by_path)
 def test_verdict(log, diagnoses):
     assert diagnoses[log["path"]]["verdict"] == log["verdict"]
 
 
-@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+@for_each(JUDGED, by_path)
 def test_framework(log, diagnoses):
     assert diagnoses[log["path"]]["run"]["framework"] == log["framework"]
 
 
-@pytest.mark.parametrize("log", SOUND, ids=by_path)
+@for_each(SOUND, by_path)
 def test_a_sound_run_raises_no_fault(log, diagnoses):
     assert [cause["id"] for cause in diagnoses[log["path"]]["causes"] if not cause["benign"]] == []
     coverage = diagnoses[log["path"]]["coverage"]
     assert coverage["movement"] and coverage["signal"] and coverage["numerics"]
 
 
-@pytest.mark.parametrize("log", [log for log in SOUND if log["cause"] != "healthy"], ids=by_path)
+@for_each([log for log in SOUND if log["cause"] != "healthy"], by_path)
 def test_a_benign_explanation_is_named(log, diagnoses):
     assert [cause["id"] for cause in diagnoses[log["path"]]["causes"]][:1] == [log["cause"]]
 
@@ -110,7 +112,7 @@ def test_a_torn_line_is_counted_and_its_run_still_judged(diagnoses):
     assert [source["skipped"] for source in sources] == [1]
 
 
-@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+@for_each(JUDGED, by_path)
 def test_every_report_is_valid(log, diagnoses, validate):
     validate(diagnoses[log["path"]])
 

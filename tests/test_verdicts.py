@@ -15,6 +15,7 @@ import ppo_doctor
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.judgement import FAIL_ON, exit_code
 from ppo_doctor.ranking import explain
+from tests.each import for_each
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_series, observe
 
 SEVERITIES = ["critical", "high", "medium", "low", "info"]
@@ -83,7 +84,7 @@ def combination_id(combination):
     return f"{confidence} {severity} {'benign' if benign else 'fault'} {level}, open: {coverage}"
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
+@for_each(COMBINATIONS, combination_id)
 def test_verdict_and_exit_code(combination):
     confidence, severity, benign, level, coverage = combination
     healthy_is_level = level == "level with healthy"

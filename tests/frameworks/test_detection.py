@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from ppo_doctor import frameworks
+from tests.each import for_each
 
 from .keysets import KeySet, keysets
 
@@ -22,7 +23,7 @@ def found(keys: object) -> str | None:
     return profile.name if profile else None
 
 
-@pytest.mark.parametrize("log", keysets(), ids=str)
+@for_each(keysets(), str)
 def test_a_key_set_gets_its_profile(log: KeySet) -> None:
     profile = frameworks.detect(log.keys)
     assert profile is not None
@@ -31,23 +32,23 @@ def test_a_key_set_gets_its_profile(log: KeySet) -> None:
         assert profile.algorithm == log.algorithm
 
 
-@pytest.mark.parametrize("log", keysets(), ids=str)
+@for_each(keysets(), str)
 def test_what_a_tracker_adds_changes_nothing(log: KeySet) -> None:
     assert found([*log.keys, *BOOKKEEPING]) == log.profile
 
 
-@pytest.mark.parametrize("log", keysets(), ids=str)
+@for_each(keysets(), str)
 def test_the_order_of_keys_does_not_matter(log: KeySet) -> None:
     assert found(list(reversed(log.keys))) == found(frozenset(log.keys)) == log.profile
 
 
-@pytest.mark.parametrize("log", keysets(), ids=str)
+@for_each(keysets(), str)
 def test_no_other_fingerprint_fits(log: KeySet) -> None:
     fitting = {name for name, profile in frameworks.profiles().items() if profile.fits(log.keys)}
     assert {(log.profile, other) for other in fitting - {log.profile}} <= NESTED
 
 
-@pytest.mark.parametrize("log", [log for log in keysets() if frameworks.profile(log.profile).ppo_family], ids=str)
+@for_each([log for log in keysets() if frameworks.profile(log.profile).ppo_family], str)
 def test_no_key_of_a_framework_is_unknown_to_it(log: KeySet) -> None:
     profile = frameworks.profile(log.profile).resolved(log.keys)
     assert profile.unknown([*log.keys, *BOOKKEEPING]) == frozenset()
@@ -89,9 +90,10 @@ def test_names_that_frameworks_share(keys: tuple[str, ...], name: str | None) ->
     assert found(keys) == name
 
 
-@pytest.mark.parametrize(("first", "second"), list(pairwise(keysets())), ids=lambda log: log.name)
-def test_half_a_log_is_no_other_ppo_framework(first: KeySet, second: KeySet) -> None:
+@for_each(pairwise(keysets()), lambda pair: pair[0].name)
+def test_half_a_log_is_no_other_ppo_framework(pair: tuple[KeySet, KeySet]) -> None:
     """What is left of a truncated log is recognised, or falls back to the likeness of names, or is a near relative."""
+    first, second = pair
     relatives = {*NESTED, ("pufferlib", "cleanrl"), ("pufferlib-1", "cleanrl"), ("roll", "verl"), ("ml-agents", "sac")}
     relatives |= {("trl-grpo", "llama-factory"), ("trl-ppo", "open-instruct")}
     chance = random.Random(first.name)
@@ -211,14 +213,14 @@ class TestVersions:
 OTHERS = sorted(name for name, profile in frameworks.profiles().items() if not profile.ppo_family)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@for_each(OTHERS)
 def test_other_algorithms_are_named_and_have_no_metrics(name: str) -> None:
     profile = frameworks.profile(name)
     assert profile.algorithm == name
     assert not profile.metrics
 
 
-@pytest.mark.parametrize("log", [log for log in keysets() if frameworks.profile(log.profile).ppo_family], ids=str)
+@for_each([log for log in keysets() if frameworks.profile(log.profile).ppo_family], str)
 def test_a_ppo_run_is_never_another_algorithm(log: KeySet) -> None:
     assert not [name for name in OTHERS if frameworks.profile(name).fits(log.keys)]
 
