@@ -5,6 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+
+# A thread that waits for small matrices spins, and two workers' threads spin against each other: eight times the
+# processor's time. It is read when NumPy is first imported, here and in every process that a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import signal
 import sys
 import tempfile
