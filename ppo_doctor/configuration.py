@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -108,9 +109,16 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
         for name, keys in names.items():
             key = _key_in(origin.values, tails, keys) if name not in settings else None
             if key is not None:
-                value = _unquoted(origin.values[key])
+                value = _within_float(_unquoted(origin.values[key]))
                 settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
     return settings | _defaults(profile, settings)
+
+
+def _within_float(value: ConfigValue) -> ConfigValue:
+    """Return a whole number beyond float64 as an infinite one, as readers of logs do: arithmetic would raise."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
 def _unquoted(value: ConfigValue) -> ConfigValue:

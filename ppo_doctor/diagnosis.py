@@ -61,7 +61,8 @@ def assemble(
     rules = pack.by_name
     explanations = explain(pack, findings, partial(_since, observations, pack, findings))
     explanations = _with_earlier(explanations, observations, pack, findings)
-    coverage = cover(observations, rules, findings)
+    said = [*findings, *_later(explanations)]
+    coverage = replace(cover(observations, rules, findings), failed=_failed(pack, said))
     alone = FROM_SETTINGS in observations.run.facts
     verdict, because = _verdict(explanations, coverage, pack, findings, alone=alone)
     causes = in_order(explanations, findings, pack, logged=not alone)
@@ -72,7 +73,7 @@ def assemble(
         verdict_because=because,
         causes=causes,
         findings=tuple(findings),
-        chain=_chain(rules, [*findings, *_later(explanations)]),
+        chain=_chain(rules, said),
         coverage=coverage,
         complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
         not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes], observations.fact("completions")),
@@ -180,6 +181,8 @@ def _verdict(
         return "inconclusive", _of_settings(findings)
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
+    if coverage.failed:
+        return "inconclusive", f"nothing found, but {' and '.join(coverage.failed)} failed to run"
     if not coverage.complete:
         open_questions = [ASKED[q] for q in QUESTIONS if not getattr(coverage, q)]
         return "inconclusive", f"nothing found, but the log does not show {', nor '.join(open_questions)}"
@@ -221,6 +224,16 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
         missing_metrics=tuple(name for name in missing if name in METRICS and loggable(name)),
         unanswered={q: _why_not(asked, q) for q in QUESTIONS if q not in answered},
     )
+
+
+def _failed(pack: Pack, findings: Sequence[Finding]) -> dict[str, str]:
+    """Return the rules that failed to run, with the reason of each, where they bear on coverage or on a problem."""
+    broken = {finding.rule: finding.reason or "" for finding in findings if finding.status == "errored"}
+    if not broken:
+        return broken
+    weighed = {weight.finding for cause in pack.causes for weight in cause.weights}
+    rules = pack.by_name
+    return {n: why for n, why in broken.items() if rules[n].answers or rules[n].opens or n in weighed}
 
 
 def _why_not(asked: Sequence[tuple[Rule, Finding]], question: str) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ def rule_on(
     held = [
         *_causes(diagnoses, policy, known, today),
         *_questions(diagnoses, policy),
+        *_failed_checks(diagnoses),
         *(hold(budget, [run for run, _ in judged]) for budget in policy.budgets),
     ]
     notes = [f"the baseline does not hold {diagnoses[0].run.id}"] if baseline and known is None else []
@@ -135,6 +136,15 @@ def _questions(diagnoses: Sequence[Diagnosis], policy: Policy) -> list[Held]:
         if silent:
             held.append(_open(question, silent[0], len(silent), len(diagnoses)))
     return [entry for entry in held if entry is not None]
+
+
+def _failed_checks(diagnoses: Sequence[Diagnosis]) -> list[Held]:
+    """Hold the checks that failed to run: what they would have found is open, whatever else was found."""
+    failed = {name: why for diagnosis in diagnoses for name, why in diagnosis.coverage.failed.items()}
+    return [
+        Held(kind="question", name=name, outcome="open", says=f"the check {name} failed to run: {why}")
+        for name, why in failed.items()
+    ]
 
 
 def _counts(diagnosis: Diagnosis, policy: Policy) -> bool:

@@ -147,6 +147,10 @@ def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, v
     assert finding["status"] == "errored"
     assert "ZeroDivisionError" in finding["reason"]
     assert outcome.json["coverage"]["errored"] >= 1
+    assert outcome.json["verdict"] == "inconclusive"
+    gate = cli("gate", HEALTHY)
+    assert gate.code == 4, gate.out
+    assert rule in gate.out
 
 
 def test_a_check_that_fails_never_passes_for_healthy(cli, monkeypatch):

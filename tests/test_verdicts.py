@@ -279,3 +279,18 @@ def test_a_healthy_verdict_names_what_was_seen_without_a_cause(slope, named, tmp
     assert diagnosis.verdict == "healthy"
     assert bool(seen) is named
     assert all(title in diagnosis.verdict_because for title in seen)
+
+
+@pytest.mark.parametrize("bears", [{"answers": "movement"}, {"opens": "policy-does-not-move"}, {"weighed": True}, {}])
+def test_a_check_that_failed_keeps_a_run_from_health_where_it_bears_on_the_verdict(bears):
+    """All three questions are answered by other checks, and nothing was found."""
+    weighed = bears.pop("weighed", False)
+    broken = a_rule("broken", link="ratio", **bears)
+    causes = [a_cause("subject", {"broken": 10})] if weighed else []
+    pack = a_pack([*QUESTIONS.values(), broken], causes)
+    findings = [a_finding(rule, "clear") for rule in QUESTIONS.values()] + [a_finding(broken, "errored")]
+    diagnosis = assemble(observe(a_series("entropy", [1.0] * 9)), pack, findings)
+    concerned = bool(bears) or weighed
+    assert diagnosis.verdict == ("inconclusive" if concerned else "healthy")
+    assert ("broken" in diagnosis.verdict_because) == concerned
+    assert dict(diagnosis.coverage.failed) == ({"broken": "not logged"} if concerned else {})

@@ -7,6 +7,7 @@ cannot tell.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -71,9 +72,9 @@ class Observations:
         return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
 
     def number(self, name: str) -> float | None:
-        """Return a setting as a number, None when it is unset, unknown or no number."""
+        """Return a setting as a number, None when it is unset, unknown or no finite number."""
         setting = self.run.config.get(name)
-        if setting is None or isinstance(setting.value, str | bool | None):
+        if setting is None or isinstance(setting.value, str | bool | None) or not math.isfinite(setting.value):
             return None
         return float(setting.value)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, median, scatter_of
+from ppo_doctor.arrays import finite_median, finite_of, median, running_medians, scatter_of
 from ppo_doctor.derive.onset import collapse_step, thinned
 from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
@@ -115,8 +115,8 @@ def advantages_before_collapse(observations: Observations) -> Fact | None:
     values = np.abs(logged.values[usable])
     if len(values) < LEAST:
         return None
-    smooth = np.array([median(values[i : i + 5]) for i in range(len(values) - 4)])
-    share = median(values[-BEFORE:]) / float(smooth.max()) if smooth.max() > 0 else 1.0
+    largest = float(running_medians(values, 5).max())
+    share = median(values[-BEFORE:]) / largest if largest > 0 else 1.0
     value = share if logged.name == "advantages_raw_std" else math.sqrt(share)
     says = f"{logged.raw} right before step {step} over the largest before it"
     return Fact(

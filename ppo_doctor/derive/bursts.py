@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray
 
 #: A burst stands at least this many times above the record before it, and ends where it has fallen by as much.
 TIMES = 5.0
@@ -42,15 +43,36 @@ def reference_kl_burst(observations: Observations) -> Fact | None:
 def bursts(values: FloatArray) -> list[float]:
     """Return the factors of separate bursts, the largest first: up within a record, and back to the level before."""
     starts = np.flatnonzero((values[:-1] > 0) & (values[1:] > TIMES * values[:-1])) + 1
-    back = [int(start) for start in starts if _comes_back(values, int(start))]
+    back = starts[_come_back(values, starts)].tolist()
     alone = [start for last, start in zip([-APART, *back], back, strict=False) if start - last >= APART]
     return sorted((float(values[start] / values[start - 1]) for start in alone), reverse=True)
 
 
-def _comes_back(values: FloatArray, start: int) -> bool:
-    low = np.flatnonzero(values[start:] < values[start] / TIMES)
-    if not len(low):
-        return False
-    end = start + int(low[0])
-    same = values[start - 1] / LEVEL < values[end] < values[start - 1] * LEVEL
-    return bool(same and values[start] >= AT_ONCE * values[start:end].max())
+def _come_back(values: FloatArray, starts: IntArray) -> BoolArray:
+    """Tell of each start whether values fall from its level to the one before it, and rise no further until then."""
+    ends = _first_below(values, starts, values[starts] / TIMES)
+    above = _first_below(-values, starts, -values[starts] / AT_ONCE)
+    before, there = values[starts - 1], values[np.minimum(ends, len(values) - 1)]
+    same = (before / LEVEL < there) & (there < before * LEVEL)
+    return np.asarray((ends < len(values)) & same & (above >= ends))
+
+
+def _first_below(values: FloatArray, starts: IntArray, bounds: FloatArray) -> IntArray:
+    """Return, for each start, where the first value from there on lies that is below its bound; else their number.
+
+    From the end on only those are kept that lie below all between: they are in order, and one is found by bisection.
+    """
+    found = np.full(len(starts), len(values))
+    held, least, behind = values.tolist(), [], []
+    stop = len(held)
+    for at in range(len(starts) - 1, -1, -1):
+        first = int(starts[at])
+        for place in range(stop - 1, first - 1, -1):
+            while least and least[-1] >= held[place]:
+                least.pop(), behind.pop()
+            least.append(held[place]), behind.append(place)
+        stop = first
+        below = bisect_left(least, bounds[at])
+        if below:
+            found[at] = behind[below - 1]
+    return found

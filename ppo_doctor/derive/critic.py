@@ -130,7 +130,7 @@ def value_follow(observations: Observations) -> Fact | None:
         return None
     scatter = max(float(np.std(targets[:third])), float(np.std(targets[-third:])))
     target_move = median(targets[-third:]) - median(targets[:third])
-    if abs(target_move) <= MOVED * scatter:
+    if not abs(target_move) > MOVED * scatter:  # a scatter whose squares overflow is NaN
         return None
     move = median(said[-third:]) - median(said[:third])
     says = f"{values.raw} moved by {move:.3g}, {returns.raw} by {target_move:.3g}"

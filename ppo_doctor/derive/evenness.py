@@ -64,4 +64,5 @@ def _divergence(observations: Observations) -> tuple[Series, np.ndarray] | None:
     clipped, bound = observations.series("clipped_share"), observations.fact("implied_clip_range")
     if clipped is None or bound is None:
         return None
-    return clipped, clipped.values * float(str(bound.value)) ** 2 / 2
+    epsilon = float(str(bound.value))
+    return clipped, clipped.values * (epsilon * epsilon) / 2

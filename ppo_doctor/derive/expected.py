@@ -146,7 +146,7 @@ def _reward_spread(observations: Observations) -> float | None:
     if logged is not None and len(logged):
         return finite_median(logged.values)
     means, size = observations.run.series.get("reward_mean"), observations.number("rollout_size")
-    if means is None or not size or np.isfinite(means.values).sum() < 10:
+    if means is None or size is None or not size > 0 or np.isfinite(means.values).sum() < 10:
         return None
     # The mean of a batch of n scatters by spread/sqrt(n); differences leave out the trend.
     steps = np.diff(finite_of(means.values))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation, finite_of, mean_of, median, scatter_of
+from ppo_doctor.arrays import correlation, finite_of, mean_of, median, running_medians, scatter_of
 from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.derive.repeats import beside_each_other
@@ -38,7 +38,8 @@ def evaluation_lost(observations: Observations) -> Fact | None:
         return None
     keep = np.isfinite(judged.values)
     steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
-    smooth = np.array([median(values[max(0, i - 1) : i + 2]) for i in range(len(values))])
+    ends = [median(values[:2]), median(values[-2:])]
+    smooth = np.concatenate([ends[:1], running_medians(values, 3), ends[1:]])
     best = int(np.argmax(smooth[: -max(2, len(values) // 6)]))
     gained, lost = smooth[best] - smooth[0], smooth[best] - median(values[-max(3, len(values) // 6) :])
     scatter = scatter_of(values) / math.sqrt(2)

@@ -256,7 +256,7 @@ def first_cell_off(observations: Observations) -> Series | None:
     if mean is None or spread is None or mean.axis is not spread.axis or spread.aggregation not in (None, CELLS):
         return None
     cells = _cells(observations)
-    least = np.square(mean.values - 1) * cells / (cells - 1) ** 2
+    least = np.square(mean.values - 1) * cells / (cells - 1) / (cells - 1)
     printed = 2 * np.abs(mean.values - 1) * mean.resolution.absolute + spread.resolution.absolute
     values = np.maximum(0.0, least - printed) / np.maximum(spread.values, 1e-12)
     says = f"least variance that {mean.raw} asks for, over {spread.raw}"
@@ -268,7 +268,7 @@ def first_cell_off(observations: Observations) -> Series | None:
 def _cells(observations: Observations) -> float:
     parts = [observations.number(name) for name in ("ppo_epochs", "num_minibatches", "gradient_accumulation_steps")]
     known = observations.configured("ppo_epochs") and observations.configured("num_minibatches")
-    if not known or parts[0] is None or parts[1] is None:
+    if not known or parts[0] is None or parts[1] is None or not parts[1] > 0:
         return MOST_CELLS
     # a minibatch is at most all micro-batches of the batch
     return max(2.0, parts[0] * parts[1] * max(1, math.ceil((parts[2] or 1.0) / parts[1])))

@@ -120,7 +120,7 @@ def loss_scale_fall(observations: Observations) -> Fact | None:
         return None
     # The first tenth is the search for a scale that fits.
     settled = float(values[len(values) // 10])
-    halvings = math.log2(settled / float(values[-1])) if values[-1] > 1 else math.log2(2.0**16 / float(values[-1]))
+    halvings = (math.log2(settled) if values[-1] > 1 else 16.0) - math.log2(values[-1])
     says = f"{scale.raw} went from {settled:g} to {values[-1]:g}"
     return Fact(
         name="loss_scale_fall", value=halvings, how="computed", unit="halvings", source=scale.source(), says=says

@@ -126,7 +126,7 @@ def gae_reach(observations: Observations) -> Fact | None:
     Source: generalised advantage estimation, where the error at t + l weighs (gamma * lambda)^l.
     """
     length, gamma, lam = _length(observations), observations.number("gamma"), _number(observations, "gae_lambda")
-    if length is None or gamma is None or lam is None or not 0 <= gamma * lam[1] <= 1:
+    if length is None or gamma is None or lam is None or not 0 <= gamma * lam[1] <= 1 or length[1] < 1:
         return None
     says = f"gamma = {gamma:g}, {lam[0].key} = {lam[1]:g}, {length[0].key} = {length[1]:g}"
     return _fact("gae_reach", float((gamma * lam[1]) ** length[1]), lam[0], says)
@@ -135,7 +135,7 @@ def gae_reach(observations: Observations) -> Fact | None:
 def discount_reach(observations: Observations) -> Fact | None:
     """Return gamma^T: what a reward at the end of the longest completion is worth at its first token."""
     length, gamma = _length(observations), _number(observations, "gamma")
-    if length is None or gamma is None or not 0 <= gamma[1] <= 1:
+    if length is None or gamma is None or not 0 <= gamma[1] <= 1 or length[1] < 1:
         return None
     says = f"{gamma[0].key} = {gamma[1]:g}, {length[0].key} = {length[1]:g}"
     return _fact("discount_reach", float(gamma[1] ** length[1]), gamma[0], says)

@@ -82,4 +82,5 @@ def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> 
     pooled = (noise[0] + (noise[0] if len(first) >= ENOUGH else noise[1])) / len(first)
     # Rounding hides scatter below the last digit; a creep that averages make visible is no learning.
     floor = resolution + CREEP * max(abs(mean_of(first)), 1e-3)
-    return gap / math.sqrt(pooled + floor**2)
+    error = math.hypot(math.sqrt(pooled), floor)
+    return gap / error if math.isfinite(error) else math.nan  # squares that overflow tell nothing

@@ -140,8 +140,8 @@ def reward_trend(observations: Observations) -> Fact | None:
     first, last = values[:third], values[-third:]
     gap = mean_of(last) - mean_of(first)
     floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
-    error = math.sqrt(_variance_of_mean(first) + _variance_of_mean(last) + floor**2)
-    z = gap / error if error else 0.0
+    error = math.hypot(math.sqrt(_variance_of_mean(first) + _variance_of_mean(last)), floor)
+    z = (gap / error if math.isfinite(error) else math.nan) if error else 0.0  # squares that overflow tell nothing
     says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
     return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -215,11 +214,11 @@ def _epochs_per_batch(observations: Observations) -> Fact | None:
 
 def _batches_between(observations: Observations, counter: Series) -> FloatArray:
     iterations = _marked(observations, "iteration_counter")
-    if iterations is None:
+    if iterations is None or not len(iterations):
         return np.ones(len(counter) - 1)
-    known = dict(zip(iterations.axis.steps.tolist(), iterations.values.tolist(), strict=True))
-    at = np.array([known.get(step, math.nan) for step in counter.axis.steps.tolist()])
-    gaps = np.diff(at)
+    place = iterations.axis.steps.searchsorted(counter.axis.steps, "right") - 1  # the last record of a step
+    known = iterations.axis.steps[place] == counter.axis.steps
+    gaps = np.diff(np.where(known, iterations.values[place], np.nan))
     return np.where(gaps > 0, gaps, np.nan)
 
 

@@ -75,11 +75,13 @@ class Coverage:
     missing_metrics: tuple[str, ...] = ()
     #: question → why no rule could answer it
     unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: rules that failed to run, with reasons, if they answer a question, open a complaint or weigh for a cause
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Tell whether all three questions were answered."""
-        return self.movement and self.signal and self.numerics
+        """Tell whether all three questions were answered, and every rule that bears on a verdict could run."""
+        return self.movement and self.signal and self.numerics and not self.failed
 
 
 @frozen

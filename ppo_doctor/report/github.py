@@ -74,6 +74,7 @@ def _annotations(diagnosis: Diagnosis, options: RenderOptions) -> list[tuple[Lev
         told += [_held(held, diagnosis) for held in ruling.of("failed", "open") if not _told(held, diagnosis)]
     elif diagnosis.verdict == "inconclusive":
         open_questions = [ASKED[q] for q in QUESTIONS if not getattr(diagnosis.coverage, q)]
+        open_questions += diagnosis.coverage.failed
         text = f"{stopped(diagnosis.verdict_because)} Open: {', '.join(open_questions) or 'which cause it is'}."
         told.append(("warning", _command("warning", f"inconclusive: {diagnosis.run.id}", text, diagnosis)))
     if not told and diagnosis.verdict == "warning":

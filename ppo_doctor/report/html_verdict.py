@@ -95,10 +95,11 @@ def _advice(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> tuple[str, li
 
 
 def _open_questions(diagnosis: Diagnosis) -> list[str]:
-    """Return each open question with the reason that a reader can do most about."""
+    """Return each open question with the reason that a reader can do most about, and the checks that failed to run."""
     asked = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
     reasons = {question: diagnosis.coverage.unanswered.get(question, ()) for question in asked}
-    return [sentence(f"{ASKED[q]}: {_nearest(reasons[q])}") for q in asked]
+    failed = (f"{name} failed to run: {why}" for name, why in diagnosis.coverage.failed.items())
+    return [*(sentence(f"{ASKED[q]}: {_nearest(reasons[q])}") for q in asked), *map(sentence, failed)]
 
 
 def _nearest(reasons: Sequence[str]) -> str:
@@ -178,4 +179,5 @@ def _leading(diagnosis: Diagnosis) -> Markup:
     if diagnosis.verdict == "healthy":
         return text("nothing found")
     unasked = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
+    unasked += diagnosis.coverage.failed
     return text(f"open: {', '.join(unasked)}" if diagnosis.verdict == "inconclusive" else "no known cause")

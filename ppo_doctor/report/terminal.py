@@ -132,6 +132,7 @@ def _without_cause(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "healthy":
         return "nothing found"
     open_questions = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
+    open_questions += diagnosis.coverage.failed
     return f"open: {', '.join(open_questions)}" if diagnosis.verdict == "inconclusive" else "no known cause"
 
 

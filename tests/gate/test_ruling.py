@@ -49,7 +49,7 @@ def before(severity=Severity.CRITICAL, confidence="likely", cause="adv-exactly-z
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("healthy", 0), ("benign", 0), ("unhealthy", 1), ("warning", 0), ("inconclusive", 4), ("errored", 0)],
+    [("healthy", 0), ("benign", 0), ("unhealthy", 1), ("warning", 0), ("inconclusive", 4), ("errored", 4)],
 )
 def test_the_exit_code_without_a_policy(name, code):
     assert ruled(CASES[name]).code == code
@@ -98,6 +98,18 @@ def test_a_requirement_replaces_the_floor():
     only_movement = replace(inconclusive(), coverage=replace(inconclusive().coverage, movement=True))
     assert ruled(only_movement).code == ExitCode.INCONCLUSIVE
     assert ruled(only_movement, require=("movement",)).code == ExitCode.OK
+
+
+def test_a_check_that_failed_to_run_is_held_whatever_else_is_asked():
+    """A leader that only a check can find must not slip through where that check broke."""
+    broken = CASES["errored"]
+    for policy in ({}, {"require": ("movement",)}):
+        ruling = ruled(broken, **policy)
+        assert ruling.code == ExitCode.INCONCLUSIVE
+        assert outcomes(ruling) == {"kl-runaway": "open"}
+        assert "ZeroDivisionError" in ruling.held[0].says
+    assert ruled(broken, fail_on="never").code == ExitCode.OK
+    assert ruled(broken, SOLE).code == ExitCode.SICK
 
 
 def contested_by(cause):

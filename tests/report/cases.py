@@ -87,7 +87,8 @@ def coverage(findings: tuple[Finding, ...], **answered: Any) -> Coverage:
     size = {s: sum(f.status == s for f in findings) for s in ("clear", "fired", "skipped", "errored")}
     missing = tuple(dict.fromkeys(name for f in findings for name in f.missing))
     answers = {"movement": True, "signal": True, "numerics": True} | answered
-    return Coverage(**answers, evaluated=size["clear"] + size["fired"], missing_metrics=missing, **size)
+    failed = {f.rule: f.reason or "" for f in findings if f.status == "errored"}
+    return Coverage(**answers, evaluated=size["clear"] + size["fired"], missing_metrics=missing, failed=failed, **size)
 
 
 def summary(**more: Any) -> RunSummary:
@@ -388,6 +389,8 @@ def inconclusive() -> Diagnosis:
 def errored() -> Diagnosis:
     return diagnosis(
         (FINITE, MOVES, LEARNS, BROKEN, NO_RATIO),
+        verdict="inconclusive",
+        verdict_because=f"nothing found, but {BROKEN.rule} failed to run",
         run=summary(
             sources=(
                 SourceSummary(path=LOG, container="jsonl", records=412, skipped=1),

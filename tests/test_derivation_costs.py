@@ -1,0 +1,154 @@
+"""What deriving costs: each quantity at most n·log n in steps and n in memory, with every canonical metric logged.
+
+Counted, not timed: the peak of what is allocated, and as work the values that numpy is handed and the lines of Python
+that run in the rooms that compute.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.derive.table import DERIVED
+from tests.every_metric import NAMES, axis_of, derive_all, observe_all
+
+FEW, MANY = 1_500, 6_000
+#: Arrays of n float64 values that a quantity may hold at once: a window of 20 batches sorted side by side leads.
+MOST_ARRAYS = 24
+#: What does not grow with n: runs are read at 400 points, series up to 512 records are sorted in one table.
+FIXED_BYTES, FIXED_WORK = 300_000, 150_000
+#: How much faster than n work may grow from FEW to MANY: log n does by 1.2, and a search ends early or late.
+SLACK = 1.6
+
+SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "noise": lambda time, unit: 0.1 + 0.5 * unit + 0 * time,
+    "falling": lambda time, unit: (1 - 0.9 * time) * (1 + 0.1 * unit),
+    "rising": lambda time, unit: (0.1 + 0.9 * time) * (1 + 0.1 * unit),
+    "whole": lambda time, unit: np.round(5 * unit + 0 * time),
+    "leaping": lambda time, unit: np.where(unit < 0.5, 10 + time, 0.1 * unit),
+    "climbing": lambda time, unit: np.where(np.arange(len(unit)) % 2, 6 + time, 1.19 + 0.2 * time),
+    "signed": lambda time, unit: unit - 0.5 + 0 * time,
+    "broken": lambda time, unit: np.where((unit < 0.1) | (time > 0.9), np.nan, unit),
+    "stopping": lambda time, unit: np.where(time < 0.5, unit, 0.0),
+}
+#: Kinds of runs: what a metric of the others shows keeps some quantities from being computed.
+KINDS: dict[str, dict[str, Any]] = {
+    "k3": {"estimator": "k3"},
+    "k1": {"estimator": "k1", "algorithm": "grpo"},
+}
+
+
+def observed(records: int, shape: str, kind: str) -> Observations:
+    time, chance = np.linspace(0, 1, records), np.random.default_rng(0)
+    columns = {name: SHAPES[shape](time, chance.random(records)) for name in NAMES}
+    return observe_all(axis_of(records), columns.__getitem__, **KINDS[kind])
+
+
+class Counted(np.ndarray):
+    """An array that counts the values handed to numpy's functions, whichever arrays they make of it."""
+
+    work = 0
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
+        if out:
+            options["out"] = tuple(map(plain, out))
+        return self.counted(getattr(function, method), inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        return self.counted(function, inputs, options)
+
+    def counted(self, function: Any, inputs: Any, options: Any) -> Any:
+        sizes = [part.size for part in flat(inputs) if isinstance(part, np.ndarray)]
+        folded = getattr(function, "__name__", "") in ("convolve", "correlate", "outer")
+        Counted.work += math.prod(sizes) if folded else sum(sizes)
+        made = function(*map(plain, inputs), **{key: plain(value) for key, value in options.items()})
+        return made.view(Counted) if type(made) is np.ndarray else made
+
+
+def flat(thing: Any) -> Iterator[Any]:
+    for part in thing:
+        yield from flat(part) if isinstance(part, list | tuple) else (part,)
+
+
+def plain(thing: Any) -> Any:
+    if isinstance(thing, list | tuple):
+        return type(thing)(map(plain, thing))
+    return thing.view(np.ndarray) if isinstance(thing, Counted) else thing
+
+
+@contextmanager
+def lines_counted() -> Iterator[None]:
+    """Count lines that run in the rooms that compute, comprehensions by their turns."""
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        if event == "line":
+            Counted.work += 1
+        ours = "ppo_doctor" in frame.f_code.co_filename
+        return trace if ours else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def work_of(records: int, shape: str, kind: str) -> dict[str, int]:
+    """Return the work of each quantity, without that of those before it in the table, which are not computed again."""
+    run = observed(records, shape, kind).run
+    series = {name: replace(held, values=held.values.view(Counted)) for name, held in run.series.items()}
+    observations, found = Observations(replace(run, series=series)), {}
+    for name in DERIVED:
+        Counted.work = 0
+        with lines_counted():
+            observations.get(f"series.{name}")
+        found[name] = Counted.work
+    return found
+
+
+def memory_of(records: int, shape: str, kind: str) -> dict[str, int]:
+    """Return the peak of bytes that each quantity takes while it is computed."""
+    observations, found = observed(records, shape, kind), {}
+    for name in DERIVED:
+        tracemalloc.start()
+        observations.get(f"series.{name}")
+        found[name] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_memory_is_linear_in_the_records(kind):
+    derive_all(observed(60, "noise", kind))  # imports
+    over = {}
+    for shape in SHAPES:
+        few, many = memory_of(FEW, shape, kind), memory_of(MANY, shape, kind)
+        for name in DERIVED:
+            bound = min(MOST_ARRAYS * 8 * MANY, 1.1 * MANY / FEW * few[name]) + FIXED_BYTES
+            if many[name] > bound:
+                over[name, shape] = (few[name], many[name])
+    assert over == {}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_work_grows_as_n_log_n_at_most(kind):
+    derive_all(observed(60, "noise", kind))
+    over = {}
+    for shape in SHAPES:
+        few, many = work_of(FEW, shape, kind), work_of(MANY, shape, kind)
+        for name in DERIVED:
+            if many[name] > SLACK * MANY / FEW * few[name] + FIXED_WORK:
+                over[name, shape] = (few[name], many[name])
+    assert over == {}
