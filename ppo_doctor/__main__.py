@@ -5,17 +5,20 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from contextlib import suppress
 from typing import NoReturn
+
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.streams import prepare
 
 
 def main() -> None:
     """Run the command line and end the process."""
+    prepare()
     if sys.argv[1:] == ["--version"]:
         from ppo_doctor import __version__
 
         sys.stdout.write(f"ppo-doctor {__version__}\n")
-        return
+        leave(0)
     # Imports allocate a lot and leave no garbage; the default threshold collects some forty times for nothing (10 ms).
     gc.set_threshold(100_000, 50, 50)
     from ppo_doctor.cli import run
@@ -28,10 +31,13 @@ def leave(code: int) -> NoReturn:
 
     Nothing of ours waits for exit: files are closed where they are written. A tracer or profiler gets a normal exit.
     """
+    try:
+        sys.stdout.flush()
+    except DoctorError as error:
+        sys.stderr.write(f"ppo-doctor: {error.message}\n")
+        code = error.code
+    sys.stderr.flush()
     if sys.gettrace() is None and sys.getprofile() is None:
-        with suppress(OSError):  # the reader of our output left, as `head` does
-            sys.stdout.flush()
-            sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 

@@ -34,7 +34,7 @@ def policy_for(
     Raises:
         DoctorError: the policy cannot be read or means nothing (exit code 2).
     """
-    policy = read_policy(path) if path else find_policy(Path.cwd())
+    policy = read_policy(path) if path else find_policy(Path())
     return replace(
         policy,
         fail_on=fail_on or policy.fail_on,

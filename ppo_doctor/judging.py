@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppo_doctor import inputs
 from ppo_doctor.errors import DoctorError, ExitCode, worst
 from ppo_doctor.output import complain
 from ppo_doctor.progress import progress
@@ -36,6 +37,8 @@ class Attempt:
     judged: list[tuple[Run, Diagnosis]] = field(default_factory=list)
     errors: list[DoctorError] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+    #: files that another process opened for it
+    read: tuple[str, ...] = ()
 
 
 def judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, Diagnosis]]:
@@ -92,12 +95,21 @@ def _tell(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
 
 
 def _processes(runs: Sequence[RunSource], jobs: int | None) -> int:
-    """Return how many processes to use; stdin can be read by this one alone."""
-    if any(source.log == "-" for source in runs) or len(runs) < 2:
+    """Return how many processes to use; stdin can be read by this one alone, and others start where this one is."""
+    if any(source.log == "-" for source in runs) or len(runs) < 2 or not _is_somewhere():
         return 1
     if jobs is None:
         jobs = _processors() if _seconds(runs) > WORTH_PROCESSES else 1
     return max(1, min(jobs, len(runs), MOST_JOBS))
+
+
+def _is_somewhere() -> bool:
+    """Tell whether the working directory still exists."""
+    try:
+        os.getcwd()  # noqa: PTH109 - only to see whether it fails
+    except OSError:
+        return False
+    return True
 
 
 def _processors() -> int:
@@ -157,7 +169,9 @@ def _side_by_side(runs: Sequence[RunSource], request: Request, pack: Pack, proce
         waiting = [pool.submit(_in_process, source) for source in runs]
         for source, future in zip(runs, waiting, strict=True):
             try:
-                yield future.result()
+                attempt = future.result()
+                inputs.add(attempt.read)
+                yield attempt
             except BrokenProcessPool:
                 text = f"{source.log}: the process that judged it ended, perhaps for want of memory"
                 yield Attempt(errors=[DoctorError(text, hint="try --jobs 1", code=ExitCode.BUG)])
@@ -169,10 +183,13 @@ _judge_here: Callable[[RunSource], Attempt] | None = None
 
 def _begin(request: Request, pack: Pack) -> None:
     global _judge_here  # noqa: PLW0603 - a process gets its rules once, not with every run
+    inputs.keep_track()
     _judge_here = lambda source: _attempt(source, request, pack)  # noqa: E731
 
 
 def _in_process(source: RunSource) -> Attempt:
     if _judge_here is None:
         raise RuntimeError("a process was given work before its rules")
-    return _judge_here(source)
+    attempt = _judge_here(source)
+    attempt.read = inputs.taken()
+    return attempt

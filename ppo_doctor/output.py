@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
+from codecs import lookup
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
+from ppo_doctor import inputs
 from ppo_doctor.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
@@ -55,7 +60,7 @@ def report(
         text = rendered(judged, options, name, many=many)
         if name == "text" and path is None and ("github", None) in places:
             text = _guarded(text)
-        write(text, path)
+        write(text, path, name)
     if any(name == "github" for name, _ in places):
         _job_summary(judged, options)
 
@@ -104,7 +109,7 @@ def report_error(error: DoctorError, places: Sequence[Wanted]) -> None:
 
     for name, path in places:
         if name in ERROR_FORMATS:
-            write(render_error(error.message, error.hint, error.code, name), path)
+            write(render_error(error.message, error.hint, error.code, name), path, name)
 
 
 def complain(error: DoctorError) -> None:
@@ -116,19 +121,131 @@ def complain(error: DoctorError) -> None:
         sys.stderr.write(f"  {plain(error.hint)}\n")
 
 
-def write(text: str, path: Path | None) -> None:
-    """Write a report to a file, whole or not at all, or to stdout; a reader of stdout that left changes no verdict."""
-    if path is None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def write(text: str, path: Path | None, format: str = "text") -> None:
+    """Write a report to a file, whole or not at all, or to standard output.
+
+    Raises:
+        DoctorError: the file is an input or cannot be written (exit code 2).
+    """
+    with writing(path, format) as put:
+        put(text)
+
+
+@contextmanager
+def writing(path: Path | None, format: str = "text") -> Iterator[Callable[[str], None]]:
+    """Yield what takes the parts of a report; a file is replaced when all are written, and stays if anything fails.
+
+    Raises:
+        DoctorError: as `write`.
+    """
+    if path is None or _is_stdout(path):
+        yield lambda text: _put(text, format)
         return
-    part = path.with_name(f"{path.name}.part")
+    document = _Document(path)
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise DoctorError(f"{path}: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
+        yield document.put
+        document.finish()
+    except BaseException:
+        document.drop()
+        raise
+
+
+def _put(text: str, format: str) -> None:
+    sys.stdout.write(fitted(text, format, getattr(sys.stdout, "encoding", None) or "utf-8"))
+    sys.stdout.flush()
+
+
+def _is_stdout(path: Path) -> bool:
+    """Tell /dev/stdout and its like: who redirects standard output to a file may write more to it than we do."""
+    with suppress(OSError, ValueError, AttributeError):  # no such file yet, or a standard output that is no file
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    return False
+
+
+class _Document:
+    """A file that is being written: a regular one aside, to be replaced whole; a device or a pipe directly.
+
+    Links stay, and what they lead to is replaced. Raises DoctorError (exit code 2) where the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._part: Path | None = None
+        with self._told():
+            self._file = self._open()
+
+    def _open(self) -> TextIO:
+        there = self._there()
+        if there is not None and _passes_on(self._path, there):
+            return self._path.open("a", encoding="utf-8", errors="backslashreplace")
+        inputs.refuse(self._path)
+        if there is not None and not os.access(self._path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        self._target = Path(os.path.realpath(self._path))
+        self._part = self._target.with_name(f".ppo-doctor-{os.urandom(6).hex()}.part")
+        return self._part.open("x", encoding="utf-8", errors="backslashreplace")
+
+    def _there(self) -> os.stat_result | None:
+        try:
+            return self._path.stat()
+        except FileNotFoundError:
+            return None
+
+    def put(self, text: str) -> None:
+        """Add to the document."""
+        with self._told():
+            self._file.write(text)
+
+    def finish(self) -> None:
+        """Let the document take its place."""
+        with self._told():
+            self._file.close()
+            if self._part is None:
+                return
+            there = self._there()
+            if there is not None:
+                self._part.chmod(stat.S_IMODE(there.st_mode))
+            inputs.refuse(self._path)  # once more, for parts are written while further files are read
+            self._part.replace(self._target)
+
+    def drop(self) -> None:
+        """Leave everything as it was."""
+        with suppress(OSError):
+            self._file.close()
+        if self._part is not None:
+            self._part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:  # a reader who left is no failure
+            self._file = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until drop or finish
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DoctorError(f"{self._path}: cannot write: {reason}", code=ExitCode.USAGE) from error
+
+
+def _passes_on(path: Path, there: os.stat_result) -> bool:
+    """Tell a device, a pipe, or an open descriptor (/dev/fd/3): to replace it would take it from whoever reads it."""
+    plain = stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)
+    return not plain or os.path.normpath(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
+
+
+def fitted(text: str, format: str, encoding: str) -> str:
+    """Return a report with the characters that an encoding lacks written as its format writes them.
+
+    A document of a format that says, or is known, to be UTF-8 gets nothing but ASCII in any other encoding. Text keeps
+    its characters: the stream escapes those that it cannot write.
+    """
+    if text.isascii() or lookup(encoding).name.startswith("utf"):
+        return text
+    if format in ("json", "sarif"):
+        from ppo_doctor.report.json_report import ascii_only
+
+        return ascii_only(text)
+    if format in ("html", "junit", "svg"):
+        return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    if format == "markdown":
+        return text.encode(encoding, "xmlcharrefreplace").decode(encoding)
+    return text

@@ -63,9 +63,12 @@ class Policy:
 def find_policy(start: Path) -> Policy:
     """Return the nearest policy, from `start` upwards to the root of the repository; the defaults without any.
 
-    In one folder `ppo-doctor.toml` wins over `pyproject.toml`.
+    In one folder `ppo-doctor.toml` wins over `pyproject.toml`. A folder that was deleted under us holds none.
     """
-    here = start.resolve()
+    try:
+        here = start.resolve(strict=True)
+    except FileNotFoundError:
+        return Policy()
     for folder in (here, *here.parents):
         if (folder / "ppo-doctor.toml").is_file():
             return read_policy(folder / "ppo-doctor.toml")

@@ -72,9 +72,11 @@ ALLOWED: dict[str, set[str]] = {
     "baseline": {"errors", "model"},
     "gate": {"baseline", "budgets", "errors", "judgement", "model", "policy", "ruling"},
     "groups": {"model"},
-    "output": {"errors", "model", "report"},
+    "streams": {"errors"},
+    "inputs": {"errors"},
+    "output": {"errors", "inputs", "model", "report"},
     "progress": {"report"},
-    "judging": {"errors", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
+    "judging": {"errors", "inputs", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {
         *("baseline", "errors", "gate", "groups", "judging", "model", "pipeline", "policy", "rulepack", "ruling"),
         "sources",
@@ -132,7 +134,7 @@ ALLOWED: dict[str, set[str]] = {
         *("reading", "rulepack", "sources"),
     },
     "__init__": {"model", "pipeline"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "errors", "streams"},
 }
 #: Pages of the manual draw the cases of a rule.
 ALLOWED_FILES = {

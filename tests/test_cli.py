@@ -126,8 +126,21 @@ def test_a_bug_exits_with_70_and_shows_no_traceback(cli, monkeypatch):
 
 def test_debug_shows_the_traceback_of_a_bug(cli, monkeypatch):
     monkeypatch.setattr("ppo_doctor.pipeline.diagnose", explode)
-    with pytest.raises(ZeroDivisionError):
-        cli("analyze", SICK, "--debug")
+    outcome = cli("analyze", SICK, "--debug")
+    assert outcome.code == 70
+    assert "Traceback" in outcome.err
+    assert "in explode" in outcome.err
+
+
+@pytest.mark.parametrize("error", [EOFError("cut off"), RecursionError("deep"), MemoryError(), SystemExit("words")])
+def test_no_failure_has_the_code_of_a_cause(cli, monkeypatch, error):
+    """Libraries end a program in ways of their own: typer with 1 for an EOFError."""
+
+    def fail(*_arguments):
+        raise error
+
+    monkeypatch.setattr("ppo_doctor.pipeline.diagnose", fail)
+    assert cli("analyze", SICK).code == 70
 
 
 @pytest.mark.parametrize(

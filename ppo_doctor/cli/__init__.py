@@ -6,6 +6,7 @@ that was asked for, since typer takes a millisecond to prepare each.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -44,24 +45,56 @@ def run() -> int:
     """Run the command line and return the exit code; only here do errors become messages."""
     try:
         register(sys.argv[1] if len(sys.argv) > 1 else None)
-        app(standalone_mode=True)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        return _called()
     except DoctorError as error:
         complain(error)
         return error.code
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # the last line of defence: a bug becomes exit code 70 and a message
-        if "--debug" in sys.argv:
-            raise
-        _bug(error)
-        return ExitCode.BUG
-    return ExitCode.OK
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug becomes exit code 70 and a message
+        return _refused(error) or _bug(error)
 
 
-def _bug(error: Exception) -> None:
+def _called() -> int:
+    """Run the command that was asked for; what its output still holds is written before the exit code is settled."""
+    try:
+        app(standalone_mode=True)
+    except SystemExit as stop:
+        code = stop.code
+    else:
+        code = None
+    sys.stdout.flush()
+    if code is None or isinstance(code, int):
+        return code or ExitCode.OK
+    raise RuntimeError(str(code))
+
+
+def _refused(error: Exception) -> int | None:
+    """Tell of a path that the system refuses, or of a working directory that is gone: neither is a bug of ours."""
+    if not isinstance(error, OSError):
+        return None
+    where = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else _gone()
+    if not where or "--debug" in sys.argv:
+        return None
+    complain(DoctorError(where))
+    return ExitCode.USAGE
+
+
+def _gone() -> str:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        return "the working directory no longer exists: name files by their whole path"
+    return ""
+
+
+def _bug(error: Exception) -> int:
     from ppo_doctor.report.escape import plain
 
+    if "--debug" in sys.argv:
+        import traceback
+
+        traceback.print_exception(error)
     sys.stderr.write(f"ppo-doctor: a bug of ours: {type(error).__name__}: {plain(str(error))}\n")
     sys.stderr.write("  run again with --debug for the traceback, and report it with the log if you can\n")
+    return ExitCode.BUG

@@ -32,6 +32,7 @@ from ppo_doctor.cli.options import (
     Together,
     Why,
     check_fail_on,
+    keep_inputs,
     known_names,
     request_of,
 )
@@ -79,6 +80,7 @@ def analyze(
     from ppo_doctor.report import RenderOptions
 
     places = _files(formats, output) if interactive else wanted(formats, output)
+    keep_inputs(places, sources, config or [], rules or [])
     options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
     try:
         check_fail_on(fail_on)

@@ -26,6 +26,7 @@ from ppo_doctor.cli.options import (
     Steps,
     Why,
     check_fail_on,
+    keep_inputs,
     request_of,
 )
 from ppo_doctor.errors import DoctorError, ExitCode
@@ -60,6 +61,7 @@ def gate(
     from ppo_doctor.report import RenderOptions
 
     places = wanted(formats or _usual_formats(output), output)
+    keep_inputs(places, sources, [policy, baseline, *(config or ())], rules or [])
     options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
     try:
         if fail_on is not None:
@@ -91,13 +93,14 @@ def compare(
 
     if format not in ("text", "json"):
         raise DoctorError(f"no format '{format}' for a comparison", hint="text or json", code=ExitCode.USAGE)
+    keep_inputs([(format, output)], sources, (), rules or [])
     try:
         request = request_of(framework, None, None, steps, None, None, debug)
         found = run_compare(sources, request, rules or (), group=group)
     except DoctorError as error:
         report_error(error, [(format, output)])
         raise
-    write(as_json(found) if format == "json" else text(found, everything=everything), output)
+    write(as_json(found) if format == "json" else text(found, everything=everything), output, format)
 
 
 @app.command("check-config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ppo_doctor.output import Wanted
     from ppo_doctor.pipeline import Request
     from ppo_doctor.rulepack import Pack
 
@@ -38,6 +40,24 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Processes for many runs. 
 Together = Annotated[bool, typer.Option("--together", help="Everything named is one run.")]
 Separate = Annotated[bool, typer.Option("--separate", help="Every file is a run of its own.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")]
+
+
+def keep_inputs(
+    places: Sequence[Wanted], sources: Sequence[str], files: Sequence[Path | None], rules: Sequence[Path]
+) -> None:
+    """Refuse to write where an input lies that is named here, before anything is read or written.
+
+    Raises:
+        DoctorError: a report would replace an input (exit code 2).
+    """
+    from ppo_doctor import inputs
+    from ppo_doctor.sources import named
+
+    inputs.add(files)
+    for path in {path for _, path in places if path is not None and os.path.isfile(path)}:  # noqa: PTH113 - any length
+        inputs.add(named(sources, path))
+        inputs.add(file for folder in rules for file in folder.rglob("*.toml"))
+        inputs.refuse(path)
 
 
 def check_fail_on(fail_on: str) -> None:

@@ -286,7 +286,14 @@ def _encoded(value: Json) -> str:
 def _escaped(match: re.Match[str]) -> str:
     """Return a JSON escape for a character that must not reach a terminal; nothing is lost for a parser."""
     character = match.group()
-    if not unsafe(character):
-        return character
-    units = character.encode("utf-16-be").hex()
+    return _escape(character) if unsafe(character) else character
+
+
+def ascii_only(text: str) -> str:
+    """Return JSON text with every character beyond ASCII as an escape: the same document in any encoding."""
+    return _NOT_ASCII.sub(lambda match: _escape(match.group()), text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

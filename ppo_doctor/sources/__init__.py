@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,12 +17,13 @@ from ppo_doctor.sources.naming import (
     MAY_HOLD_SETTINGS,
     NAMED_DUMPS,
     is_config,
+    is_read,
     role_of,
     says_log,
 )
 from ppo_doctor.sources.walking import Walker
 
-__all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "sources_in"]
+__all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "named", "sources_in"]
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -93,10 +96,34 @@ def _reads_as_config(path: Path) -> bool:
     return holds_settings(path)
 
 
-def _expand(text: str) -> list[str]:
-    if text == "-" or Path(text).exists():
+def named(given: Sequence[str], file: Path) -> list[str]:
+    """Return the files that some arguments name; of a folder, the one that is `file` and read, going by its name."""
+    found: list[str] = []
+    for text in given:
+        for path in _matches(text):
+            found += _same(path, file.stat()) if os.path.isdir(path) else [path]  # noqa: PTH112 - any text
+    return found
+
+
+def _same(folder: str, file: os.stat_result) -> list[str]:
+    """Return the names of a file in a folder by which it may be read; only links are looked behind."""
+    found: list[str] = []
+    for place, below, _ in os.walk(folder):
+        below.sort()
+        with suppress(OSError), os.scandir(place) as entries:
+            near = [entry for entry in entries if entry.is_symlink() or entry.inode() == file.st_ino]
+            found += [e.path for e in near if is_read(Path(e.path)) and os.path.samestat(e.stat(), file)]
+    return found
+
+
+def _matches(text: str) -> list[str]:
+    if text == "-" or os.path.exists(text):  # noqa: PTH110 - any text, however long
         return [text]
-    found = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []  # noqa: PTH207 - may be absolute
+    return sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []  # noqa: PTH207 - may be absolute
+
+
+def _expand(text: str) -> list[str]:
+    found = _matches(text)
     if not found and glob.has_magic(text):
         raise DoctorError(f"{text}: no file matches")
     if not found:

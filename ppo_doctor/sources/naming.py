@@ -87,6 +87,12 @@ def tells(path: Path) -> bool:
     return suffix != NOTEBOOK and (suffix not in DOUBTFUL or bool(TELLING.search(path.name)))
 
 
+def is_read(path: Path) -> bool:
+    """Tell by its name whether a file in a run folder is one that a run is read from."""
+    role = role_of(path)
+    return role != "junk" and (role != "text" or tells(path))
+
+
 def says_log(path: str) -> bool:
     """Tell whether a name leaves little doubt that the file is a log of a run."""
     file = Path(path)

@@ -27,18 +27,10 @@ class PlainScreen:
         """Print one event with the time of day; the wall clock serves this and nothing else."""
         if self._quiet and event.kind not in LOUD:
             return
-        try:
-            sys.stdout.write(event.line(f"{self._clock():%Y-%m-%d %H:%M:%S}") + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _silence()
-            raise KeyboardInterrupt from None
+        sys.stdout.write(event.line(f"{self._clock():%Y-%m-%d %H:%M:%S}") + "\n")
+        sys.stdout.flush()
+        if getattr(sys.stdout, "left", False):  # see streams.Output
+            raise KeyboardInterrupt
 
     def update(self, view: View) -> None:
         """Show nothing between events."""
-
-
-def _silence() -> None:
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
