@@ -113,14 +113,14 @@ def _training_args(path: Path) -> dict[str, ConfigValue]:
     damaged = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError, EOFError, OverflowError)
     try:
         with zipfile.ZipFile(path) as archive:
-            member = next((info for info in archive.infolist() if info.filename.endswith("data.pkl")), None)
-            if member is None or member.file_size > LARGEST:
-                raise UnreadableError("no torch archive" if member is None else "its pickle is too large for settings")
-            return dict(_plain_items(archive.read(member)))
-    except UnreadableError:
-        raise
+            pickles = [info for info in archive.infolist() if info.filename.endswith("data.pkl")][:1]
+            small = [archive.read(info) for info in pickles if info.file_size <= LARGEST]
+            settings = dict(_plain_items(small[0])) if small else None
     except damaged as error:
         raise UnreadableError(f"the archive or its pickle is torn: {error}") from error
+    if settings is None:
+        raise UnreadableError("its pickle is too large for settings" if pickles else "no torch archive")
+    return settings
 
 
 _LITERALS = ("BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1")

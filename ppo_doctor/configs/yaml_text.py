@@ -56,7 +56,7 @@ def _loader() -> type[yaml.SafeLoader]:
             self.composed += 1
             if self.composed > MOST_NODES:
                 why = f"more than {MOST_NODES:,} keys and values: this is no configuration"
-                raise yaml.composer.ComposerError(None, None, why, self.peek_event().start_mark)
+                raise yaml.composer.ComposerError(None, None, why, self.get_mark())
             return super().compose_node(parent, index)
 
         def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
@@ -86,7 +86,7 @@ def _check_unfolded(root: yaml.Node | None) -> None:
             below = [part for pair in node.value for part in pair] if pairs else node.value
             sizes[id(node)] = 1 + sum(map(size, below))
             if sizes[id(node)] > MOST_UNFOLDED:
-                why = f"its aliases stand for more than {MOST_UNFOLDED:,} values"
+                why = f"its aliases stand for more than {MOST_UNFOLDED:,} settings"
                 raise yaml.composer.ComposerError(None, None, why, node.start_mark)
         return sizes[id(node)]
 

@@ -25,18 +25,24 @@ def opened(path: Path) -> tuple[BinaryIO, bool]:
     """
     handle = os.open(path, os.O_RDONLY | _AT_ONCE)
     try:
-        mode = os.fstat(handle).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if stat.S_ISFIFO(mode):
-            _await_writer(handle, path)
-        elif not stat.S_ISREG(mode):
-            hint = "name a file or a pipe; - reads standard input"
-            raise DoctorError(f"{path} is a device, which may never end, and no log", hint=hint)
-        return os.fdopen(handle, "rb"), stat.S_ISREG(mode)
+        plain = _is_file(handle, path)
     except BaseException:
         os.close(handle)
         raise
+    return os.fdopen(handle, "rb"), plain
+
+
+def _is_file(handle: int, path: Path) -> bool:
+    """Tell a plain file from a pipe; refuse everything else, and a pipe that nothing comes from."""
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISFIFO(mode):
+        _await_writer(handle, path)
+    elif not stat.S_ISREG(mode):
+        hint = "name a file or a pipe; - reads standard input"
+        raise DoctorError(f"{path} is a device, which may never end, and no log", hint=hint)
+    return stat.S_ISREG(mode)
 
 
 def _await_writer(handle: int, path: Path) -> None:
@@ -46,5 +52,6 @@ def _await_writer(handle: int, path: Path) -> None:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     if not poll.poll(PATIENCE * 1000):
-        raise DoctorError(f"{path} is a pipe that nothing was written to within {PATIENCE:g} s", hint="start its writer first")
+        why = f"{path} is a pipe that nothing was written to within {PATIENCE:g} s"
+        raise DoctorError(why, hint="start its writer first")
     os.set_blocking(handle, True)
