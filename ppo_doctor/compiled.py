@@ -31,13 +31,17 @@ def parse_toml(path: Path) -> Compiled:
     """Parse one TOML file.
 
     Raises:
-        DoctorError: the file is not UTF-8 or not TOML; the message names file and line.
+        DoctorError: the file cannot be read, is not UTF-8 or not TOML (exit code 2); the message names file and line.
     """
     import tomllib  # not needed where the compiled pack is at hand
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise DoctorError(f"{path}: cannot read it: {error.strerror or error}", code=ExitCode.USAGE) from error
+    except RecursionError as error:
+        raise DoctorError(f"{path}: not valid TOML: it is nested too deeply", code=ExitCode.USAGE) from error
+    except ValueError as error:  # TOMLDecodeError, text that is not UTF-8, and integers of more than 4,300 digits
         raise DoctorError(f"{path}: not valid TOML: {error}", code=ExitCode.USAGE) from error
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
-from ppo_doctor.configs import line_of, parse
+from ppo_doctor.configs import UnreadableError, Written, line_of, parse
 from ppo_doctor.configs.values import followed
 from ppo_doctor.configuration import Found, flatten
 from ppo_doctor.errors import DoctorError, ExitCode
@@ -18,7 +19,6 @@ from ppo_doctor.frameworks.habits import OF_PPO
 from ppo_doctor.model import Note, SourceRef
 
 if TYPE_CHECKING:
-    from ppo_doctor.configs import Written
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import ConfigValue
 
@@ -48,7 +48,9 @@ KNOWN = (
 OTHERS = re.compile(r".*\.(ya?ml|toml)|.*(config|args|param).*\.json", re.IGNORECASE)
 MOST_OTHERS = 10
 #: Larger than any configuration: bounds against reading a dataset by mistake, and YAML is slow.
-LARGEST, LARGEST_YAML = 4 << 20, 1 << 20
+LARGEST, LARGEST_YAML = 4 << 20, 1 << 19
+#: Larger than a configuration whose name does not say that it is one.
+LARGEST_ALONE = 1 << 20
 #: A file of another name counts as the configuration when this many of the framework's settings are in it.
 ENOUGH = 2
 #: A file that says by nothing but its content that it is one holds at least so many known names.
@@ -66,46 +68,59 @@ def read_config(path: Path) -> Found:
         DoctorError: missing, too large, or not in its format (exit code 2).
     """
     try:
-        size = path.stat().st_size
-        if size > (LARGEST_YAML if path.suffix in (".yaml", ".yml") else LARGEST):
-            raise _unreadable(path, f"{size} bytes are too many for a configuration")
-        if path.suffix == ".bin":
-            return Found(values=flatten(_training_args(path)), source=SourceRef(path=str(path)))
-        written = _parse(path, path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, getattr(error, "strerror", None) or "not UTF-8 text") from error
+        written = Written(values=_training_args(path)) if path.suffix == ".bin" else parse(path.suffix, _text(path))
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except UnreadableError as error:
+        raise _unreadable(path, str(error), error.line) from error
     values = followed(flatten(written.values))
     lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
     return Found(values=values, source=SourceRef(path=str(path)), lines=lines)
 
 
-def _unreadable(path: Path, why: str) -> DoctorError:
-    return DoctorError(f"{path}: cannot read this configuration: {why}", code=ExitCode.USAGE)
+def _unreadable(path: Path, why: str, line: int | None = None) -> DoctorError:
+    where = path if line is None else f"{path}:{line}"
+    return DoctorError(f"{where}: cannot read this configuration: {why}", code=ExitCode.USAGE)
 
 
-def _parse(path: Path, text: str) -> Written:
+def _text(path: Path) -> str:
+    """Return the text of a regular file: of a pipe or a device nobody knows how much will come, or when.
+
+    Raises:
+        UnreadableError: it is no such file, too large for a configuration, or not UTF-8.
+        OSError: it cannot be opened.
+    """
+    limit = LARGEST_YAML if path.suffix.lower() in (".yaml", ".yml") else LARGEST
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableError("it is no regular file")
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise UnreadableError(f"more than {limit >> 10} KiB are too many for a configuration")
     try:
-        return parse(path.suffix, text)
-    except ValueError as error:
-        raise _unreadable(path, " ".join(str(error).split())) from error
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError("not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
 
 
 def _training_args(path: Path) -> dict[str, ConfigValue]:
     """Return the plain settings in transformers' training_args.bin by reading opcodes, never by unpickling."""
+    import struct
     import zipfile  # 3 ms, and hardly any run has this file
+    import zlib
 
+    # zipfile raises the errors of its decompressors, and of fields that contradict each other, as they are.
+    damaged = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError, EOFError, OverflowError)
     try:
         with zipfile.ZipFile(path) as archive:
-            member = next(info for info in archive.infolist() if info.filename.endswith("data.pkl"))
-            if member.file_size > LARGEST:
-                raise _unreadable(path, "its pickle is too large for settings")
-            data = archive.read(member)
-    except (zipfile.BadZipFile, StopIteration) as error:
-        raise _unreadable(path, "no torch archive") from error
-    try:
-        return dict(_plain_items(data))
-    except ValueError as error:
-        raise _unreadable(path, f"its pickle is torn: {error}") from error
+            pickles = [info for info in archive.infolist() if info.filename.endswith("data.pkl")][:1]
+            small = [archive.read(info) for info in pickles if info.file_size <= LARGEST]
+            settings = dict(_plain_items(small[0])) if small else None
+    except damaged as error:
+        raise UnreadableError(f"the archive or its pickle is torn: {error}") from error
+    if settings is None:
+        raise UnreadableError("its pickle is too large for settings" if pickles else "no torch archive")
+    return settings
 
 
 _LITERALS = ("BINUNICODE", "SHORT_BINUNICODE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1")
@@ -164,15 +179,14 @@ _NAMES = frozenset(Path(name).name for name in KNOWN)
 def holds_settings(path: Path) -> bool:
     """Tell whether a file whose name does not say so holds the settings of a PPO run, and no log of one."""
     try:
-        if path.stat().st_size > LARGEST_YAML:
+        if path.stat().st_size > LARGEST_ALONE:
             return False
-        text = path.read_text(encoding="utf-8-sig")
-        found = parse(path.suffix, text)
-    except (OSError, UnicodeDecodeError, ValueError):
+        found = parse(path.suffix, _text(path))
+        names = {key.rpartition(".")[2] for key in flatten(found.values)}
+    except (OSError, UnreadableError, DoctorError):
         return False  # it is no configuration that we can read, so it is read as a log, which tells what is wrong
     if found.other_lines > MOST_OTHER_LINES and path.suffix.lower() not in COMMANDS:
         return False
-    names = {key.rpartition(".")[2] for key in flatten(found.values)}
     known, of_ppo, metrics = _known_names()
     if names & metrics or len(_names_of_records(found.values) & metrics) > 1:
         return False

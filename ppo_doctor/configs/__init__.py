@@ -5,12 +5,13 @@ Nothing here knows a trainer, and nothing in a file is run: YAML by a safe loade
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-__all__ = ["PARSERS", "Written", "line_of", "parse"]
+__all__ = ["PARSERS", "UnreadableError", "Written", "line_of", "parse"]
 
 #: Suffix → "module:function"; every other file is text, of which JSON is tried first.
 PARSERS: Mapping[str, str] = {
@@ -36,21 +37,39 @@ class Written:
     other_lines: int = 0
 
 
+class UnreadableError(ValueError):
+    """A text that is not in its format; `line` is where, from 1, None where nothing tells."""
+
+    def __init__(self, why: str, line: int | None = None) -> None:
+        super().__init__(" ".join(why.split()))
+        self.line = line
+
+
 def parse(suffix: str, text: str) -> Written:
     """Read the text of a configuration by the suffix of its file.
 
     Raises:
-        ValueError: it is not in that format, or holds no table of settings.
+        UnreadableError: it is not in that format, or holds no table of settings. What parsers raise ends here.
     """
     module, _, function = PARSERS.get(suffix.lower(), _TEXT).partition(":")
     read: Callable[[str], Written] = getattr(import_module(f"ppo_doctor.configs.{module}"), function)
     try:
         written = read(text)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise UnreadableError("it is nested too deeply") from error
+    except UnreadableError:
+        raise
+    except ValueError as error:
+        raise UnreadableError(str(error), _line_told(error)) from error
     if not isinstance(written.values, dict):
-        raise ValueError("it is no table of settings")  # noqa: TRY004 - the file is wrong, no caller
+        raise UnreadableError("it is no table of settings")
     return written
+
+
+def _line_told(error: ValueError) -> int | None:
+    """Return the line that a parser's message names: `lineno` of JSON, "(at line 3, column 1)" of TOML."""
+    told = re.search(r"at line (\d+)", str(error))
+    return getattr(error, "lineno", None) or (int(told[1]) if told else None)
 
 
 def line_of(lines: Mapping[str, int], key: str) -> int | None:

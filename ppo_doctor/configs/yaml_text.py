@@ -6,35 +6,91 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.configs import MOST_LINES, Written
+from ppo_doctor.configs import MOST_LINES, UnreadableError, Written
 
 if TYPE_CHECKING:
     import yaml
 
 #: Mappings nested deeper than this hold no setting that anybody reads.
 _DEEPEST = 8
+#: Nodes that are composed, and those that aliases and merges may make of them.
+MOST_NODES, MOST_UNFOLDED = 20_000, 100_000
+#: What the constructors of PyYAML raise for a value that its tag does not fit, such as `!!bool "x"` or a 13th month.
+_OF_CONSTRUCTORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 #: YAML 1.1 takes `1e-6` for a word, since it has no point; everybody who writes it means a number (as YAML 1.2 does).
 _EXPONENT = re.compile(r"[-+]?(?:\d+|\d*\.\d+|\d+\.)[eE][-+]?\d+\Z")
 
 
 def read(text: str) -> Written:
-    """Read a YAML document; raise ValueError where it is none."""
+    """Read a YAML document; raise ValueError where it is none, or unfolds to more than a configuration holds."""
+    import yaml
+
+    try:
+        loader = _loader()(text)
+        try:
+            node = loader.get_single_node()
+            _check_unfolded(node)
+            values: Any = _pairs(loader.construct_document(node)) if node is not None else None
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else None
+        raise UnreadableError(error.problem or str(error), line) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UnreadableError(f"a character that no YAML holds: {chr(error.character)!r}", line) from error
+    return Written(values=values, lines=_lines(node))
+
+
+def _loader() -> type[yaml.SafeLoader]:
+    """Return a loader whose one kind of failure is YAMLError: PyYAML lets through what int(), datetime and dict raise.
+
+    It composes at most MOST_NODES nodes, each of which takes PyYAML about 0.1 ms.
+    """
     import yaml
 
     class Tolerant(yaml.SafeLoader):
-        pass
+        composed = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            self.composed += 1
+            if self.composed > MOST_NODES:
+                why = f"more than {MOST_NODES:,} keys and values: this is no configuration"
+                raise yaml.composer.ComposerError(None, None, why, self.get_mark())
+            return super().compose_node(parent, index)
+
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
+            try:
+                return super().construct_object(node, deep)
+            except _OF_CONSTRUCTORS as error:
+                why = f"a value that is no {node.tag.rpartition(':')[2]}"
+                raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from error
 
     Tolerant.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
     Tolerant.add_multi_constructor("", lambda loader, _tag, node: _untagged(loader, node))
-    loader = Tolerant(text)
-    try:
-        node = loader.get_single_node()
-        values: Any = _pairs(loader.construct_document(node)) if node is not None else None
-    except (yaml.YAMLError, TypeError) as error:
-        raise ValueError(str(error)) from error
-    finally:
-        loader.dispose()
-    return Written(values=values, lines=_lines(node))
+    return Tolerant
+
+
+def _check_unfolded(root: yaml.Node | None) -> None:
+    """Refuse a document whose aliases and merges (`<<`) stand for more than MOST_UNFOLDED nodes, counted, not built."""
+    import yaml
+
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node | None) -> int:
+        if node is None or isinstance(node, yaml.ScalarNode):
+            return 1
+        if id(node) not in sizes:
+            sizes[id(node)] = MOST_UNFOLDED  # met again below itself: it unfolds without end
+            pairs = isinstance(node, yaml.MappingNode)
+            below = [part for pair in node.value for part in pair] if pairs else node.value
+            sizes[id(node)] = 1 + sum(map(size, below))
+            if sizes[id(node)] > MOST_UNFOLDED:
+                why = f"its aliases stand for more than {MOST_UNFOLDED:,} settings"
+                raise yaml.composer.ComposerError(None, None, why, node.start_mark)
+        return sizes[id(node)]
+
+    size(root)
 
 
 def _untagged(loader: yaml.SafeLoader, node: yaml.Node) -> object:

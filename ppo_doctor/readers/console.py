@@ -35,7 +35,7 @@ def read(source: Source) -> Iterator[Item]:
     """Yield the records of console text in any known dialect; lines that hold none are counted in one note."""
     sink = Sink(source)
     feed = Feed(sink)
-    for number, raw in enumerate(source.lines(), 1):
+    for number, raw in source.numbered():
         feed.line(raw, number, torn=not source.ended)
         if sink.packer.full:
             yield from sink.packer.flush()

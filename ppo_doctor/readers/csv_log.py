@@ -166,7 +166,8 @@ class _Reader:
 
     def _parsed(self, chunk: bytes, form: Callable[[bytes], bytes]) -> Any:  # noqa: ANN401 - rows, or cells
         """Return what the JSON parser makes of lines in a form, None for what may be no numbers."""
-        if b'"' in chunk or b"]" in chunk:  # the two that would let a cell break out of the JSON made of it
+        # Those that would let a cell break out of the JSON made of it, or be an object in it.
+        if b'"' in chunk or b"]" in chunk or b"}" in chunk:
             return None
         if self._delimiter != ",":
             if b"," in chunk:

@@ -49,7 +49,7 @@ class _Walk:
     def __init__(self, text: str, source: Source) -> None:
         self._text = text
         self._at = 0
-        self._line, self._counted = 1, 0
+        self._line, self._counted = source.line, 0
         self._notes = source.notes
         self._path = source.path
         self._values = Values(source.notes)

@@ -69,7 +69,7 @@ def _values(metrics: Iterator[tuple[int, tuple[object, ...]]], points: Points, s
             held[str(run)].append((points.tag(str(key)), place, _unclipped(plain), float(str(time)) / 1000))
         except (ValueError, OverflowError):
             source.notes.skip("its value or step is no number", number)
-    return {run: np.array(values, dtype=np.float64) for run, values in held.items()}
+    return {run: np.array(values, dtype=np.float64).reshape(-1, 4) for run, values in held.items()}
 
 
 def _unclipped(value: float) -> float:

@@ -70,7 +70,7 @@ def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
     rows: list[tuple[float, float, float, int, int]] = []
     source = Source(file)
     try:
-        for number, line in enumerate(source.lines(), 1):
+        for number, line in source.numbered():
             if line.strip():
                 cells = line.split()
                 try:

@@ -69,17 +69,17 @@ def read(source: Source) -> Iterator[Item]:
 
 
 def _outputs(source: Source) -> Iterator[_Output]:
-    first = next(lines := source.lines(), b"")
+    _, first = next(lines := source.numbered(), (1, b""))
     if b'"cell_type"' in first:
-        yield from _of_document(first + b"".join(lines))
+        yield from _of_document(first + b"".join(line for _, line in lines))
     else:
         yield from _of_lines(lines)
 
 
-def _of_lines(rest: Iterator[bytes]) -> Iterator[_Output]:
+def _of_lines(rest: Iterator[tuple[int, bytes]]) -> Iterator[_Output]:
     """Yield the strings of outputs from the second line on; code stands under another key, in quotes of its own."""
     kind = ""
-    for number, raw in enumerate(rest, 2):
+    for number, raw in rest:
         line = raw.decode("utf-8", "replace")
         if _CODE.match(line):
             yield _Output(number, CELL, "")

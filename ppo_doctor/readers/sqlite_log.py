@@ -24,6 +24,13 @@ _JOURNAL = slice(18, 20)
 _WAL = b"\2\2"
 #: Farthest that is jumped over a damaged page, in row ids.
 _FARTHEST = 1 << 40
+#: What damage raises: messages of SQLite quote what is damaged, and its module cannot decode them then.
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+_LAST_ROW = (1 << 63) - 1
+#: Damaged pages that are jumped over; each takes some ten queries.
+MOST_JUMPS = 1_000
+#: A larger cell is no value and no configuration; SQLite refuses it before it takes memory.
+LARGEST_CELL = 16 << 20
 
 
 def read(source: Source) -> Iterator[Item]:
@@ -33,6 +40,7 @@ def read(source: Source) -> Iterator[Item]:
     """
     try:
         with closing(_connect(source)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
             tables = _tables(database)
             if {"metrics", "params", "runs"} <= tables:
@@ -45,7 +53,7 @@ def read(source: Source) -> Iterator[Item]:
                     hint=f"its tables: {', '.join(sorted(tables)[:6]) or 'none'}",
                 )
             yield from runs(database, source)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, *DAMAGE) as error:
         raise DoctorError(f"{source.path} is a damaged database: {error}") from error
     yield from source.notes.notes()
 
@@ -58,13 +66,17 @@ def rows(
     `query` selects the row id first, and takes one parameter more than `key`: the row id to begin behind.
     """
     last: int | None = -1
+    jumps = 0
     while last is not None:
         try:
             for number, *cells in database.execute(query, (*key, last)):
+                if not isinstance(number, int) or number <= last:  # pages that lead in a circle would never end
+                    raise sqlite3.DatabaseError(f"row {number} follows row {last}")
                 last = number
                 yield number, tuple(cells)
-        except sqlite3.DatabaseError as error:
-            beyond = _beyond(database, query, (*key, last))
+        except DAMAGE as error:
+            jumps += 1
+            beyond = _beyond(database, query, (*key, last)) if jumps < MOST_JUMPS else None
             upto = f"to {beyond}" if beyond is not None else "on"
             notes.skip("a page of the database is damaged", last + 1, detail=f"rows from {last + 1} {upto}: {error}")
             last = beyond
@@ -78,14 +90,14 @@ def _beyond(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -
     def readable(last: int) -> bool:
         try:
             return database.execute(query, (*key[:-1], last)).fetchone() is not None
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             return False
 
     last = int(str(key[-1]))
     step = 1
     while not readable(last + step):
         step *= 2
-        if step > _FARTHEST:
+        if step > _FARTHEST or last + step >= _LAST_ROW:
             return None
     low, high = step // 2, step
     while high - low > 1:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
+_FORKED = (
+    "this process was forked from the one that records; it records nothing, for every step would be there twice. "
+    "Make a recorder of its own, with a file of its own, in the process that trains"
+)
+
 
 class Guarded(Protocol):
-    """What has fallen quiet does nothing more."""
+    """What has fallen quiet does nothing more; `pid` is the process that made it, the only one in which it works."""
 
     quiet: bool
+    pid: int
 
     def fail(self, fault: Exception) -> None:
         """Tell the fault once and fall quiet."""
@@ -26,6 +33,9 @@ def guarded(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: Guarded, *args: object, **kwargs: object) -> object:
+        if not self.quiet and os.getpid() != self.pid:
+            self.quiet = True
+            tell(_FORKED)
         if self.quiet:
             return None
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.record import measures, safetensors
 from ppo_doctor.record.kinds import Tensor
+from ppo_doctor.record.sinks import line_of
 from ppo_doctor.record.transfer import here
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Online:
     def take(self, record: Mapping[str, Any]) -> list[RankedCause]:
         """Take the record of an update; return the causes confirmed by it, where it is time for a judgement."""
         self._ready()
-        self._log.feed((json.dumps(record) + "\n").encode())
+        self._log.feed(line_of(record))
         self._records += "step" in record
         if "step" not in record or not self.pace.ready(self._records):
             return []

@@ -71,7 +71,7 @@ class Recorder:
         dump_folder: str | os.PathLike[str] | None = None,
         stop_on: str | None = None,
     ) -> None:
-        self.quiet = False
+        self.quiet, self.pid = False, os.getpid()
         self.every, self.clip_range, self.sequence_ratio = max(int(every), 1), clip_range, sequence_ratio
         self.update = 0
         self._config = dict(config or {})

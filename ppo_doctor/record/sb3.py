@@ -7,6 +7,7 @@ wrapped: `rollout_buffer.get`, which hands out minibatches, and `policy.evaluate
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -47,7 +48,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         dump_folder: str | None = None,
     ) -> None:
         super().__init__()
-        self.quiet = False
+        self.quiet, self.pid = False, os.getpid()
         self.recorder = Recorder(target, every=every, stop_on=stop_on, dump_when=dump_when, dump_folder=dump_folder)
         self._probe = probe
         self._taken: list[tuple[Any, str]] = []

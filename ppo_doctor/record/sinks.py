@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,8 +14,20 @@ from typing import Any
 from ppo_doctor.record.kinds import Foreign
 
 Numbers = Mapping[str, float]
+#: Numbers that are none → the words that most readers of JSON take for them.
+_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: Takes the step and the numbers of one record.
 Sink = Callable[[float, Numbers], None]
+
+
+def line_of(record: Mapping[str, Any]) -> bytes:
+    """Return a record as a line of JSON, which knows neither NaN nor infinity: they stand as words in it."""
+    words = {name: _WORDS[str(value)] for name, value in record.items() if _is_none(value)}
+    return (json.dumps({**record, **words}, allow_nan=False) + "\n").encode()
+
+
+def _is_none(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 class LineFile:
@@ -31,7 +44,7 @@ class LineFile:
         Raises:
             OSError: the disk is full, say; what was written of the line is taken back.
         """
-        line = (json.dumps(record) + "\n").encode()
+        line = line_of(record)
         end = os.fstat(self._file).st_size
         try:
             written = os.write(self._file, line)

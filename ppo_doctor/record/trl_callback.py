@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
     LOGGED: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, trainer: Foreign, recorder: Recorder) -> None:
-        self.quiet = False
+        self.quiet, self.pid = False, os.getpid()
         self.recorder = recorder
         self._trainer = trainer
         self._logged: dict[str, list[float]] = defaultdict(list)

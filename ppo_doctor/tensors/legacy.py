@@ -59,19 +59,26 @@ class _Opener:
         self._torch = torch
         self._path = path
         self._storages: dict[str, Any] = {}
+        #: containers that were turned, by identity: what stands in a hundred places is turned once
+        self._turned: dict[int, Value] = {}
 
     def inert(self, value: Value, depth: int = 0) -> Value:
         if depth > DEEPEST:
             raise DoctorError(f"{self._path} is nested more than {DEEPEST} deep", hint=_STATE_DICT)
         if isinstance(value, self._torch.Tensor):
             return self._view(value)
-        if isinstance(value, dict):
-            return {key: self.inert(below, depth + 1) for key, below in value.items()}
-        if isinstance(value, list | tuple):
-            parts = [self.inert(below, depth + 1) for below in value]
-            return parts if isinstance(value, list) else tuple(parts)
+        if isinstance(value, dict | list | tuple):
+            if id(value) not in self._turned:
+                self._turned[id(value)] = self._container(value, depth + 1)
+            return self._turned[id(value)]
         plain = value is None or isinstance(value, bool | int | float | str)
         return value if plain else LeftOut(f"of the class {type(value).__name__}")
+
+    def _container(self, value: Value, depth: int) -> Value:
+        if isinstance(value, dict):
+            return {key: self.inert(below, depth) for key, below in value.items()}
+        parts = [self.inert(below, depth) for below in value]
+        return parts if isinstance(value, list) else tuple(parts)
 
     def _view(self, tensor: Any) -> Value:  # noqa: ANN401 - torch may not be there
         kind = str(tensor.dtype).removeprefix("torch.")

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from ppo_doctor.tensors.dtypes import AnyArray
 
 #: Objects that are visited, and the depth to which, before a file counts as made to do harm: a list of ten lists of ten
-#: lists … names a thousand million things in a hundred bytes.
-MOST_VISITS, DEEPEST = 4_000_000, 64
+#: lists … names a thousand million things in a hundred bytes. A visit takes 4 µs; so many numbers of a list, or letters
+#: of a name, take as long as one.
+MOST_VISITS, DEEPEST = 500_000, 64
+_NUMBERS, _LETTERS = 16, 256
+#: A longer name is no tensor's: names grow with every container that they go through.
+LONGEST_NAME = 4_096
 #: Tuples of numbers of up to so many are settings, such as the betas of Adam; longer ones are data.
 LONGEST_SETTING = 8
 LONGEST_TEXT = 4_096
@@ -51,7 +55,9 @@ class Flattener:
 
     def add(self, name: str, value: Value, depth: int = 0) -> None:
         """Take a value and all below it under a dotted name."""
-        self._count(1)
+        self._count(1 + len(name) // _LETTERS)
+        if len(name) > LONGEST_NAME:
+            raise DoctorError(f"{self.path} has names of more than {LONGEST_NAME:,} letters", hint=_SAVE_FLAT)
         if depth > DEEPEST:
             raise DoctorError(f"{self.path} is nested more than {DEEPEST} deep at {name[:80]}", hint=_SAVE_FLAT)
         if isinstance(value, View):
@@ -75,7 +81,7 @@ class Flattener:
             self.add(f"{name}.{word}" if name else word, value, depth + 1)
 
     def _sequence(self, name: str, values: list[Value] | tuple[Value, ...], depth: int) -> None:
-        self._count(len(values))
+        self._count(len(values) // _NUMBERS)
         setting = isinstance(values, tuple) and len(values) <= LONGEST_SETTING
         array = None if setting else _numbers(values)
         if array is None and len(values) > 0 and role(name) == "group":

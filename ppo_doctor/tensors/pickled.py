@@ -16,7 +16,7 @@ from ppo_doctor.tensors import inert
 from ppo_doctor.tensors.inert import Refused, Value
 
 #: Opcodes that are followed, and containers that are built, before the pickle counts as made to do harm.
-MOST_OPCODES, MOST_CONTAINERS = 4_000_000, 500_000
+MOST_OPCODES, MOST_CONTAINERS = 3_000_000, 500_000
 #: Bytes that calls may copy from their arguments, roughly: one long tuple can be handed to a million calls.
 MOST_COPIED = 256 << 20
 _MARK = object()

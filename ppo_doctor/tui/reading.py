@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING
 
 from ppo_doctor.configuration import REDACTED, redact, redact_text
@@ -51,15 +51,16 @@ def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int
 
 
 def _lines(path: str, first: int, last: int) -> tuple[tuple[int, str], ...]:
-    held = islice(Source(path).lines(), first - 1, last)
-    return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in enumerate(held, first))
+    upto = takewhile(lambda numbered: numbered[0] <= last, Source(path).numbered())
+    held = dropwhile(lambda numbered: numbered[0] < first, upto)
+    return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in held)
 
 
 def _names(path: str) -> tuple[str, ...]:
     """Return the names in the first line of a table that has one."""
-    for _, line in _lines(path, 1, 1):
-        return tuple(name.strip(" \"'\r") for name in re.split(r"[,\t;]", line))
-    return ()
+    _, line = next(Source(path).numbered(), (1, b""))
+    names = re.split(r"[,\t;]", line[:LONGEST].decode("utf-8", "replace")) if line else ()
+    return tuple(name.strip(" \"'\r") for name in names)
 
 
 def hidden(line: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
+from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Condition, Thread
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from ppo_doctor import readers
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.readers.source import HEAD, Source
+from ppo_doctor.readers.source import HEAD, Leading, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +62,7 @@ class Growing:
     def __init__(self, path: str) -> None:
         self.path = path
         self._small: bytearray | None = bytearray()
+        self._leading = Leading()
         self._stream: _Stream | _Decoded | None = None
 
     def feed(self, data: bytes) -> None:
@@ -69,11 +71,12 @@ class Growing:
             self._stream.feed(data)
         elif self._small is not None:
             self._small += data
+            self._leave_out_leading(self._small)
             container = self.container()
             if container in DECODERS:
                 self._stream, self._small = _Decoded(self.path, container, bytes(self._small)), None
             elif len(self._small) > SMALL:
-                self._stream, self._small = _Stream(self.path, bytes(self._small)), None
+                self._stream, self._small = _Stream(self.path, bytes(self._small), self._leading), None
 
     def container(self) -> str | None:
         """Return the container as far as it is clear, None for bytes that are no log."""
@@ -106,8 +109,16 @@ class Growing:
         if self._stream is not None:
             self._stream.close()
 
+    def _leave_out_leading(self, small: bytearray) -> None:
+        """Keep no more of the NULs and blank lines at the beginning than place UTF-16 and UTF-32 right."""
+        blank = len(small) - len(small.lstrip(b"\0\r\n"))
+        if blank >= HEAD:
+            whole = blank - blank % 4
+            self._leading.without(bytes(small[:whole]))
+            del small[:whole]
+
     def _source(self, data: bytes) -> Source:
-        return Source(self.path, io.BytesIO(data))
+        return Source(self.path, io.BytesIO(data), copy(self._leading))
 
     def _reread(self, data: bytes) -> Reading:
         container, items = readers.read_source(self._source(data))
@@ -116,7 +127,7 @@ class Growing:
 
 def _whole_lines(data: bytes) -> bytes:
     """Return text up to its last line end; compressed data and UTF-16 as they are, for a byte there is no character."""
-    if data.startswith(_PACKED) or b"\0" in data[:256]:
+    if data.startswith(_PACKED) or b"\0" in data.lstrip(b"\0\r\n")[:256]:
         return data
     return data[: data.rfind(b"\n") + 1]
 
@@ -154,11 +165,11 @@ class _Decoded:
 class _Stream:
     """A reader in a thread of its own, fed by hand."""
 
-    def __init__(self, path: str, data: bytes) -> None:
+    def __init__(self, path: str, data: bytes, leading: Leading) -> None:
         self.container: str | None = None
         self._pipe = _Pipe()
         # A reader asks its stream for blocks and nothing else.
-        self._source = Source(path, cast("BinaryIO", self._pipe))
+        self._source = Source(path, cast("BinaryIO", self._pipe), leading)
         self._items: list[readers.Item] = []
         self._error: Exception | None = None
         self._thread = Thread(target=self._work, name="ppo-doctor-reader", daemon=True)

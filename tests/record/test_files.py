@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -197,3 +198,53 @@ def test_a_folder_that_cannot_be_written_is_no_concern_of_training(tmp_path, cap
     (tmp_path / "file").write_text("")
     assert one_update(Recorder(tmp_path / "file" / "run.jsonl")) is None
     assert capfd.readouterr().err.count("training goes on") == 1
+
+
+NO_NUMBERS = {"reward_mean": float("nan"), "value_loss": float("inf"), "policy_loss": float("-inf")}
+
+
+def test_numbers_that_are_none_are_json_and_read_back(tmp_path):
+    """RFC 8259 knows no NaN: jq, pandas' ujson and JavaScript refuse a line that holds one."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path)
+    for _ in range(6):
+        one_update(recorder, **NO_NUMBERS)
+    recorder.close()
+    for line in path.read_text().splitlines():
+        json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    run = ppo_doctor.load_run(path)
+    for name, value in NO_NUMBERS.items():
+        np.testing.assert_array_equal(run.series[name].values, np.full(6, value))
+
+
+def test_records_of_before_with_bare_numbers_that_are_none_read_alike(tmp_path):
+    path, old = tmp_path / "run.jsonl", tmp_path / "old.jsonl"
+    recorder = Recorder(path)
+    for _ in range(6):
+        one_update(recorder, **NO_NUMBERS)
+    recorder.close()
+    text = path.read_text()
+    bare = text.replace('"NaN"', "NaN").replace('"Infinity"', "Infinity").replace('"-Infinity"', "-Infinity")
+    assert bare != text
+    old.write_text(bare)
+    now, then = ppo_doctor.load_run(path), ppo_doctor.load_run(old)
+    assert now.series.keys() == then.series.keys()
+    for name, series in now.series.items():
+        np.testing.assert_array_equal(series.values, then.series[name].values)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are POSIX")
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_forked_child_records_nothing_and_says_so(tmp_path, capfd, before):
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path)
+    for _ in range(before):
+        one_update(recorder)
+    child = os.fork()
+    for _ in range(3):
+        one_update(recorder)
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert [record["update"] for record in records(path)[1:]] == list(range(1, before + 4))
+    assert capfd.readouterr().err.count("forked") == 1
