@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor import frameworks, metrics
-from ppo_doctor.configuration import Found, canonical_settings, configured_updates
+from ppo_doctor.configuration import Found, canonical_settings, configured_updates, misspelt_settings
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
@@ -90,6 +90,7 @@ def case_run(case: Mapping[str, Any]) -> Run:
         series=series,
         facts=facts | ({configured.name: configured} if configured else {}),
         config=settings,
+        misspelt=misspelt_settings(profile, [found], settings),
         config_raw=found.values,
     )
 
