@@ -36,7 +36,10 @@ ALLOWED: dict[str, set[str]] = {
     "builder": {"arrays", "frameworks", "metrics", "model", "table"},
     "derive": {"arrays", "frameworks", "metrics", "model"},
     # rulepack asks derive and metrics which names exist, nothing else
-    "rulepack": {"compiled", "derive", "errors", "forms", "installed", "metrics", "model", "overrides", "packfiles"},
+    "rulepack": {
+        *("compiled", "derive", "errors", "forms", "frameworks", "installed", "metrics", "model", "overrides"),
+        "packfiles",
+    },
     "forms": {"errors"},
     "overrides": {"forms", "model"},
     "packfiles": {"compiled", "errors", "forms", "model", "overrides"},

@@ -15,6 +15,7 @@ from ppo_doctor.model import CONDITION, Evidence, Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
+    from ppo_doctor.frameworks import Profile
     from ppo_doctor.frameworks.domains import Limit
     from ppo_doctor.model import Operator, Setting
 
@@ -111,12 +112,21 @@ def settings_misspelt(observations: Observations) -> Fact | None:
     run = observations.run
     if not observations.held & run.config.keys() and not run.misspelt:
         return None
-    title = frameworks.profile(run.framework).title
+    profile = frameworks.profile(run.framework)
+    unknown = f"is no setting of {profile.title} that we know; did you mean"
     found = tuple(
-        _said(setting, f"{setting.key} is no setting of {title} that we know; {meant}, which is near, is not given")
+        _said(setting, f"{setting.key} {unknown} {meant}, which is not given{_in_force(profile, meant)}?")
         for meant, setting in run.misspelt.items()
     )
     return Fact(name="settings_misspelt", value=len(found), how="configured", unit="settings", counted=found)
+
+
+def _in_force(profile: Profile, native: str) -> str:
+    """Return the default that holds while a setting is not given, in words; empty where none is documented."""
+    tail = native.rpartition(".")[2]
+    names = (name for name, keys in profile.config.items() if tail in {key.rpartition(".")[2] for key in keys})
+    default = next((profile.defaults[name] for name in names if name in profile.defaults), None)
+    return "" if default is None else f", so that its default, {default}, is in force"
 
 
 def _odd_minibatch(observations: Observations) -> Iterator[Evidence]:

@@ -238,6 +238,6 @@ def _usual(setting: str, kind: str) -> Iterator[Limit]:
     held = [ranges[kind]] if kind in ranges else [] if kind else list(ranges.values())
     if held:
         low, high = min(low for low, _ in held), max(high for _, high in held)
-        words = f"usual is {low:g} to {high:g}" + (f" for {kind}" if kind else "")
+        words = f"usual{f' for {kind}' if kind else ''} is {low:g} to {high:g}"
         yield Limit(setting=setting, grade="unusual", test="below", bound=low, why=words, counted_by=UNUSUAL)
         yield Limit(setting=setting, grade="unusual", test="above", bound=high, why=words, counted_by=UNUSUAL)
