@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.config_runs import known_settings, run_of_settings
 from ppo_doctor.derive import Observations
+from ppo_doctor.derive.domains import judged
 from ppo_doctor.engine import check
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.evidence import says
+from ppo_doctor.evidence import says, sentence
 from ppo_doctor.judgement import NEVER
 from ppo_doctor.model import Severity
 from ppo_doctor.reading import Request
@@ -23,10 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found in one configuration; `known` is how many of its settings we know, `why` why it is none."""
+    """What was found in one configuration; `known` is how many of its settings we know, `why` why it is none.
+
+    `judged` are the keys of those that were held against what is impossible, pointless and unusual.
+    """
 
     path: Path
     known: int
+    framework: str = ""
+    judged: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     why: str = ""
 
@@ -39,13 +45,25 @@ class Checked:
         return ExitCode.SICK if sick else ExitCode.OK
 
     def lines(self) -> list[str]:
-        """Return one line per finding that fired, and one when there was nothing to check."""
+        """Return one line for each place that a finding names; without any, what was checked, or why nothing was."""
         fired = [finding for finding in self.findings if finding.status == "fired"]
-        told = [f"{self._place(f)}: {f.severity}: {f.title}: {says(f)} ({f.rule})" for f in fired]
-        return told or ([] if self.known else [self.why])
+        told = [
+            f"{place}: {f.severity}: {f.title}: {words} ({f.rule})" for f in fired for place, words in self._told(f)
+        ]
+        return told or [self._clean() if self.known else self.why]
 
-    def _place(self, finding: Finding) -> str:
-        return next((str(e.source) for e in finding.evidence if e.source is not None), str(self.path))
+    def _told(self, finding: Finding) -> list[tuple[str, str]]:
+        """Return the places of a finding with what is said of each; what is said of one place is one sentence."""
+        places = list(dict.fromkeys(str(e.source) for e in finding.evidence if e.source is not None))
+        if len(places) < 2:
+            return [(places[0] if places else str(self.path), says(finding))]
+        return [(str(e.source or self.path), sentence(e)) for e in finding.evidence]
+
+    def _clean(self) -> str:
+        if not self.judged:
+            return f"{self.path}: nothing found; none of its settings has a range that we know"
+        against = "nothing impossible, pointless or unusual"
+        return f"{self.path}: {against} in {len(self.judged)} settings of {self.framework}: {', '.join(self.judged)}"
 
 
 def check_config(path: Path, pack: Pack, framework: str | None = None) -> Checked:
@@ -62,7 +80,13 @@ def check_config(path: Path, pack: Pack, framework: str | None = None) -> Checke
         return Checked(path=path, known=0, why=error.message)
     observations = Observations(run)
     findings = tuple(check(observations, rule) for rule in pack.rules)
-    return Checked(path=path, known=known_settings(run.config.values()), findings=findings)
+    return Checked(
+        path=path,
+        known=known_settings(run.config.values()),
+        framework=run.framework,
+        judged=tuple(setting.key for setting in judged(observations)),
+        findings=findings,
+    )
 
 
 def worst_code(checked: Sequence[Checked], fail_on: str) -> ExitCode:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.frameworks.domains import JUDGED
 from ppo_doctor.frameworks.habits import OF_PPO, learns_from_replay, likeliest
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.reading import given_settings
@@ -48,8 +49,9 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
         series={},
         facts=facts | {FROM_SETTINGS.name: FROM_SETTINGS} | ({configured.name: configured} if configured else {}),
         config=settings,
+        misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=values,
-        notes=(Note(text=SCOPE), *unclear, *_expected(configured)),
+        notes=(Note(text=SCOPE), *unclear, *_expected(configured), _checked(profile, settings, values)),
     )
 
 
@@ -88,6 +90,20 @@ def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
     told = [settings[name].value for name in ("algorithm", "advantage_estimator") if name in settings]
     words = [str(value).lower() for value in told if value]
     return next((_ESTIMATORS[word] for word in words if word in _ESTIMATORS), profile.algorithm)
+
+
+def _checked(profile: Profile, settings: Mapping[str, Setting], values: Mapping[str, ConfigValue]) -> Note:
+    """Return which settings are held against their domains, and how many keys have none."""
+    found = {name: setting for name, setting in settings.items() if setting.how != "default"}
+    judged = sorted(setting.key for name, setting in found.items() if name in JUDGED and _is_number(setting.value))
+    others = len(values.keys() - {setting.key for setting in found.values()})
+    of = f"settings of {profile.title}: {', '.join(judged)}" if judged else "no setting, for none holds a number"
+    text = f"held against what is impossible, pointless and unusual: {len(judged) or ''} {of}".replace("  ", " ")
+    return Note(text=f"{text}; keys that mean nothing to us: {others}")
+
+
+def _is_number(value: ConfigValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _expected(updates: Fact | None) -> Iterator[Note]:

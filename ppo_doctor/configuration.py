@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks import names_of_settings
+from ppo_doctor.frameworks.settings import SETTINGS
+from ppo_doctor.frameworks.spelling import nearest
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.model import ConfigValue, Fact, Setting, SourceRef
 from ppo_doctor.model.frozen import frozen
@@ -119,6 +122,26 @@ def _within_float(value: ConfigValue) -> ConfigValue:
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return math.inf if value > 0 else -math.inf
     return value
+
+
+def misspelt_settings(profile: Profile, found: Iterable[Found], settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return, by the name that somebody most likely meant, keys that are nearly one of the framework's settings.
+
+    Nothing is meant by a key that another framework has, nor where the setting itself is given.
+    """
+    meant = {key.rpartition(".")[2]: name for name, keys in _names(profile).items() for key in keys[::-1]}
+    open_names = {tail for tail, name in meant.items() if name not in settings or settings[name].how == "default"}
+    misspelt: dict[str, Setting] = {}
+    for origin in found:
+        for key, value in origin.values.items():
+            before, dot, tail = key.rpartition(".")
+            if tail in meant or tail in SETTINGS or value is None or _OTHERS & set(before.lower().split(".")):
+                continue
+            near = nearest(tail, open_names)
+            if near is not None and tail not in names_of_settings():
+                named = before + dot + near
+                misspelt.setdefault(named, Setting(key=key, value=value, how=origin.how, source=origin.place(key)))
+    return misspelt
 
 
 def _unquoted(value: ConfigValue) -> ConfigValue:

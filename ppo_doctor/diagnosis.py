@@ -15,6 +15,7 @@ from ppo_doctor import __version__
 from ppo_doctor.companions import in_order
 from ppo_doctor.cutting import since, until
 from ppo_doctor.derive import Observations
+from ppo_doctor.derive.domains import judged
 from ppo_doctor.derive.leaps import leap_step
 from ppo_doctor.derive.onset import collapse_step
 from ppo_doctor.derive.rewards import PEAK_BEFORE
@@ -51,6 +52,8 @@ LEAST_UPDATES = 5
 EARLIER_SHARE = 0.1
 #: The part of a run before it broke is judged by itself from this many records on, and this share of its steps.
 LEAST_BEFORE, BEFORE_SHARE = 15, 0.2
+#: Settings of a configuration alone that are told by name; a note lists all of them.
+MOST_NAMES = 8
 WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 
 
@@ -64,7 +67,9 @@ def assemble(
     said = [*findings, *_later(explanations)]
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, said))
     alone = FROM_SETTINGS in observations.run.facts
-    verdict, because = _verdict(explanations, coverage, pack, findings, alone=alone)
+    verdict, because = _verdict(explanations, coverage, pack, findings)
+    if alone and verdict not in ("unhealthy", "warning"):
+        verdict, because = "inconclusive", _of_settings(observations, findings)
     causes = in_order(explanations, findings, pack, logged=not alone)
     return Diagnosis(
         tool_version=__version__,
@@ -163,22 +168,24 @@ def _title(explanation: Explanation, pack: Pack) -> str:
     return next((c.title for c in pack.complaints if c.id == explanation.complaint), explanation.complaint)
 
 
-def _of_settings(findings: Sequence[Finding]) -> str:
+def _of_settings(observations: Observations, findings: Sequence[Finding]) -> str:
     """Return what is said of a configuration that no cause is named of."""
     noted = any(finding.status == "fired" and finding.severity != "info" for finding in findings)
-    says = "what the configuration shows names no cause" if noted else "nothing in the configuration speaks against it"
-    return f"{says}; whether it trains takes a log"
+    names = [setting.key.rpartition(".")[2] for setting in judged(observations)]
+    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    sound = (
+        f"what it sets is possible, of use and not unusual ({listed})" if names else "none of its settings is judged"
+    )
+    return f"{'what the configuration shows names no cause' if noted else sound}; whether it trains takes a log"
 
 
 def _verdict(
-    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, findings: Sequence[Finding], *, alone: bool
+    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, findings: Sequence[Finding]
 ) -> tuple[Verdict, str]:
-    """Return the verdict, and why; `alone` when there is a configuration and no log."""
+    """Return the verdict, and why."""
     worst = min(explanations, key=lambda e: WORST_VERDICT.index(e.verdict), default=None)
     if worst is not None and worst.verdict in ("unhealthy", "warning"):
         return worst.verdict, _named(worst, pack)
-    if alone:
-        return "inconclusive", _of_settings(findings)
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
     if coverage.failed:

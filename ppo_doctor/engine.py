@@ -115,7 +115,8 @@ def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:
     truths = [outcome.truth for outcome in outcomes]
     if False not in truths and None in truths:
         return _finding(rule, "skipped", reason="; ".join(o.reason for o in outcomes if o.truth is None))
-    evidence = tuple([outcome.evidence for outcome in outcomes if outcome.evidence])
+    told = [outcome.counted or (outcome.evidence,) for outcome in outcomes]
+    evidence = tuple([entry for entries in told for entry in entries if entry])
     if False in truths:
         return _finding(rule, "clear", evidence=evidence)
     onsets = [outcome.onset for outcome in outcomes if outcome.onset is not None]

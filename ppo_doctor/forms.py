@@ -13,29 +13,25 @@ def fail(path: str, text: str, hint: str = "") -> DoctorError:
     return DoctorError(f"{path}: {text}", hint=hint, code=ExitCode.USAGE)
 
 
-def require(path: str, raw: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse a table that lacks a field.
+def fields(path: str, raw: Mapping[str, Any], needed: Iterable[str], further: Iterable[str] = ()) -> None:
+    """Refuse a table with a field that nobody reads, or without one that is needed.
+
+    What nobody reads is told first: a misspelt field is a missing one as well.
 
     Raises:
-        DoctorError: a field is missing, or `raw` is no table.
+        DoctorError: a field is neither of `needed` nor of `further`, one of `needed` is missing, or `raw` is no table.
     """
     if not isinstance(raw, Mapping):
         raise fail(path, "a table is expected")
-    missing = [name for name in names if name not in raw]
+    needed = tuple(needed)
+    known = (*needed, *further)
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        hints = (near(name, known) for name in unknown)
+        raise fail(path, f"no such field: {', '.join(unknown)}", " ".join(filter(None, hints)))
+    missing = [name for name in needed if name not in raw]
     if missing:
         raise fail(path, f"missing {', '.join(missing)}")
-
-
-def only(path: str, raw: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a field that nobody reads.
-
-    Raises:
-        DoctorError: a field is none of `known`.
-    """
-    names = list(known)
-    unknown = sorted(set(raw) - set(names))
-    if unknown:
-        raise fail(path, f"no such field: {', '.join(unknown)}", near(unknown[0], names))
 
 
 def one_of(path: str, what: str, value: object, known: Iterable[str]) -> None:

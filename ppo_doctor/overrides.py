@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ppo_doctor.forms import fail, one_of, only, require, tables, text, whole
+from ppo_doctor.forms import fail, fields, one_of, tables, text, whole
 from ppo_doctor.model import Weight
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Cause, Rule
 
 FILE = "overrides.toml"
-_WEIGHT = ("cause", "finding", "fired", "clear", "source")
 _CAUSE = ("id", "prior", "source")
 _Asked = TypeVar("_Asked", "_NewWeight", "_NewPrior")
 
@@ -74,7 +73,7 @@ def compiled_overrides(path: str, raw: Mapping[str, Any], priors: Iterable[str])
     Raises:
         DoctorError: an unknown or missing field, or a value of the wrong kind.
     """
-    only(path, raw, ("weight", "cause"))
+    fields(path, raw, (), ("weight", "cause"))
     known = tuple(priors)
     return {
         "weight": [_weight(path, entry) for entry in tables(path, raw, "weight")],
@@ -83,8 +82,7 @@ def compiled_overrides(path: str, raw: Mapping[str, Any], priors: Iterable[str])
 
 
 def _weight(path: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    require(path, raw, ("cause", "finding", "source"))
-    only(path, raw, _WEIGHT)
+    fields(path, raw, ("cause", "finding", "source"), ("fired", "clear"))
     if not {"fired", "clear"} & set(raw):
         raise fail(path, f"weight of {raw['finding']} for {raw['cause']}: neither fired nor clear")
     words = {name: text(path, raw, name) for name in ("cause", "finding", "source")}
@@ -92,8 +90,7 @@ def _weight(path: str, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prior(path: str, raw: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    require(path, raw, _CAUSE)
-    only(path, raw, _CAUSE)
+    fields(path, raw, _CAUSE)
     one_of(path, "prior", raw["prior"], known)
     return {name: text(path, raw, name) for name in _CAUSE}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed
-from ppo_doctor.forms import fail, number, one_of, only, require, tables, text, texts, unique, whole
+from ppo_doctor.forms import fail, fields, number, one_of, tables, text, texts, unique, whole
 from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Severity
 from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
@@ -19,12 +19,12 @@ COMPANIONS = "companions.toml"
 TESTS = ("equals", "differs", "below", "at most", "above", "at least")
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
-_CLAUSE_FIELDS = ("quantity", "is", "bound", "bound_source", "statistic", "window", "share", "least", "least_records")
+_CLAUSE_FIELDS = ("bound_source", "statistic", "window", "share", "least", "least_records")
 #: Fields of a clause that may refer to a parameter.
 _NUMBERS = ("bound", "share", "least", "least_records")
+_CAUSE_NEEDS = ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
 _CAUSE_FIELDS = (
-    *("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy", "weight"),
-    *("twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with", "samples"),
+    *("weight", "twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with", "samples"),
 )
 #: What the samples of a run are where only one kind can have a cause; "" where both can.
 SAMPLES = ("", "completions", "steps")
@@ -65,7 +65,7 @@ def build(parsed: Parsed) -> Compiled:
 
 def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
     if path == "pack.toml":
-        only(path, raw, ("name", "title", "retire", "temperature"))
+        fields(path, raw, ("name",), ("title", "retire", "temperature"))
         compiled["meta"] = {"name": text(path, raw, "name"), "retire": texts(path, raw, "retire")}
         if "temperature" in raw:
             compiled["meta"]["temperature"] = float(raw["temperature"])
@@ -83,6 +83,9 @@ def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
         compiled["rules"].append(_compiled_rule(path, raw))
 
 
+_RULE_NEEDS = ("code", "name", "title", "pass_title", "link", "severity", "when", "doc", "case")
+#: What a rule's prose is under.
+HEADINGS = ("what", "why", "look_alikes", "blind_spots", "next_steps", "references")
 _RULE_FIELDS = [
     "code",
     "name",
@@ -107,8 +110,8 @@ _RULE_FIELDS = [
 
 
 def _compiled_rule(path: str, raw: Compiled) -> Compiled:
-    require(path, raw, ("code", "name", "title", "pass_title", "link", "severity", "when", "doc", "case"))
-    only(path, raw, (*_RULE_FIELDS, "params", "when", "doc", "case"))
+    fields(path, raw, _RULE_NEEDS, (*_RULE_FIELDS, "params"))
+    fields(f"{path}: doc", raw["doc"], (), HEADINGS)
     one_of(path, "link", raw["link"], LINKS)
     one_of(path, "severity", raw["severity"], list(Severity))
     if "answers" in raw:
@@ -118,8 +121,7 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
     params = raw.get("params", {})
     for name, param in params.items():
         where = f"{path}: params.{name}"
-        require(where, param, ("value", "unit", "source"))
-        only(where, param, ("value", "unit", "source"))
+        fields(where, param, ("value", "unit", "source"))
         number(where, param, "value")
     kept = {name: raw[name] for name in _RULE_FIELDS if name in raw}
     return kept | {
@@ -130,8 +132,7 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
 
 
 def _compiled_clause(path: str, raw: Mapping[str, Any], params: Compiled) -> Compiled:
-    require(path, raw, ("quantity", "is", "bound"))
-    only(path, raw, _CLAUSE_FIELDS)
+    fields(path, raw, ("quantity", "is", "bound"), _CLAUSE_FIELDS)
     one_of(path, "is", raw["is"], TESTS)
     one_of(path, "window", raw.get("window", "all"), WINDOWS)
     one_of(path, "statistic", raw.get("statistic", "each"), STATISTICS)
@@ -159,8 +160,7 @@ def _value(path: str, value: object, params: Compiled, clause: Compiled | None) 
 
 
 def _compiled_fitted(path: str, raw: Mapping[str, Any]) -> Compiled:
-    require(path, raw, ("id", "base", "weights"))
-    only(path, raw, ("id", "base", "weights"))
+    fields(path, raw, ("id", "base", "weights"))
     for numbers in ([raw["base"]], *raw["weights"].values()):
         if not all(type(number) is int for number in numbers):
             raise fail(path, f"{raw['id']}: whole decibans are needed, not {numbers}")
@@ -168,19 +168,17 @@ def _compiled_fitted(path: str, raw: Mapping[str, Any]) -> Compiled:
 
 
 def _compiled_cause(path: str, raw: Compiled) -> Compiled:
-    require(path, raw, ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy"))
-    only(path, raw, _CAUSE_FIELDS)
+    fields(path, raw, _CAUSE_NEEDS, _CAUSE_FIELDS)
     one_of(path, "severity", raw["severity"], list(Severity))
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)
     one_of(path, "samples", raw.get("samples", ""), SAMPLES)
     for weight in tables(path, raw, "weight"):
-        require(path, weight, ("finding", "source"))
-        only(path, weight, ("finding", "fired", "clear", "source"))
+        fields(path, weight, ("finding", "source"), ("fired", "clear"))
         for name in ("fired", "clear"):
             whole(path, weight, name)
-    for name, fields in (("remedy", ("do", "framework", "key")), ("measure", ("log", "because"))):
-        for entry in tables(path, raw, name):
-            require(path, entry, fields[:1] if name == "remedy" else fields)
-            only(path, entry, fields)
+    for entry in tables(path, raw, "remedy"):
+        fields(path, entry, ("do",), ("framework", "key"))
+    for entry in tables(path, raw, "measure"):
+        fields(path, entry, ("log", "because"))
     return raw | {"path": path}

@@ -68,12 +68,16 @@ STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
 
 
 class Outcome(NamedTuple):
-    """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds."""
+    """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds.
+
+    `counted` replaces the evidence where it is a number of things of which each has its own.
+    """
 
     truth: bool | None
     evidence: Evidence | None = None
     onset: int | None = None
     reason: str = ""
+    counted: tuple[Evidence, ...] = ()
 
 
 def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Outcome:
@@ -241,4 +245,4 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
         of=1,
         source=fact.source,
     )
-    return Outcome(truth=surely, evidence=evidence)
+    return Outcome(truth=surely, evidence=evidence, counted=fact.counted)

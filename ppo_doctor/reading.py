@@ -251,6 +251,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         series=series,
         facts=_facts(profile, settings, path, builder),
         config=settings,
+        misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=_raw(found),
         notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path)),
         unknown_keys=tuple(sorted(profile.unknown(builder.keys))),

@@ -50,7 +50,7 @@ references = ["Say where one can read about it."]
 [[case]]
 name = "the later updates are clipped"
 kind = "positive"
-series = {{ clip_fraction = "0.1x9 0.7x19" }}
+series = {{ clip_fraction = "0.1x9 0.55x19" }}
 expect = {{ status = "fired", onset = 10 }}
 
 [[case]]
@@ -62,7 +62,7 @@ expect = {{ status = "clear" }}
 [[case]]
 name = "a few updates that the run recovers from"
 kind = "benign"
-series = {{ clip_fraction = "0.1x9 0.7x3 0.1x15" }}
+series = {{ clip_fraction = "0.1x9 0.55x3 0.1x15" }}
 expect = {{ status = "clear" }}
 
 [[case]]

@@ -308,12 +308,13 @@ def check_references(pack: Pack) -> None:
 
 def _check_quantity(rule: Rule, need: str) -> None:
     from ppo_doctor.derive.table import DERIVED
+    from ppo_doctor.frameworks.settings import SETTINGS
     from ppo_doctor.metrics import METRICS
 
-    kind, _, name = need.partition(".")
+    kind, _, _ = need.partition(".")
     one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
-    if kind != "config" and name not in DERIVED and name not in METRICS:
-        raise fail(rule.path, f"no quantity '{need}'")
+    known = SETTINGS if kind == "config" else {**DERIVED, **METRICS}
+    one_of(rule.path, "quantity", need, [f"{kind}.{name}" for name in known])
 
 
 def _check_weight(path: str, weight: Weight, rule: Rule) -> None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor import frameworks, metrics
-from ppo_doctor.configuration import Found, canonical_settings, configured_updates
+from ppo_doctor.configuration import Found, canonical_settings, configured_updates, misspelt_settings
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.forms import one_of, only, require
+from ppo_doctor.forms import fields, one_of
 from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _ITEM = re.compile(
     rf"(?P<start>{_NUMBER})(?:(?P<step>[+-](?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)))?(?:x(?P<repeats>\d+))?\Z"
 )
 KINDS = ("positive", "near-miss", "benign", "missing")
+#: What a case may hold besides its name, kind and expectation.
+OF_CASES = ("series", "config", "framework", "algorithm", "resolution")
 #: A case has to notice when a threshold moves by this much.
 MOVED = {"down": 0.8, "up": 1.2}
 
@@ -90,6 +92,7 @@ def case_run(case: Mapping[str, Any]) -> Run:
         series=series,
         facts=facts | ({configured.name: configured} if configured else {}),
         config=settings,
+        misspelt=misspelt_settings(profile, [found], settings),
         config_raw=found.values,
     )
 
@@ -130,9 +133,9 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
     Raises:
         DoctorError: the case lacks its name, kind or expectation, or expects what no finding has.
     """
-    require(f"{rule.path}: case", case, ("name", "kind", "expect"))
+    fields(f"{rule.path}: case", case, ("name", "kind", "expect"), OF_CASES)
     one_of(f"{rule.path}: case '{case['name']}'", "kind", case["kind"], KINDS)
-    only(f"{rule.path}: case '{case['name']}'", case["expect"], ("status", "onset"))
+    fields(f"{rule.path}: case '{case['name']}'", case["expect"], ("status",), ("onset",))
     finding = check(Observations(case_run(case)), rule)
     expected: Mapping[str, Any] = case["expect"]
     got: dict[str, object] = {"status": finding.status, "onset": finding.onset_step}

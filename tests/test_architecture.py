@@ -36,9 +36,12 @@ ALLOWED: dict[str, set[str]] = {
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
     "builder": {"arrays", "frameworks", "metrics", "model", "table"},
-    "derive": {"arrays", "metrics", "model"},
+    "derive": {"arrays", "frameworks", "metrics", "model"},
     # rulepack asks derive and metrics which names exist, nothing else
-    "rulepack": {"compiled", "derive", "errors", "forms", "installed", "metrics", "model", "overrides", "packfiles"},
+    "rulepack": {
+        *("compiled", "derive", "errors", "forms", "frameworks", "installed", "metrics", "model", "overrides"),
+        "packfiles",
+    },
     "forms": {"errors"},
     "overrides": {"forms", "model"},
     "packfiles": {"compiled", "errors", "forms", "model", "overrides"},

@@ -44,7 +44,9 @@ def new_rule(
 
 @rules_app.command("test")
 def test_rules(
-    names: Annotated[list[str] | None, typer.Argument(help="Rules to test; all of them by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Rules to test; by default those of --rules, or all.")
+    ] = None,
     rules: RuleFolders = None,
     show_values: Annotated[
         bool,
@@ -62,7 +64,9 @@ def test_rules(
     pack = load_pack(rules or [])
     for name in names or ():
         one_of("rules test", "rule", name, [rule.name for rule in pack.rules])
-    chosen = [rule for rule in pack.rules if not names or rule.name in names]
+    folders = [folder.resolve() for folder in rules or ()]
+    mine = [rule for rule in pack.rules if not folders or any(map(Path(rule.path).is_relative_to, folders))]
+    chosen = [rule for rule in pack.rules if rule.name in names] if names else mine
     held = [(rule, prose(rule.path)["case"]) for rule in chosen]
     results = [run_case(rule, case) for rule, cases in held for case in cases]
     failed = [result for result in results if result.problems]

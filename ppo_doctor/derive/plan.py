@@ -23,6 +23,8 @@ LEFT_OVER = {
     "verl": "the trainer refuses to start",
     "rl-games": "the trainer refuses to start",
 }
+#: Those that make one minibatch of a rollout that is smaller than a minibatch.
+ONE_MINIBATCH = ("sb3", "tianshou", "rllib-old")
 UNGUARDED = ("cleanrl",)
 #: Losses and levels whose ratio is that of a sequence, which is clipped a hundred times closer, or whose clip range
 #: caps a weight (CISPO).
@@ -76,12 +78,27 @@ def _from_slope(observations: Observations) -> Fact | None:
 def batch_remainder(observations: Observations) -> Fact | None:
     """Return the samples of a rollout that are left when it is cut into minibatches."""
     cut = _cut(observations)
-    if cut is None:
+    if cut is None or cut[1] > cut[0]:
         return None
     rollout, minibatch, setting, says = cut
     rest = rollout % minibatch
     what = LEFT_OVER.get(observations.run.framework, "")
     return _fact("batch_remainder", rest, setting, f"{says}; {what}" if what and rest else says, "samples")
+
+
+def minibatch_excess(observations: Observations) -> Fact | None:
+    """Return by how many samples a minibatch is larger than the rollout that it is drawn from; 0 where it is not."""
+    cut = _cut(observations)
+    if cut is None or cut[0] < 1:
+        return None
+    rollout, minibatch, setting, says = cut
+    what = (
+        "the whole rollout is one minibatch"
+        if observations.run.framework in ONE_MINIBATCH
+        else LEFT_OVER.get(observations.run.framework, "")
+    )
+    excess = max(0.0, minibatch - rollout)
+    return _fact("minibatch_excess", excess, setting, f"{says}; {what}" if what and excess else says, "samples")
 
 
 def last_minibatch_samples(observations: Observations) -> Fact | None:

@@ -26,6 +26,7 @@ __all__ = [
     "detect",
     "fuzzy",
     "meaningful",
+    "names_of_settings",
     "near_misses",
     "profile",
     "profiles",
@@ -86,6 +87,14 @@ def profile(name: str) -> Profile:
         known = ", ".join(sorted(_tables()))
         raise DoctorError(f"no framework '{name}'", hint=f"known: {known}", code=ExitCode.USAGE)
     return _profile(name)
+
+
+@cache
+def names_of_settings() -> frozenset[str]:
+    """Return the last parts of every name of a setting in any version of any framework."""
+    tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
+    lists = [keys for table in tables for keys in table.get("config", {}).values()]
+    return frozenset(key.rpartition(".")[2] for keys in lists for key in keys)
 
 
 def detect(keys: Iterable[str]) -> Profile | None:

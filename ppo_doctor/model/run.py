@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from ppo_doctor.model.rules import Evidence
+
     FloatArray = npt.NDArray[np.float64]
     IntArray = npt.NDArray[np.int64]
     BoolArray = npt.NDArray[np.bool_]
@@ -129,6 +131,8 @@ class Fact:
     unit: str = ""
     source: SourceRef | None = None
     says: str = ""
+    #: each thing that the number counts, where it counts what stands in several places
+    counted: tuple[Evidence, ...] = ()
 
 
 @frozen
@@ -177,6 +181,8 @@ class Run:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     #: canonical setting name → the value as found
     config: Mapping[str, Setting] = field(default_factory=dict)
+    #: native name that somebody most likely meant → the setting under the key that stands there
+    misspelt: Mapping[str, Setting] = field(default_factory=dict)
     #: settings as written, with secrets redacted; what reports show
     config_raw: Mapping[str, ConfigValue] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()

@@ -1,0 +1,165 @@
+"""Settings outside their domains, counted: one quantity for each cause that they are the witness of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor import frameworks
+from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS
+from ppo_doctor.derive.plan import LEFT_OVER
+from ppo_doctor.frameworks import domains
+from ppo_doctor.model import CONDITION, Evidence, Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.frameworks.domains import Limit
+    from ppo_doctor.model import Operator, Setting
+
+_OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">", "is not finite": "!="}
+#: Numbers of environments that are tried where a configuration tells none.
+USUAL_ENVS = (1, 2, 4, 8, 16)
+
+
+def judged(observations: Observations) -> list[Setting]:
+    """Return the settings that were found, hold a number and have a domain, in the order of their names."""
+    config = observations.run.config
+    names = sorted(domains.JUDGED & config.keys())
+    return [config[name] for name in names if _judged(observations, name)]
+
+
+def _judged(observations: Observations, name: str) -> bool:
+    """Tell whether a setting is to be judged: the log overrules what it shows to be otherwise."""
+    value, logged = observations.number(name), observations.run.series.get(name)
+    if value is None or not observations.configured(name) or _of_evaluation(observations.run.config[name].key):
+        return False
+    known = logged.values[np.isfinite(logged.values)] if logged is not None else ()
+    return not len(known) or bool(np.isclose(known, value, rtol=1e-3, atol=0.0).any())
+
+
+def _of_evaluation(key: str) -> bool:
+    return any(part.startswith(("val", "eval", "test")) for part in key.lower().split(".")[:-1])
+
+
+def _offences(observations: Observations) -> Iterator[tuple[str, Limit]]:
+    run, held = observations.run, observations.held
+    kind = domains.kind_of(run.framework, held, steps=OF_STEPS, completions=OF_COMPLETIONS)
+    for name in sorted(domains.JUDGED & run.config.keys()):
+        value = observations.number(name)
+        if value is None or not _judged(observations, name):
+            continue
+        limit = domains.broken_limit(name, value, run.framework, kind, run.algorithm)
+        if limit is not None:
+            yield name, limit
+
+
+def _count(observations: Observations, name: str, further: tuple[Evidence, ...] = ()) -> Fact | None:
+    """Return how many settings break a limit that this quantity counts; None where none was there to be judged."""
+    held = domains.counted_by(name, observations.run.framework)
+    if not any(_judged(observations, setting) for setting in held & observations.run.config.keys()):
+        return None
+    found = [_evidence(observations, *offence) for offence in _offences(observations) if offence[1].counted_by == name]
+    return Fact(
+        name=name, value=len(found) + len(further), how="configured", unit="settings", counted=(*found, *further)
+    )
+
+
+def _evidence(observations: Observations, name: str, limit: Limit) -> Evidence:
+    setting = observations.run.config[name]
+    value = observations.number(name)
+    default = frameworks.profile(observations.run.framework).defaults.get(name)
+    known = f"; the default is {default:g}" if isinstance(default, int | float) else ""
+    return Evidence(
+        metric=setting.key,
+        raw=setting.key,
+        statistic=f"{limit.why}{known}",
+        observed=value if value is not None and np.isfinite(value) else None,
+        op=_OPERATORS[limit.test],
+        bound=limit.bound,
+        bound_source=limit.source,
+        satisfied=1,
+        of=1,
+        source=setting.source,
+    )
+
+
+def _counter(name: str) -> Callable[[Observations], Fact | None]:
+    return lambda observations: _count(observations, name)
+
+
+rate_zero = _counter(domains.RATE_ZERO)
+rate_negative = _counter(domains.RATE_NEGATIVE)
+discount_out_of_range = _counter(domains.DISCOUNT)
+no_update_configured = _counter(domains.NO_UPDATE)
+clip_range_closed = _counter(domains.CLIP_CLOSED)
+gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
+critic_untrained = _counter(domains.CRITIC_UNTRAINED)
+greedy_sampling = _counter(domains.GREEDY)
+group_of_one = _counter(domains.GROUP_OF_ONE)
+settings_impossible = _counter(domains.IMPOSSIBLE)
+
+
+def settings_unusual(observations: Observations) -> Fact | None:
+    """Count settings outside what is in use, and a minibatch that fits no usual number of environments."""
+    return _count(observations, domains.UNUSUAL, tuple(_odd_minibatch(observations)))
+
+
+def settings_misspelt(observations: Observations) -> Fact | None:
+    """Count keys that are no setting of the framework and nearly one that is not given."""
+    run = observations.run
+    if not observations.held & run.config.keys() and not run.misspelt:
+        return None
+    profile = frameworks.profile(run.framework)
+    unknown = f"is no setting of {profile.title} that we know; did you mean"
+    found = tuple(
+        _said(setting, f"{setting.key} {unknown} {meant}, which is not given{_in_force(profile, meant)}?")
+        for meant, setting in run.misspelt.items()
+    )
+    return Fact(name="settings_misspelt", value=len(found), how="configured", unit="settings", counted=found)
+
+
+def _in_force(profile: Profile, native: str) -> str:
+    """Return the default that holds while a setting is not given, in words; empty where none is documented."""
+    tail = native.rpartition(".")[2]
+    names = (name for name, keys in profile.config.items() if tail in {key.rpartition(".")[2] for key in keys})
+    default = next((profile.defaults[name] for name in names if name in profile.defaults), None)
+    return "" if default is None else f", so that its default, {default}, is in force"
+
+
+def _odd_minibatch(observations: Observations) -> Iterator[Evidence]:
+    """Yield what is odd of a minibatch whose rollout depends on a number of environments that only code tells."""
+    config, framework = observations.run.config, observations.run.framework
+    steps = observations.number("rollout_steps")
+    size, envs = observations.number("minibatch_size"), observations.number("num_envs")
+    told = observations.configured("minibatch_size") and not observations.configured("num_envs")
+    if not told or framework not in LEFT_OVER or None in (steps, size, envs):
+        return
+    rollout, minibatch, setting = float(steps or 0), float(size or 0), config["minibatch_size"]
+    if rollout < 1 or minibatch < 1:
+        return
+    words = f"{setting.key} = {minibatch:g}, {config['rollout_steps'].key} = {rollout:g}, environments not told"
+    if minibatch > rollout * float(envs or 1):
+        yield _said(setting, f"{words}: with {envs:g}, the default, a rollout holds less than a minibatch")
+    elif all(rollout * number % minibatch for number in USUAL_ENVS):
+        many = ", ".join(map(str, USUAL_ENVS))
+        yield _said(setting, f"{words}: divides the rollout of none of {many}, and {LEFT_OVER[framework]}")
+
+
+def _said(setting: Setting, text: str) -> Evidence:
+    """Return evidence that says itself what is so."""
+    return Evidence(
+        metric=setting.key,
+        raw=setting.key,
+        statistic=text,
+        observed=1.0,
+        op="==",
+        bound=1.0,
+        unit=CONDITION,
+        bound_source="definition",
+        satisfied=1,
+        of=1,
+        source=setting.source,
+    )

@@ -1,0 +1,243 @@
+"""What each canonical setting may be: impossible, pointless and unusual values, with the reason and where it is from.
+
+Impossible: no run can mean it. Pointless: it trains nothing, or takes the setting out of force. Unusual: outside what
+documented defaults and published recipes use, which differs between steps of episodes and completions.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from ppo_doctor.model.frozen import frozen
+
+Grade: TypeAlias = Literal["impossible", "pointless", "unusual"]
+Test: TypeAlias = Literal["below", "at most", "equals", "above", "is not finite"]
+
+STEPS, COMPLETIONS = "steps", "completions"
+#: Trainers of language models, whose samples are completions; those of the others are steps of episodes.
+OF_COMPLETIONS = frozenset(
+    {
+        *("areal", "deepspeed-chat", "llama-factory", "minimind", "ms-swift", "nemo-aligner", "nemo-rl"),
+        *("open-instruct", "openrlhf", "prime-rl", "roll", "slime", "torchtune", "trl-grpo", "trl-ppo"),
+        *("trl-ppo-legacy", "trl-rloo", "trlx", "unsloth", "verl"),
+    }
+)
+#: The profile of our own names, under which either kind of run is logged.
+OF_EITHER = frozenset({"canonical"})
+#: Trainers that scale gradients by the bound over their norm whatever the bound is; others take 0 for none.
+_SCALE_BY_ANY_BOUND = frozenset(
+    {"sb3", "cleanrl", "rsl-rl", "trl-ppo-legacy", "verl", "pufferlib", "torchrl", "baselines-ppo2", "stable-baselines"}
+)
+#: Trainers that refuse a group of one, or make its advantage 0.
+_COMPARE_GROUPS = frozenset({"trl-grpo", "trl-rloo", "ms-swift", "unsloth"})
+#: Methods without a critic, which read nothing that only a critic has.
+_WITHOUT_CRITIC = frozenset({"grpo", "rloo"})
+_OF_CRITICS = frozenset({"vf_coef", "critic_learning_rate", "vf_error_clamp", "gae_lambda"})
+
+#: Derived quantities that count offences: each is the witness of one cause, the last two of none.
+RATE_ZERO, RATE_NEGATIVE, DISCOUNT = "rate_zero", "rate_negative", "discount_out_of_range"
+NO_UPDATE, CLIP_CLOSED, GRADIENT_CLOSED = "no_update_configured", "clip_range_closed", "gradient_bound_closed"
+CRITIC_UNTRAINED, GREEDY, GROUP_OF_ONE = "critic_untrained", "greedy_sampling", "group_of_one"
+IMPOSSIBLE, UNUSUAL = "settings_impossible", "settings_unusual"
+
+_TESTS: Mapping[Test, Callable[[float, float], bool]] = MappingProxyType(
+    {
+        "below": operator.lt,
+        "at most": operator.le,
+        "equals": operator.eq,
+        "above": operator.gt,
+        "is not finite": lambda value, _: math.isnan(value),
+    }
+)
+
+
+@frozen
+class Limit:
+    """One limit of a setting and what breaking it means; `only` and `never` name the frameworks that it holds for."""
+
+    setting: str
+    grade: Grade
+    test: Test
+    bound: float
+    why: str
+    counted_by: str
+    source: str = "definition"
+    only: frozenset[str] = frozenset()
+    never: frozenset[str] = frozenset()
+
+    def holds_for(self, framework: str) -> bool:
+        """Tell whether a framework has this limit."""
+        return framework not in self.never and (not self.only or framework in self.only)
+
+    def broken(self, value: float) -> bool:
+        """Tell whether a value is beyond this limit."""
+        return _TESTS[self.test](value, self.bound)
+
+
+def _impossible(names: str, test: Test, bound: float, why: str, counted_by: str) -> list[Limit]:
+    return [
+        Limit(setting=name, grade="impossible", test=test, bound=bound, why=why, counted_by=counted_by)
+        for name in names.split()
+    ]
+
+
+def _pointless(setting: str, bound: float, why: str, counted_by: str, source: str = "definition") -> Limit:
+    return Limit(
+        setting=setting, grade="pointless", test="equals", bound=bound, why=why, counted_by=counted_by, source=source
+    )
+
+
+_UPHILL = "the optimizer refuses a negative rate, or climbs its loss"
+_WEIGHTS_OF_REWARDS = "what later rewards count for would grow with their distance, or change its sign"
+_NO_STEP = "no optimizer step is taken"
+_NO_SAMPLE = "nothing is sampled, and nothing trained"
+_UNTRAINED = "the critic is not trained"
+_SIZES = "rollout_size local_rollout_size rollout_steps num_envs generation_batch_size"
+
+WRONG: tuple[Limit, ...] = (
+    *_impossible("learning_rate", "below", 0, _UPHILL, RATE_NEGATIVE),
+    _pointless("learning_rate", 0, "no step changes a weight", RATE_ZERO),
+    *_impossible("critic_learning_rate vf_coef vf_error_clamp", "below", 0, _UNTRAINED, CRITIC_UNTRAINED),
+    _pointless("critic_learning_rate", 0, _UNTRAINED, CRITIC_UNTRAINED),
+    _pointless("vf_coef", 0, _UNTRAINED, CRITIC_UNTRAINED),
+    _pointless("vf_error_clamp", 0, _UNTRAINED, CRITIC_UNTRAINED),
+    *_impossible("gamma gae_lambda", "below", 0, _WEIGHTS_OF_REWARDS, DISCOUNT),
+    *_impossible("gamma gae_lambda", "above", 1, _WEIGHTS_OF_REWARDS, DISCOUNT),
+    *_impossible("ppo_epochs num_minibatches updates_per_batch", "below", 1, _NO_STEP, NO_UPDATE),
+    *_impossible("gradient_accumulation_steps steps_per_generation", "below", 1, _NO_STEP, NO_UPDATE),
+    # below 0 stands for the whole batch in Tianshou, and -1 for "as many as elsewhere" in files of Isaac Lab
+    *_impossible("minibatch_size", "equals", 0, _NO_STEP, NO_UPDATE),
+    Limit(
+        setting="minibatch_size",
+        grade="impossible",
+        test="below",
+        bound=0,
+        why=_NO_STEP,
+        counted_by=NO_UPDATE,
+        never=frozenset({"tianshou"}),
+    ),
+    *_impossible(_SIZES, "equals", 0, _NO_SAMPLE, NO_UPDATE),
+    *_impossible(_SIZES, "below", -1, _NO_SAMPLE, NO_UPDATE),
+    *_impossible("num_generations", "below", 1, _NO_SAMPLE, NO_UPDATE),
+    Limit(
+        setting="num_generations",
+        grade="pointless",
+        test="equals",
+        bound=1,
+        why="an answer that is compared with itself has an advantage of 0; the trainer may refuse it",
+        counted_by=GROUP_OF_ONE,
+        source="trl/trainer/grpo_trainer.py, trl/trainer/rloo_trainer.py: at least 2 generations",
+        only=_COMPARE_GROUPS,
+    ),
+    *_impossible("clip_range clip_range_high", "below", 0, "the ratio is clipped to a constant", CLIP_CLOSED),
+    _pointless("clip_range", 0, "no ratio may fall: every sample is clipped after the first step", CLIP_CLOSED),
+    _pointless(
+        "clip_range_high", 0, "no ratio may rise: what earned more is clipped after the first step", CLIP_CLOSED
+    ),
+    Limit(
+        setting="max_grad_norm",
+        grade="pointless",
+        test="at most",
+        bound=0,
+        why="every gradient is multiplied by 0, or by less",
+        counted_by=GRADIENT_CLOSED,
+        source="torch/nn/utils/clip_grad.py: the factor is the bound over the norm",
+        only=_SCALE_BY_ANY_BOUND,
+    ),
+    Limit(
+        setting="clip_range_vf",
+        grade="impossible",
+        test="at most",
+        bound=0,
+        why="the trainer refuses it: a range has to be positive, and none is given as null",
+        counted_by=IMPOSSIBLE,
+        source="stable_baselines3/ppo/ppo.py: asserts that it is positive",
+        only=frozenset({"sb3"}),
+    ),
+    *_impossible("temperature", "below", 0, "no distribution has a negative temperature", IMPOSSIBLE),
+    _pointless("temperature", 0, "sampling is greedy: all answers to a prompt are one", GREEDY),
+    *_impossible("top_p", "at most", 0, "no token is left to sample", IMPOSSIBLE),
+    *_impossible("top_p", "above", 1, "there is no more than the whole probability", IMPOSSIBLE),
+    *_impossible("max_response_length", "equals", 0, "an answer has at least one token", IMPOSSIBLE),
+    *_impossible("max_response_length", "below", -1, "an answer has at least one token", IMPOSSIBLE),
+    *_impossible("desired_kl kl_target ref_kl_target", "below", 0, "a KL divergence is at least 0", IMPOSSIBLE),
+)
+
+#: Setting → the least and the largest value in use, by kind of samples. Sources: documented defaults of the trainers
+#: that have profiles, and published recipes, with room on both sides. Clip ranges, KL targets and gradient bounds have
+#: rules of their own, which tell what is too small.
+USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "learning_rate": {STEPS: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
+        "critic_learning_rate": {STEPS: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
+        "gamma": {STEPS: (0.8, 1.0), COMPLETIONS: (0.95, 1.0)},
+        "gae_lambda": {STEPS: (0.5, 1.0), COMPLETIONS: (0.9, 1.0)},
+        "ppo_epochs": {STEPS: (1, 50), COMPLETIONS: (1, 16)},
+        "num_minibatches": {STEPS: (1, 1024), COMPLETIONS: (1, 1024)},
+        "updates_per_batch": {STEPS: (1, 1000), COMPLETIONS: (1, 64)},
+        "clip_range": {STEPS: (0.0, 0.5), COMPLETIONS: (0.0, 1.0)},
+        "ent_coef": {STEPS: (0.0, 0.2), COMPLETIONS: (0.0, 0.1)},
+        "vf_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 10.0)},
+        "max_grad_norm": {STEPS: (0.0, 100.0), COMPLETIONS: (0.0, 100.0)},
+        "kl_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
+        "kl_loss_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
+        "num_generations": {COMPLETIONS: (1, 512)},
+        "temperature": {COMPLETIONS: (0.3, 1.5)},
+        "top_p": {COMPLETIONS: (0.5, 1.0)},
+    }
+)
+#: Every setting that has a domain.
+JUDGED = frozenset({limit.setting for limit in WRONG} | set(USUAL))
+
+
+def counted_by(name: str, framework: str) -> frozenset[str]:
+    """Return the settings that a quantity counts in a framework; where it is of no cause, all of them."""
+    if name in (IMPOSSIBLE, UNUSUAL):
+        return JUDGED
+    held = (limit for limit in WRONG if limit.counted_by == name and limit.holds_for(framework))
+    return frozenset(limit.setting for limit in held)
+
+
+def kind_of(framework: str, settings: frozenset[str], *, steps: frozenset[str], completions: frozenset[str]) -> str:
+    """Return what the samples of a run are: by framework, else by settings that only one kind has."""
+    if framework not in OF_EITHER:
+        return COMPLETIONS if framework in OF_COMPLETIONS else STEPS
+    told = bool(settings & completions), bool(settings & steps)
+    return {(True, False): COMPLETIONS, (False, True): STEPS}.get(told, "")
+
+
+def broken_limit(setting: str, value: float, framework: str, kind: str, algorithm: str) -> Limit | None:
+    """Return the gravest limit that a value of a setting breaks; None for a usual one."""
+    if algorithm in _WITHOUT_CRITIC and setting in _OF_CRITICS:
+        return None
+    limits = (*_limits_of(setting, framework), *_usual(setting, kind))
+    return next((limit for limit in limits if limit.broken(value)), None)
+
+
+def _limits_of(setting: str, framework: str) -> Iterator[Limit]:
+    yield Limit(
+        setting=setting,
+        grade="impossible",
+        test="is not finite",
+        bound=0,
+        why="it is not a number",
+        counted_by=IMPOSSIBLE,
+    )
+    for limit in WRONG:
+        if limit.setting == setting and limit.holds_for(framework):
+            yield limit
+
+
+def _usual(setting: str, kind: str) -> Iterator[Limit]:
+    """Yield the limits of what is usual; where the kind of samples is unknown, of what is so for neither."""
+    ranges = USUAL.get(setting, {})
+    held = [ranges[kind]] if kind in ranges else [] if kind else list(ranges.values())
+    if held:
+        low, high = min(low for low, _ in held), max(high for _, high in held)
+        words = f"usual{f' for {kind}' if kind else ''} is {low:g} to {high:g}"
+        yield Limit(setting=setting, grade="unusual", test="below", bound=low, why=words, counted_by=UNUSUAL)
+        yield Limit(setting=setting, grade="unusual", test="above", bound=high, why=words, counted_by=UNUSUAL)
