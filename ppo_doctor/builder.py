@@ -223,6 +223,7 @@ def _place(
         minibatch=_whole(clock.get("minibatch"), taken),
         files=files if len(files) > 1 else (),
         file=file[order] if len(files) > 1 else None,
+        records=taken,
     )
     return _Placement(axis, order, merged)
 
