@@ -249,7 +249,7 @@ def _judged_apart(written: Written, settings: Iterable[Path]) -> object:
         try:
             return judged(written, Path(folder), settings)
         except DoctorError as error:
-            return f"exit {int(error.code)}: {error.message.replace(folder, '')}"
+            return f"exit {int(error.code)}"
 
 
 def logs_in(paths: Iterable[str]) -> list[Path]:
