@@ -30,6 +30,8 @@ MOST_DECIMALS = 6
 PROBE = 16
 #: A column of fewer numbers is not asked whether it counts up; one that does falls in at most this share of its rises.
 LEAST_STEPS, MOST_RESTARTS = 5, 0.4
+#: The same share in a log written newest first, which few are; lengths of episodes that shrink fall as often.
+MOST_RESTARTS_BACK = 0.05
 
 #: Columns of the time at which a record was written, in seconds since 1970, and the least that is one.
 UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
@@ -107,7 +109,7 @@ class RunBuilder:
 
     def turn_forward(self, profile: Profile) -> None:
         """Put the records of a log that was written newest first into the order in which they were made."""
-        if _rises(-self.order(profile)):
+        if _rises(-self.order(profile), MOST_RESTARTS_BACK):
             size = self.size
             self.tables = [_turned(table, size) for table in self.tables]
 
@@ -245,10 +247,11 @@ def _place(
     if not rising:
         # By step, then by the order of the log, so that of equal keys the last one is the later record.
         order = np.lexsort((records, *[np.nan_to_num(key, nan=-1.0) for key in reversed(keys)]))
-    if not rising and not repeats and len(order) > 1:
+    if not rising and len(order) > 1:
         same = np.logical_and.reduce([_equal_next(key[order]) for key in keys])
-        merged = int(same.sum())
-        order = order[np.append(~same, True)]
+        kept = _of_last_pass(_passes(keys[0], records)[order], same) if repeats else np.append(~same, True)
+        merged = len(order) - int(kept.sum())
+        order = order[kept]
     taken = records[order]
     files, file = _files(holders)
     axis = Axis(
@@ -265,6 +268,20 @@ def _place(
     return _Placement(axis, order, merged)
 
 
+def _passes(steps: FloatArray, records: IntArray) -> IntArray:
+    """Return for each record how often steps fell back before it, as where a run goes on from a checkpoint."""
+    order = np.argsort(records, kind="stable")
+    passes = np.empty(len(steps), dtype=np.int64)
+    passes[order] = np.cumsum(np.append(False, steps[order][1:] < steps[order][:-1]))
+    return passes
+
+
+def _of_last_pass(passes: IntArray, same: BoolArray) -> BoolArray:
+    """Tell which records are of the last pass over their step; `same` tells that the next one is of the same step."""
+    ends = np.flatnonzero(np.append(~same, True))
+    return np.asarray(passes == np.repeat(passes[ends], np.diff(np.append(-1, ends))), dtype=np.bool_)
+
+
 def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
     """Return the files of some tables, and for each of their records which of these it stands in."""
     files = tuple(dict.fromkeys(table.path for table in holders))
@@ -277,13 +294,13 @@ def _counts(values: FloatArray) -> bool:
     steps = values[np.isfinite(values)]
     if len(steps) < LEAST_STEPS:
         return len(steps) < 2 or bool((steps != steps[0]).any())
-    return _rises(steps) or _rises(-steps)
+    return _rises(steps, MOST_RESTARTS) or _rises(-steps, MOST_RESTARTS_BACK)
 
 
-def _rises(values: FloatArray) -> bool:
+def _rises(values: FloatArray, most_falls: float) -> bool:
     """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
     change = np.diff(values[np.isfinite(values)])
-    return bool((change > 0).any() and (change < 0).sum() <= MOST_RESTARTS * (change > 0).sum())
+    return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
 
 
 def _equal_next(values: FloatArray) -> BoolArray:
