@@ -30,6 +30,12 @@ MOST_DECIMALS = 6
 PROBE = 16
 #: A column of fewer numbers is not asked whether it counts up; one that does falls in at most this share of its rises.
 LEAST_STEPS, MOST_RESTARTS = 5, 0.4
+#: The same share in a log written newest first, which few are; lengths of episodes that shrink fall as often.
+MOST_RESTARTS_BACK = 0.05
+
+#: Columns of the time at which a record was written, in seconds since 1970, and the least that is one.
+UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
+YEAR_2001 = 1e9
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -52,7 +58,7 @@ class RunBuilder:
 
     def extend(self, other: RunBuilder) -> None:
         """Add the records of another source after our own, as a run's next file."""
-        ours = self._size()
+        ours = self.size
         self.tables += [_moved(table, ours) for table in other.tables]
         self.notes += other.notes
 
@@ -65,6 +71,11 @@ class RunBuilder:
     def records(self) -> int:
         """Return the number of records seen."""
         return sum(len(table.records) for table in self.tables)
+
+    @property
+    def size(self) -> int:
+        """Return the number of places for records; some may be of tables that were left out."""
+        return 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
 
     def series(self, profile: Profile) -> dict[str, Series]:
         """Return the canonical series of everything appended; duplicates and odd steps become notes."""
@@ -85,7 +96,22 @@ class RunBuilder:
     def steps(self, profile: Profile) -> FloatArray:
         """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""
         key = self._clock_key(profile.axis.get("step", ()))
-        return self._by_record(key, self._size()) if key is not None else np.full(self._size(), np.nan)
+        return self._by_record(key, self.size) if key is not None else np.full(self.size, np.nan)
+
+    def order(self, profile: Profile) -> FloatArray:
+        """Return what tells the order of records: steps, else updates, else Unix times; NaN where nothing does."""
+        size = self.size
+        for keys in (profile.axis.get("step", ()), profile.axis.get("update", ()), UNIX_TIMES):
+            values = self._by_record(key, size) if (key := self._clock_key(keys)) is not None else None
+            if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or _are_dates(values)):
+                return values
+        return np.full(size, np.nan)
+
+    def turn_forward(self, profile: Profile) -> None:
+        """Put the records of a log that was written newest first into the order in which they were made."""
+        if _rises(-self.order(profile), MOST_RESTARTS_BACK):
+            size = self.size
+            self.tables = [_turned(table, size) for table in self.tables]
 
     def _clock_key(self, keys: Sequence[str]) -> str | None:
         """Return the first key that the log holds and that counts up, else the first that it holds.
@@ -95,15 +121,13 @@ class RunBuilder:
         held = [key for key in keys if key in self.keys]
         if len(held) < 2:
             return next(iter(held), None)
-        size = self._size()
-        return next((key for key in held if _counts_up(self._by_record(key, size))), held[0])
-
-    def _size(self) -> int:
-        return 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
+        size = self.size
+        columns = ((key, self._by_record(key, size)) for key in held)
+        return next((key for key, values in columns if _counts(values)), held[0])
 
     def _clock(self, profile: Profile) -> dict[str, FloatArray]:
         """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
-        size = self._size()
+        size = self.size
         clock: dict[str, FloatArray] = {}
         held = self.keys
         for name, keys in profile.axis.items():
@@ -182,6 +206,21 @@ class RunBuilder:
             self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
 
 
+def _turned(table: Table, size: int) -> Table:
+    return replace(
+        table,
+        records=size - 1 - table.records[::-1],
+        lines=table.lines[::-1],
+        columns={key: values[::-1] for key, values in table.columns.items()},
+        texts={key: tuple((size - 1 - at, text) for at, text in cells[::-1]) for key, cells in table.texts.items()},
+    )
+
+
+def _are_dates(values: FloatArray) -> bool:
+    """Tell Unix times from durations."""
+    return bool((values[np.isfinite(values)] > YEAR_2001).all())
+
+
 def _moved(table: Table, by: int) -> Table:
     texts = {key: tuple((record + by, text) for record, text in cells) for key, cells in table.texts.items()}
     return replace(table, records=table.records + by, texts=texts)
@@ -208,10 +247,11 @@ def _place(
     if not rising:
         # By step, then by the order of the log, so that of equal keys the last one is the later record.
         order = np.lexsort((records, *[np.nan_to_num(key, nan=-1.0) for key in reversed(keys)]))
-    if not rising and not repeats and len(order) > 1:
+    if not rising and len(order) > 1:
         same = np.logical_and.reduce([_equal_next(key[order]) for key in keys])
-        merged = int(same.sum())
-        order = order[np.append(~same, True)]
+        kept = _of_last_pass(_passes(keys[0], records)[order], same) if repeats else np.append(~same, True)
+        merged = len(order) - int(kept.sum())
+        order = order[kept]
     taken = records[order]
     files, file = _files(holders)
     axis = Axis(
@@ -223,8 +263,23 @@ def _place(
         minibatch=_whole(clock.get("minibatch"), taken),
         files=files if len(files) > 1 else (),
         file=file[order] if len(files) > 1 else None,
+        records=taken,
     )
     return _Placement(axis, order, merged)
+
+
+def _passes(steps: FloatArray, records: IntArray) -> IntArray:
+    """Return for each record how often steps fell back before it, as where a run goes on from a checkpoint."""
+    order = np.argsort(records, kind="stable")
+    passes = np.empty(len(steps), dtype=np.int64)
+    passes[order] = np.cumsum(np.append(False, steps[order][1:] < steps[order][:-1]))
+    return passes
+
+
+def _of_last_pass(passes: IntArray, same: BoolArray) -> BoolArray:
+    """Tell which records are of the last pass over their step; `same` tells that the next one is of the same step."""
+    ends = np.flatnonzero(np.append(~same, True))
+    return np.asarray(passes == np.repeat(passes[ends], np.diff(np.append(-1, ends))), dtype=np.bool_)
 
 
 def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
@@ -234,13 +289,18 @@ def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
     return files, np.repeat(np.array(numbers, dtype=np.int64), [len(table.records) for table in holders])
 
 
-def _counts_up(values: FloatArray) -> bool:
-    """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
+def _counts(values: FloatArray) -> bool:
+    """Tell whether values count steps, up or, where the newest stands first, down; few values that change may."""
     steps = values[np.isfinite(values)]
-    change = np.diff(steps)
     if len(steps) < LEAST_STEPS:
-        return not len(change) or bool(change.any())
-    return bool((change > 0).any() and (change < 0).sum() <= MOST_RESTARTS * (change > 0).sum())
+        return len(steps) < 2 or bool((steps != steps[0]).any())
+    return _rises(steps, MOST_RESTARTS) or _rises(-steps, MOST_RESTARTS_BACK)
+
+
+def _rises(values: FloatArray, most_falls: float) -> bool:
+    """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
+    change = np.diff(values[np.isfinite(values)])
+    return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
 
 
 def _equal_next(values: FloatArray) -> BoolArray:

@@ -12,9 +12,10 @@ import numpy as np
 from ppo_doctor import frameworks, readers
 from ppo_doctor.agreement import Agreement, compared, overlap
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import STEP_KEYS, Content, Request, collect, runs_in, told_apart
+from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def read_source(source: RunSource, request: Request) -> Outcome:
         from ppo_doctor.config_runs import run_of_settings
 
         return Outcome([run_of_settings(source.config[0], request)], [])
-    contents, failed = _contents(source)
+    contents, failed = _contents(source, request)
     readings, refused = _readings(source, contents, request)
     failed |= refused
     if not readings:
@@ -107,7 +108,7 @@ def read_source(source: RunSource, request: Request) -> Outcome:
     return Outcome(runs, broken)
 
 
-def _contents(source: RunSource) -> tuple[list[Content], dict[str, DoctorError]]:
+def _contents(source: RunSource, request: Request) -> tuple[list[Content], dict[str, DoctorError]]:
     contents: list[Content] = []
     failed: dict[str, DoctorError] = {}
     for chain in _chains([*source.logs, *source.perhaps]):
@@ -117,9 +118,8 @@ def _contents(source: RunSource) -> tuple[list[Content], dict[str, DoctorError]]
                 links.append(_read(path, source.folders))
             except DoctorError as error:
                 failed[path] = error
-        linked = _linked(links, together=source.together)
-        contents += [content for link in linked for content in told_apart(link)]
-    return contents, failed
+        contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
+    return joined(contents, request.framework, together=source.together), failed
 
 
 def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
@@ -145,36 +145,6 @@ def _read(path: str, folders: tuple[Path, ...]) -> Content:
         return collect(path, "mlflow", read_folder(Path(path)), folders)
     container, stream = readers.read(path)
     return collect(path, container, stream, folders)
-
-
-def _linked(links: Sequence[Content], *, together: bool) -> list[Content]:
-    """Join the files that continue the one before them; one whose steps start over begins another run.
-
-    A run that was resumed goes on from a checkpoint: beyond the middle of what was there before.
-    """
-    joined: list[Content] = []
-    spans: list[tuple[float, float]] = []
-    bare = [link for link in links if not link.builder.records]
-    for link in (link for link in links if link.builder.records):
-        low, high = _span(link)
-        if joined and (together or low > sum(spans[-1]) / 2):
-            joined[-1].extend(link)
-            spans[-1] = (spans[-1][0], max(spans[-1][1], high))
-        else:
-            joined.append(link)
-            spans.append((low, high))
-    return joined + bare
-
-
-def _span(content: Content) -> tuple[float, float]:
-    """Return the first and last step of a content by the first column that counts steps, or of its records."""
-    for key in STEP_KEYS:
-        values = [table.columns[key] for table in content.builder.tables if key in table.columns]
-        finite = [column[np.isfinite(column)] for column in values]
-        if any(map(len, finite)):
-            steps = np.concatenate(finite)
-            return float(steps.min()), float(steps.max())
-    return 0.0, float(content.builder.records)
 
 
 def _readings(

@@ -16,7 +16,7 @@ from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import RUN_KEYS, by_lines, by_name, split
-from ppo_doctor.table import CELL, EmbeddedConfig, Table
+from ppo_doctor.table import CELL, EmbeddedConfig, Table, numbered_columns
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
@@ -29,6 +29,8 @@ LONG = 1_000
 STEP_KEYS = ("step", "_step", "global_step")
 #: Containers that say themselves which run a record is of: steps that start over are no second run in there.
 TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
+#: Containers whose runs are parts of one file.
+RUN_TOLD = ("notebook", "mlflow", "sqlite")
 
 
 @frozen
@@ -63,6 +65,8 @@ class Content:
     suffix: str = ""
     embedded: list[Found] = field(default_factory=list)
     folders: tuple[Path, ...] = ()
+    #: names of the columns of a table, in their order
+    header: tuple[str, ...] = ()
     #: one summary for each file that was joined to the first
     joined: tuple[SourceSummary, ...] = ()
 
@@ -90,6 +94,7 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders)
     for item in items:
         if isinstance(item, Table):
+            content.header = max(content.header, tuple(item.columns), key=len)
             content.builder.append(_lean(item))
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
@@ -104,7 +109,7 @@ def _lean(table: Table) -> Table:
 
     Their names stay. Short tables stay as they are: to know the names of all frameworks takes longer than they do.
     """
-    if len(table.records) < LONG:
+    if len(table.records) < LONG or numbered_columns(table.columns):
         return table
     wanted = frameworks.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS)
     # Copies, for columns are rows of one matrix, and what is left out goes only with all of it.
@@ -162,7 +167,8 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     outer = _Outer(
         path=path, container=content.container, request=request, profile=profile, beside=beside, joined=content.joined
     )
-    parts = _parts(content, profile)
+    builder.turn_forward(profile)
+    parts = parts_of(content, profile)
     if len(parts) == 1:
         return [_run(outer, builder, content.embedded, content.suffix)]
     return _runs(outer, [_part(content, tables) for tables in parts])
@@ -189,8 +195,9 @@ def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> lis
     return [replace(runs[0], notes=(*runs[0].notes, *notes)), *runs[1:]]
 
 
-def _parts(content: Content, profile: Profile) -> list[list[Table]]:
-    if content.container in TOLD_APART:
+def parts_of(content: Content, profile: Profile) -> list[list[Table]]:
+    """Return the tables of each run in a content; files that were joined are one."""
+    if content.container in TOLD_APART or content.joined:
         return [content.builder.tables]
     lines = [_line(found) for found in content.embedded if _is_of_a_run(found, profile)]
     return split(content.builder.tables, content.builder.steps(profile), lines)

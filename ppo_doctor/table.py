@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The one key of a configuration that only says where a code cell of a notebook begins.
 CELL = "notebook cell"
+#: What a column is called that has no name.
+NUMBERED = re.compile(r"column_(\d+)")
 
 
 @frozen(eq=False)
@@ -44,3 +47,9 @@ class EmbeddedConfig:
 
     values: Mapping[str, ConfigValue]
     source: SourceRef
+
+
+def numbered_columns(keys: Iterable[str]) -> int:
+    """Return how many columns a table without a header has, which are called by their numbers; 0 for any other."""
+    found = [NUMBERED.fullmatch(key) for key in keys]
+    return max((int(match[1]) for match in found if match), default=0) if all(found) else 0

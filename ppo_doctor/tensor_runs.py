@@ -223,6 +223,7 @@ def _axis(records: Sequence[Measured], steps: Sequence[int]) -> Axis:
         minibatch=_ids([record.minibatch for record in records]),
         files=files if len(files) > 1 else (),
         file=np.array([files.index(record.path) for record in records]) if len(files) > 1 else None,
+        records=np.arange(len(records), dtype=np.int64),
     )
 
 

@@ -38,7 +38,8 @@ class Axis:
     """The records of a series: steps as logged (nondecreasing) and where each stands in its file.
 
     All arrays have shape [records]. `update`, `epoch` and `minibatch` are None where the log does not tell. Records of
-    several files have `files` and, for each record, `file`: an index into them; else all stand in `path`.
+    several files have `files` and, for each record, `file`: an index into them; else all stand in `path`. `records` are
+    their places in the log, None where each has a line of its own.
     """
 
     path: str
@@ -49,9 +50,15 @@ class Axis:
     minibatch: IntArray | None = None
     files: tuple[str, ...] = ()
     file: IntArray | None = None
+    records: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    @property
+    def places(self) -> IntArray:
+        """Return what tells the records of one log apart; many may stand in one line."""
+        return self.lines if self.records is None else self.records
 
     def path_of(self, index: int) -> str:
         """Return the file in which the record at `index` stands."""
@@ -68,6 +75,7 @@ class Axis:
             minibatch=None if self.minibatch is None else self.minibatch[rows],
             files=self.files,
             file=None if self.file is None else self.file[rows],
+            records=None if self.records is None else self.records[rows],
         )
 
 

@@ -9,7 +9,7 @@ from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.model import SourceRef
-from ppo_doctor.readers.jsonl import CONFIG_KEYS
+from ppo_doctor.readers.jsonl import CONFIG_KEYS, HEADER, Configurations
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.values import Values, config_values
 from ppo_doctor.table import EmbeddedConfig
@@ -59,6 +59,7 @@ class _Walk:
             parse_float=lambda digits: decode.of_long_number(digits, self._line),
         )
         self.packer = Packer(source.path, source.notes)
+        self._configs = Configurations(source.path)
         #: lists of records met so far; keys of a second list get its name as a prefix
         self._lists = 0
 
@@ -113,6 +114,7 @@ class _Walk:
                 self._record(self._value(), line, prefix)
             except _DamagedError as error:
                 self._skip_damaged(start, line, str(error))
+            yield from self._configs.new()
             if self.packer.full:
                 yield from self.packer.flush()
             if self._peek() != "]":
@@ -123,8 +125,10 @@ class _Walk:
         if not isinstance(value, dict):
             self._notes.skip("not a JSON object", line)
             return
-        record = {prefix + key: inner for key, inner in value.items()} if prefix else value
-        self.packer.add(line, *self._values.flat(record, line))
+        held = self._configs.taken_out(value, line, first=not self.packer.ordinal)
+        record = {prefix + key: inner for key, inner in held.items()} if prefix else held
+        if record or not value:
+            self.packer.add(line, *self._values.flat(record, line))
 
     def _skip_damaged(self, start: int, line: int, why: str) -> None:
         """Go on behind the next record that looks whole; with none, the list ends here."""
@@ -185,7 +189,7 @@ class _Walk:
         record = {key: value for key, value in settings.items() if key not in nested}
         if torn and not whole:
             self._notes.skip("it is cut off", line)
-        elif record and not whole:
+        elif record.keys() - {HEADER} and not whole:
             self._record(record, line, "")
 
     def _columns(self, columns: Mapping[str, list[Any]], line: int) -> None:

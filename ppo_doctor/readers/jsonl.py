@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: A first record that holds one of these and nothing else is a configuration.
 CONFIG_KEYS = frozenset({"config", "args", "hyperparameters", "hparams"})
+#: What our recorder writes beside the configuration: the version of its format.
+HEADER = "ppo_doctor"
 #: What the fast path meets in a line that is not for it.
 _NOT_FAST = (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError)
 _NANS, _INFINITIES = (b"NaN",), (b"Infinity",)
@@ -63,10 +65,40 @@ def read(source: Source) -> Iterator[Item]:
                 ordinal = packer.ordinal
         packer.ordinal = ordinal
         source.line += len(lines)
-        if reader.configs or packer.full:
+        if reader.configs.found or packer.full:
             yield from reader.ready()
             last = None  # a flush may forget layouts
     yield from reader.end()
+
+
+class Configurations:
+    """Takes configurations out of records: one that stands alone before the first, or under `config` in any.
+
+    `found` holds those that differ from the one before: Ray Tune repeats its configuration in every record.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.found: list[EmbeddedConfig] = []
+        self._path = path
+        self._last: object = None
+
+    def taken_out(self, record: dict[str, Any], line: int, *, first: bool) -> dict[str, Any]:
+        """Return what a record holds beside its configuration; `first` tells whether none with a metric came before."""
+        alone = first and len(record) == 1 and CONFIG_KEYS.issuperset(record)
+        config = next(iter(record.values())) if alone else record.get("config")
+        if not isinstance(config, dict):
+            return record
+        if config != self._last:
+            self._last = config
+            source = SourceRef(path=self._path, line=line)
+            self.found.append(EmbeddedConfig(values=config_values(config), source=source))
+        rest = {key: value for key, value in record.items() if value is not config}
+        return {} if rest.keys() == {HEADER} else rest
+
+    def new(self) -> list[EmbeddedConfig]:
+        """Return what was found since the last call."""
+        found, self.found = self.found, []
+        return found
 
 
 class _Plan:
@@ -83,20 +115,18 @@ class _Plan:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.packer = Packer(source.path, source.notes, _EVERY)
-        self.configs: list[EmbeddedConfig] = []
+        self.configs = Configurations(source.path)
         #: how to pack a record of numbers alone, by its keys
         self.known: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
         self._source = source
         self._values = Values(source.notes)
-        self._last_config: object = None
         self._plans: dict[tuple[str, ...], _Plan] = {}
         #: a line that failed: whether it was torn is known only at the end of the file
         self._failed: tuple[int, str] | None = None
 
     def ready(self) -> Iterator[Item]:
         """Yield what was collected, where it is time to."""
-        yield from self.configs
-        self.configs = []
+        yield from self.configs.new()
         if self.packer.full:
             yield from self.packer.flush()
             if not self.packer.layouts:
@@ -108,7 +138,7 @@ class _Reader:
             self._source.notes.skip("the last line is cut off", self._failed[0])
             self._failed = None
         self._settle()
-        yield from self.configs
+        yield from self.configs.new()
         yield from self.packer.flush()
         yield from self._source.notes.notes()
 
@@ -141,16 +171,10 @@ class _Reader:
             self._failed = None
 
     def _take(self, record: dict[str, Any], number: int, line: bytes) -> None:
-        config = self._config_of(record)
-        if config is not None:
-            if config != self._last_config:
-                self._last_config = config
-                source = SourceRef(path=self._source.path, line=number)
-                self.configs.append(EmbeddedConfig(values=config_values(config), source=source))
-            record = {key: value for key, value in record.items() if value is not config}
-            if not record or record.keys() == {"ppo_doctor"}:
-                return
-        record = _unwrapped(record) if len(record) == 2 else record
+        rest = self.configs.taken_out(record, number, first=not self.packer.ordinal)
+        if record and not rest:
+            return
+        record = _unwrapped(rest) if len(rest) == 2 else rest
         keys = tuple(record)
         plan = self._plans.get(keys)
         if plan is None:
@@ -205,14 +229,6 @@ class _Reader:
             parse_lenient(line, self._values, number)
         except (ValueError, RecursionError):  # orjson knows a few things that the standard library refuses
             return
-
-    def _config_of(self, record: dict[str, Any]) -> Mapping[str, Any] | None:
-        """Return the configuration that a record holds; Ray Tune repeats it in every record."""
-        if len(record) == 1 and not self.packer.ordinal and CONFIG_KEYS.issuperset(record):
-            (config,) = record.values()
-        else:
-            config = record.get("config")
-        return config if isinstance(config, dict) else None
 
     def _lenient(self, line: bytes, number: int) -> object:
         record = parse_lenient(line, self._values, number)
