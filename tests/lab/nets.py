@@ -12,20 +12,15 @@ import numpy.typing as npt
 F32 = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]
 
-_BLOCK = 32
-
 
 def _rowwise_matmul(x: F32, weight: F32) -> F32:
-    """x @ weight in blocks of fixed height: a row's bits don't depend on the batch it is in.
+    """x @ weight, one product per row: a row's bits don't depend on the batch it is in.
 
-    Plain BLAS picks a kernel by shape, so the same row differs in the last bit between rollout and minibatch.
+    For a matrix BLAS picks its arithmetic by shape and by a row's place in a tile, so the same row would differ in the
+    last bit between rollout and minibatch.
     """
-    rows = x.shape[0]
-    padded = -(-rows // _BLOCK) * _BLOCK
-    if padded != rows:
-        x = np.concatenate([x, np.zeros((padded - rows, x.shape[1]), np.float32)])
-    blocks: F32 = np.matmul(x.reshape(-1, _BLOCK, x.shape[1]), weight).reshape(padded, weight.shape[1])
-    return blocks[:rows]
+    product: F32 = np.matmul(x[:, None, :], weight)[:, 0]
+    return product
 
 
 def global_norm(arrays: Sequence[F32]) -> float:

@@ -63,7 +63,8 @@ def test_the_recorders_numbers_are_those_of_the_lab(tmp_path):
         assert (told["optimizer_steps"], told["skipped_steps"]) == (16, 0)
         assert told["optimizer_params_matched"] == 1
         assert told["loss_ratio_std"] == pytest.approx(told["ratio_std"], rel=0.2)
-        assert told["batch_start_ratio_dev"] == 0 < told["epoch_start_ratio_dev"]
+        # two float32 log-probs of about one nat differ by as much as 2**-20 where they should be the same
+        assert told["batch_start_ratio_dev"] <= 2**-20 < told["epoch_start_ratio_dev"]
 
 
 def test_steps_that_are_too_large_are_no_mismatch():
