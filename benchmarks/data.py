@@ -20,19 +20,30 @@ def names(columns: int) -> list[str]:
     return [*METRICS, *(f"extra/metric_{number}" for number in range(columns))][:columns]
 
 
-def values(columns: int, seed: int) -> Iterator[dict[str, float]]:
+def every_name() -> list[str]:
+    """Return all canonical metrics that a trainer can log."""
+    from ppo_doctor.metrics import METRICS as VOCABULARY
+    from ppo_doctor.metrics import loggable
+
+    return [name for name in VOCABULARY if loggable(name)]
+
+
+def values(keys: list[str], seed: int) -> Iterator[dict[str, float]]:
     """Yield records of sound-looking numbers for ever, with all their digits."""
     numbers = random.Random(seed)
-    keys = names(columns)
     while True:
         yield {key: numbers.uniform(0.01, 0.9) for key in keys}
 
 
-def jsonl(path: Path, records: int, columns: int, *, seed: int = 0, dirt: str = "") -> Path:
-    """Write a canonical log. `dirt`: "nan" (every tenth record), "torn" (every hundredth line), "mixed" key sets."""
+def jsonl(path: Path, records: int, columns: int | list[str], *, seed: int = 0, dirt: str = "") -> Path:
+    """Write a canonical log of so many columns, or of those that are named.
+
+    `dirt`: "nan" (every tenth record), "torn" (every hundredth line), "mixed" key sets.
+    """
+    keys = names(columns) if isinstance(columns, int) else columns
     with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"ppo_doctor": 1, "config": CONFIG}) + "\n")
-        for step, record in zip(range(records), values(columns, seed), strict=False):
+        for step, record in zip(range(records), values(keys, seed), strict=False):
             line = json.dumps({"step": step, **_dirty(record, step, dirt)})
             torn = dirt == "torn" and step % 100 == 50
             file.write((line[: len(line) // 2] if torn else line) + "\n")

@@ -12,6 +12,7 @@ from benchmarks.logs import ORJSON
 from benchmarks.measuring import Line, Unmeasured, amount, exponent, interleaved, line, worker
 
 LINEAR = "a straight line"
+EVERY = "records with every canonical metric"
 LEAST = (
     "parse and pack the lines, a median for each quantity that the log gives, and the objects of its findings: what no"
     " judgement by these rules can do without"
@@ -41,9 +42,13 @@ def _sweep(scratch: Path, repeat: int, *, quick: bool) -> list[Line]:
 
 def _growth(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
     if quick:
-        return [_grown("records", (100, 1_000), _records, "analyze", scratch, 1)]
+        return [
+            _grown("records", (100, 1_000), _records, "analyze", scratch, 1),
+            _grown(EVERY, (100, 1_000), _every_metric, "judge", scratch, 1),
+        ]
     decades: Mapping[str, tuple[Sequence[int], Callable[[Path, int], Path], str]] = {
         "records": ((1_000, 10_000, 100_000, 1_000_000), _records, "analyze"),
+        EVERY: ((300, 3_000, 30_000), _every_metric, "judge"),
         "keys": ((20, 200, 2_000, 20_000), _keys, "analyze"),
         "runs": ((10, 100, 1_000, 10_000), _runs, "analyze_all"),
         "tokens": ((10_000, 100_000, 1_000_000, 10_000_000), _tokens, "analyze"),
@@ -76,6 +81,11 @@ def _grown(
 
 def _records(place: Path, size: int) -> Path:
     return data.jsonl(place.with_suffix(".jsonl"), size, len(data.METRICS))
+
+
+def _every_metric(place: Path, size: int) -> Path:
+    """All derived quantities have their inputs there; ten metrics leave out two in three."""
+    return data.jsonl(place.with_suffix(".jsonl"), size, data.every_name())
 
 
 def _keys(place: Path, size: int) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import running_medians
 from ppo_doctor.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -246,9 +247,7 @@ def _smoothed(values: FloatArray) -> FloatArray:
     if not half:
         return values
     padded = np.pad(values, half, mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)
-    median: FloatArray = np.median(windows, axis=1)
-    return median
+    return running_medians(padded, 2 * half + 1)
 
 
 def _noise(side: FloatArray) -> float:

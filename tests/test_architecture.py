@@ -84,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
         *("baseline", "errors", "gate", "groups", "judging", "model", "pipeline", "policy", "rulepack", "ruling"),
         "sources",
     },
-    "divergence": {"metrics", "model"},
+    "divergence": {"arrays", "metrics", "model"},
     "compare": {"divergence", "groups", "model"},
     "config_check": {
         *("config_runs", "derive", "engine", "errors", "evidence", "judgement", "model", "reading", "rulepack"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.arrays import median, ranks, running_medians, span_medians, spearman
+from ppo_doctor.arrays import median, quantile, ranks, running_medians, running_quantiles, span_medians, spearman
 
 values = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60).map(np.array)
 
@@ -28,6 +28,22 @@ def test_running_medians(held, data):
     width = data.draw(st.integers(1, len(held)))
     plain = [median(held[i : i + width]) for i in range(len(held) - width + 1)]
     assert running_medians(held, width).tolist() == pytest.approx(plain, rel=1e-15)
+
+
+@pytest.mark.parametrize("records", [513, 600, 2_000])
+@pytest.mark.parametrize("width", [25, 64, 65, 512])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e300])
+def test_stretches_that_are_not_sorted_side_by_side(records, width, spread):
+    """Ties, signs and infinity, against a sort of each stretch."""
+    held = np.round(np.random.default_rng(records).normal(size=records), 1) * spread
+    held[::97] = np.inf
+    rows = np.sort(np.lib.stride_tricks.sliding_window_view(held, width), axis=1)
+    low, high = rows[:, (width - 1) // 2], rows[:, width // 2]
+    plain = np.where(low == high, low, low / 2 + high / 2)
+    assert np.array_equal(running_medians(held, width), plain)
+    for share in (0.0, 0.05, 0.9):
+        found = [quantile(held[i : i + width], share) for i in range(0, records - width, 53)]
+        assert np.array_equal(running_quantiles(held, width, share)[: records - width : 53], found)
 
 
 def test_the_largest_numbers_do_not_overflow():

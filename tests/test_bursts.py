@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.bursts import bursts
@@ -49,3 +51,22 @@ def test_the_kl_of_an_update_is_held_against_the_entropy_lost_since_the_height()
 def test_a_kl_that_an_early_stop_holds_tells_nothing_of_its_size():
     assert fact("kl_of_entropy_lost", config={"target_kl": 0.02}, **FALLING) is None
     assert fact("kl_of_entropy_lost", config={"target_kl": 0.2}, **FALLING) is not None
+
+
+def comes_back(values, start):
+    """Say of one start what the module says of all at once."""
+    low = np.flatnonzero(values[start:] < values[start] / 5)
+    if not len(low):
+        return False
+    end = start + low[0]
+    same = values[start - 1] / 5 < values[end] < values[start - 1] * 5
+    return bool(same and values[start] >= 0.5 * values[start:end].max())
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.4, 0.6, 1.0, 2.5, 3.0, 6.0, 20.0, 100.0]), min_size=2, max_size=50))
+def test_bursts_are_those_that_come_back_one_by_one(numbers):
+    values = np.array(numbers)
+    starts = [i for i in range(1, len(values)) if values[i - 1] > 0 and values[i] > 5 * values[i - 1]]
+    back = [start for start in starts if comes_back(values, start)]
+    alone = [start for last, start in zip([-8, *back], back, strict=False) if start - last >= 8]
+    assert bursts(values) == sorted((values[start] / values[start - 1] for start in alone), reverse=True)

@@ -137,12 +137,25 @@ def first_update_clipped(observations: Observations) -> Fact | None:
         return None
     if int(share.axis.steps[0]) > 2 * int(median(np.diff(share.axis.steps))):
         return None
-    updates = observations.fact("updates_observed") if "generation_marker" in observations.run.facts else None
-    values = finite_of(share.values[: max(1, round(float(str(updates.value)))) if updates is not None else 1])
+    values = finite_of(share.values[: _records_of_a_batch(observations, share)])
     if not len(values):
         return None
     says, value = f"{share.raw} in the first update", mean_of(values)
     return Fact(name="first_update_clipped", value=value, how="computed", source=share.source(), says=says)
+
+
+def _records_of_a_batch(observations: Observations, share: Series) -> int:
+    """Return how many records one batch takes where each is a step, some of which may have been left out; else 1."""
+    marker = observations.run.facts.get("generation_marker")
+    updates = observations.fact("updates_observed")
+    if marker is None:
+        return 1
+    if updates is not None:
+        return max(1, round(float(str(updates.value))))
+    generation = observations.run.series.get(str(marker.value))
+    if generation is None or len(generation) < 3:
+        return 1
+    return max(1, round(median(np.diff(generation.axis.steps)) / max(1.0, median(np.diff(share.axis.steps)))))
 
 
 def _while_range_is_usual(observations: Observations, clipped: Series) -> FloatArray:

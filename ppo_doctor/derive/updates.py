@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,8 @@ def updates_known(observations: Observations) -> Fact | None:
     return updates if updates is not None and updates.how != "default" else None
 
 
+#: What is 0 in each record where the policy of every pass is the stored one.
+DEPARTURES = ("ratio_departure", "clip_fraction", "clip_fraction_low", "clip_fraction_high")
 #: KL in nats between two passes over the same samples with the same weights, in half precision, with room.
 ROUNDING = 0.003
 #: Averages over the passes that steps are taken on: of one step per batch that pass is made before it.
@@ -169,6 +172,31 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
         return None  # records average over several optimizer steps: the spacing is hidden
     steps = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
     return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
+
+
+def passes_hidden(observations: Observations) -> Fact | None:
+    """Return the optimizer steps from record to record where they hide all but the first pass over a batch, else None.
+
+    Of several passes that are configured, or that the spacing of generations shows, none may have been executed, or
+    each may have been compared with itself: a ratio of 1 and a loss that repeats show only where no step is left out.
+    None where a ratio or a clipped sample shows that later passes meet another policy than the stored one.
+    """
+    generation = _marked(observations, "generation_marker")
+    every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
+    if generation is None or every is None or len(every) < 3 or observations.fact("updates_observed") is not None:
+        return None
+    apart, configured = median(np.diff(every.axis.steps)), observations.run.facts.get("updates_configured")
+    spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
+    several = spaced or (configured is not None and float(str(configured.value)) > 1)
+    if not (apart > 1 and several) or any(map(partial(_departs, observations), DEPARTURES)):
+        return None
+    says = f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
+    return Fact(name="passes_hidden", value=apart, how="observed", source=every.source(), says=says)
+
+
+def _departs(observations: Observations, name: str) -> bool:
+    series = observations.series(name)
+    return series is not None and bool(np.any(_finite(series) > series.resolution.absolute))
 
 
 def _from_single_cell(observations: Observations) -> Fact | None:
