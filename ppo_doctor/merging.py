@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
+from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
 #: A container that holds settings and never a record: one that is named by itself is a configuration. Any other without
 #: a record is a log of a run that did not get there.
 SAVED_MODEL = "sb3-zip"
-NOTEBOOK = "notebook"
 #: Shares of agreeing values that make two readings one run's: names that say so need less.
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 #: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
@@ -276,11 +275,16 @@ def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement)
 
 
 def _on_clock(series: Series, theirs: IntArray, ours: IntArray) -> Series | None:
-    """Return a series with its steps counted as the main file counts them, None where a step is not in both."""
+    """Return the records of a series whose steps are in both files, counted as the main one counts; None without any.
+
+    A record at either end may be in one of them only.
+    """
     at = np.searchsorted(theirs, series.axis.steps)
-    if not len(at) or at.max(initial=0) >= len(theirs) or not np.array_equal(theirs[at], series.axis.steps):
+    known = np.flatnonzero(theirs[np.minimum(at, len(theirs) - 1)] == series.axis.steps)
+    if len(known) < len(at) - 2 or not len(known):
         return None
-    return replace(series, axis=replace(series.axis, steps=ours[at]))
+    axis = series.axis if len(known) == len(at) else series.axis.take(known)
+    return replace(series, values=series.values[known], axis=replace(axis, steps=ours[at[known]]))
 
 
 def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Note]:
