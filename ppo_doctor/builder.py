@@ -25,6 +25,8 @@ FLOAT_NOISE = 1e-5
 LARGEST_STEP = 2.0**62
 #: A column needs this many distinct values before its printing tells how it was rounded.
 DISTINCT = 20
+#: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
+SILENT = 5
 #: Columns printed with more decimals than this count as written in full.
 MOST_DECIMALS = 6
 #: Values that are looked at first.
@@ -91,11 +93,14 @@ class RunBuilder:
         key = self._clock_key(profile.axis.get("step", ()))
         return self._by_record(key, self.size) if key is not None else np.full(self.size, np.nan)
 
-    def order(self, profile: Profile) -> FloatArray:
-        """Return what tells the order of records: steps, else updates, else Unix times; NaN where nothing does."""
+    def order(self, profile: Profile, begins: Sequence[int] = ()) -> FloatArray:
+        """Return what tells the order of records: steps, else updates, else Unix times; NaN where nothing does.
+
+        Files begin at the records `begins`: what is chosen to count steps does so in each of them.
+        """
         size = self.size
         for keys in (profile.axis.get("step", ()), profile.axis.get("update", ()), UNIX_TIMES):
-            values = self._by_record(key, size) if (key := self._clock_key(keys)) is not None else None
+            values = self._by_record(key, size) if (key := self._clock_key(keys, begins)) is not None else None
             if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or are_dates(values)):
                 return values + self._within_step(profile)
         return np.full(size, np.nan)
@@ -113,7 +118,7 @@ class RunBuilder:
             size = self.size
             self.tables = [turned(table, size) for table in self.tables]
 
-    def _clock_key(self, keys: Sequence[str]) -> str | None:
+    def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
         """Return the first key that the log holds and that counts up, else the first that it holds.
 
         The length of an episode is often called "steps" too.
@@ -123,7 +128,7 @@ class RunBuilder:
             return next(iter(held), None)
         size = self.size
         columns = ((key, self._by_record(key, size)) for key in held)
-        return next((key for key, values in columns if counts(values)), held[0])
+        return next((key for key, values in columns if counts(np.split(values, begins))), held[0])
 
     def _clock(self, profile: Profile) -> dict[str, FloatArray]:
         """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
@@ -291,7 +296,9 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
         return Resolution(absolute=metric.resolution)
     if metric.decimals is not None and _fits(values, metric.decimals):
         return Resolution(absolute=0.5 * 10.0**-metric.decimals)
-    if decimals and len(decimals) == len(printed):
+    silent = [table.columns[key] for table, places in zip(holders, printed, strict=True) if places is None]
+    # A few values printed alike prove nothing, so that a short part of a log tells neither this nor that.
+    if decimals and all(len(column) < SILENT and _fits(column, max(decimals)) for column in silent):
         return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)

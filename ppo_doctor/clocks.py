@@ -22,23 +22,27 @@ UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
 YEAR_2001 = 1e9
 
 
-def counts(values: FloatArray) -> bool:
-    """Tell whether values count steps, up or, where the newest stands first, down; few values that change may."""
-    steps = values[np.isfinite(values)]
+def counts(parts: Sequence[FloatArray]) -> bool:
+    """Tell whether a column counts steps in each file, up or, where the newest stands first, down.
+
+    Few values that change may.
+    """
+    known = [values[np.isfinite(values)] for values in parts]
+    steps = np.concatenate(known)
     if len(steps) < LEAST_STEPS:
         return len(steps) < 2 or bool((steps != steps[0]).any())
-    return _rises(steps, MOST_RESTARTS) or falls(steps)
+    return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
 
 
-def _rises(values: FloatArray, most_falls: float) -> bool:
+def _rises(parts: Sequence[FloatArray], most_falls: float) -> bool:
     """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
-    change = np.diff(values[np.isfinite(values)])
+    change = np.concatenate([np.diff(values) for values in parts])
     return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
 
 
 def falls(values: FloatArray) -> bool:
     """Tell whether values fall as the steps of a log do whose newest record stands first."""
-    return _rises(-values, MOST_RESTARTS_BACK)
+    return _rises([-values[np.isfinite(values)]], MOST_RESTARTS_BACK)
 
 
 def turned(table: Table, size: int) -> Table:

@@ -117,7 +117,7 @@ def _measured(family: Sequence[tuple[int, Content]], profile: Profile) -> list[_
         content.builder.turn_forward(profile)
         whole.extend(content.builder)
         ends.append(whole.size)
-    steps = np.split(whole.order(profile), ends[:-1]) if len(family) > 1 else [np.zeros(0)]
+    steps = np.split(whole.order(profile, ends[:-1]), ends[:-1]) if len(family) > 1 else [np.zeros(0)]
     return [_Part(content, place, *_reach(ours)) for (place, content), ours in zip(family, steps, strict=True)]
 
 

@@ -240,7 +240,7 @@ def _merged(pile: _Pile, request: Request) -> Run:
     for reading, agreement in zip(pile.readings[1:], pile.agreements, strict=True):
         added, unused = _added(main, series, reading.run, agreement)
         series |= added
-        notes += [*_differences(main, reading, agreement), _says(main, reading, added, unused)]
+        notes += [*_differences(main, reading, agreement), _says(main, reading.run, added, unused, agreement)]
     others = [reading.run for reading in pile.readings[1:]]
     again = tuple(replace(source, again=True) for run in others for source in run.sources)
     facts = {name: fact for run in reversed(others) for name, fact in run.facts.items()} | dict(main.facts)
@@ -299,12 +299,20 @@ def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Not
     ]
 
 
-def _says(main: Run, reading: _Reading, added: dict[str, Series], unused: Sequence[str]) -> Note:
-    source = reading.run.sources[0]
+def _says(main: Run, other: Run, added: dict[str, Series], unused: Sequence[str], agreement: Agreement) -> Note:
     adds = f"adds {_listed(list(added))}" if added else "adds nothing"
     lost = f"; {_listed(unused)} not used, for its steps are counted otherwise" if unused else ""
+    if agreement.metrics and agreement.clock is None and main.steps and other.steps and _reaches_beyond(main, other):
+        lost += f"; what it holds of the same metrics outside of steps {main.steps[0]} to {main.steps[1]} is not used"
     text = f"holds the run of {main.sources[0].path} too and {adds}{lost}"
-    return Note(text=text, source=SourceRef(path=source.path))
+    return Note(text=text, source=SourceRef(path=other.sources[0].path))
+
+
+def _reaches_beyond(main: Run, other: Run) -> bool:
+    """Tell whether a reading goes on for more than a record before or after the main one."""
+    held = [series.axis.steps for name, series in other.series.items() if name in main.series]
+    low, high = main.steps or (0, 0)
+    return any(((steps < low) | (steps > high)).sum() > 1 for steps in held)
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:
