@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 STORED = 1e-6
 #: Values have to differ among themselves before finding them again tells anything.
 TELLING = 5
+#: Metrics that all stand one record later before two files are of one run.
+ENOUGH = 2
 
 
 @frozen
@@ -51,12 +53,16 @@ def compared(ours: Run, theirs: Run) -> Agreement:
     pairs = [(ours.series[name], theirs.series[name]) for name in ours.series if name in theirs.series]
     pairs = [pair for pair in pairs if _same_kind(*pair)]
     telling = [pair for pair in pairs if _varies(pair[0]) and _varies(pair[1])]
-    found = [_at_shared_steps(*pair) for pair in pairs]
+    late = [pair for pair in telling if _one_late(*pair)]
+    moved = {series.name for series, _ in late} if len(late) >= ENOUGH else set()
+    found = [_at_shared_steps(*pair) for pair in pairs if pair[0].name not in moved]
     names = {series.name for series, _ in telling}
     share = _share([d for d in found if d.name in names] if telling else found)
-    clock = _clock(telling)
+    clock = _clock(telling) or (_late_clock(late) if moved and share is None else None)
     if clock is not None:
         return Agreement(metrics=len(pairs), share=1.0, clock=clock)
+    if moved:
+        return Agreement(metrics=len(pairs), share=1.0, differences=tuple(d for d in found if d.differing))
     if share is None:
         return Agreement(metrics=len(pairs), share=_found_again(telling))
     return Agreement(metrics=len(pairs), share=share, differences=tuple(d for d in found if d.differing))
@@ -123,6 +129,36 @@ def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] 
     if np.array_equal(ours.axis.steps, theirs.axis.steps):
         return None
     return theirs.axis.steps, ours.axis.steps
+
+
+def _one_late(ours: Series, theirs: Series) -> bool:
+    """Tell whether the same values stand one record later in one of two files, all of them, and not at the same steps.
+
+    Trainers that log at the end of a rollout write what the update before it did: SB3's loggers.
+    """
+    return _tells(ours) and _tells(theirs) and _late_by(ours, theirs) is not None
+
+
+def _late_by(ours: Series, theirs: Series) -> tuple[slice, slice] | None:
+    """Return which records of two series are the same where steps put one of them a record later, None where none."""
+    size = min(len(ours), len(theirs))
+    if abs(len(ours) - len(theirs)) > 1 or size < TELLING:
+        return None
+    # As long as the other, a series holds a first record that the other lacks, or a last one.
+    for count in (size, size - 1):
+        for at, there in ((0, len(theirs) - count), (len(ours) - count, 0)):
+            mine, other = slice(at, at + count), slice(there, there + count)
+            same = np.array_equal(ours.axis.steps[mine], theirs.axis.steps[other])
+            if not same and _equal(ours.values[mine], theirs.values[other], ours, theirs).all():
+                return mine, other
+    return None
+
+
+def _late_clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:
+    """Return their steps and ours for records that stand under other steps, and one late."""
+    ours, theirs = max(pairs, key=lambda pair: len(pair[0]))
+    places = _late_by(ours, theirs)
+    return None if places is None else (theirs.axis.steps[places[1]], ours.axis.steps[places[0]])
 
 
 def _tells(series: Series) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppo_doctor import metrics
 from ppo_doctor.arrays import distinct, finite_of
+from ppo_doctor.clocks import UNIX_TIMES, are_dates, counts, falls, ranked, turned
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -24,18 +25,12 @@ FLOAT_NOISE = 1e-5
 LARGEST_STEP = 2.0**62
 #: A column needs this many distinct values before its printing tells how it was rounded.
 DISTINCT = 20
+#: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
+SILENT = 5
 #: Columns printed with more decimals than this count as written in full.
 MOST_DECIMALS = 6
 #: Values that are looked at first.
 PROBE = 16
-#: A column of fewer numbers is not asked whether it counts up; one that does falls in at most this share of its rises.
-LEAST_STEPS, MOST_RESTARTS = 5, 0.4
-#: The same share in a log written newest first, which few are; lengths of episodes that shrink fall as often.
-MOST_RESTARTS_BACK = 0.05
-
-#: Columns of the time at which a record was written, in seconds since 1970, and the least that is one.
-UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
-YEAR_2001 = 1e9
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -98,22 +93,32 @@ class RunBuilder:
         key = self._clock_key(profile.axis.get("step", ()))
         return self._by_record(key, self.size) if key is not None else np.full(self.size, np.nan)
 
-    def order(self, profile: Profile) -> FloatArray:
-        """Return what tells the order of records: steps, else updates, else Unix times; NaN where nothing does."""
+    def order(self, profile: Profile, begins: Sequence[int] = ()) -> FloatArray:
+        """Return what tells the order of records: steps, else updates, else Unix times; NaN where nothing does.
+
+        Files begin at the records `begins`: what is chosen to count steps does so in each of them.
+        """
         size = self.size
         for keys in (profile.axis.get("step", ()), profile.axis.get("update", ()), UNIX_TIMES):
-            values = self._by_record(key, size) if (key := self._clock_key(keys)) is not None else None
-            if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or _are_dates(values)):
-                return values
+            values = self._by_record(key, size) if (key := self._clock_key(keys, begins)) is not None else None
+            if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or are_dates(values)):
+                return values + self._within_step(profile)
         return np.full(size, np.nan)
+
+    def _within_step(self, profile: Profile) -> FloatArray | float:
+        """Return how far into its step each record is, from 0 to below 1, by its epoch and minibatch."""
+        keys = [key for name in ("epoch", "minibatch") for key in profile.axis.get(name, ()) if key in self.keys]
+        if not keys:
+            return 0.0
+        return ranked([self._by_record(key, self.size) for key in keys])
 
     def turn_forward(self, profile: Profile) -> None:
         """Put the records of a log that was written newest first into the order in which they were made."""
-        if _rises(-self.order(profile), MOST_RESTARTS_BACK):
+        if falls(self.order(profile)):
             size = self.size
-            self.tables = [_turned(table, size) for table in self.tables]
+            self.tables = [turned(table, size) for table in self.tables]
 
-    def _clock_key(self, keys: Sequence[str]) -> str | None:
+    def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
         """Return the first key that the log holds and that counts up, else the first that it holds.
 
         The length of an episode is often called "steps" too.
@@ -123,7 +128,7 @@ class RunBuilder:
             return next(iter(held), None)
         size = self.size
         columns = ((key, self._by_record(key, size)) for key in held)
-        return next((key for key, values in columns if _counts(values)), held[0])
+        return next((key for key, values in columns if counts(np.split(values, begins))), held[0])
 
     def _clock(self, profile: Profile) -> dict[str, FloatArray]:
         """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
@@ -206,21 +211,6 @@ class RunBuilder:
             self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
 
 
-def _turned(table: Table, size: int) -> Table:
-    return replace(
-        table,
-        records=size - 1 - table.records[::-1],
-        lines=table.lines[::-1],
-        columns={key: values[::-1] for key, values in table.columns.items()},
-        texts={key: tuple((size - 1 - at, text) for at, text in cells[::-1]) for key, cells in table.texts.items()},
-    )
-
-
-def _are_dates(values: FloatArray) -> bool:
-    """Tell Unix times from durations."""
-    return bool((values[np.isfinite(values)] > YEAR_2001).all())
-
-
 def _moved(table: Table, by: int) -> Table:
     texts = {key: tuple((record + by, text) for record, text in cells) for key, cells in table.texts.items()}
     return replace(table, records=table.records + by, texts=texts)
@@ -289,20 +279,6 @@ def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
     return files, np.repeat(np.array(numbers, dtype=np.int64), [len(table.records) for table in holders])
 
 
-def _counts(values: FloatArray) -> bool:
-    """Tell whether values count steps, up or, where the newest stands first, down; few values that change may."""
-    steps = values[np.isfinite(values)]
-    if len(steps) < LEAST_STEPS:
-        return len(steps) < 2 or bool((steps != steps[0]).any())
-    return _rises(steps, MOST_RESTARTS) or _rises(-steps, MOST_RESTARTS_BACK)
-
-
-def _rises(values: FloatArray, most_falls: float) -> bool:
-    """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
-    change = np.diff(values[np.isfinite(values)])
-    return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
-
-
 def _equal_next(values: FloatArray) -> BoolArray:
     return np.asarray((values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1])), dtype=np.bool_)
 
@@ -320,7 +296,9 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
         return Resolution(absolute=metric.resolution)
     if metric.decimals is not None and _fits(values, metric.decimals):
         return Resolution(absolute=0.5 * 10.0**-metric.decimals)
-    if decimals and len(decimals) == len(printed):
+    silent = [table.columns[key] for table, places in zip(holders, printed, strict=True) if places is None]
+    # A few values printed alike prove nothing, so that a short part of a log tells neither this nor that.
+    if decimals and all(len(column) < SILENT and _fits(column, max(decimals)) for column in silent):
         return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks
+from ppo_doctor.arrays import distinct, median
 from ppo_doctor.builder import RunBuilder
-from ppo_doctor.reading import RUN_TOLD, STEP_KEYS, Content, parts_of
+from ppo_doctor.reading import NOTEBOOK, STEP_KEYS, TOLD_APART, Content, parts_of
 from ppo_doctor.splitting import by_name
 from ppo_doctor.table import numbered_columns
 
@@ -116,15 +117,15 @@ def _measured(family: Sequence[tuple[int, Content]], profile: Profile) -> list[_
         content.builder.turn_forward(profile)
         whole.extend(content.builder)
         ends.append(whole.size)
-    steps = np.split(whole.order(profile), ends[:-1]) if len(family) > 1 else [np.zeros(0)]
+    steps = np.split(whole.order(profile, ends[:-1]), ends[:-1]) if len(family) > 1 else [np.zeros(0)]
     return [_Part(content, place, *_reach(ours)) for (place, content), ours in zip(family, steps, strict=True)]
 
 
 def _reach(steps: FloatArray) -> tuple[float, float, float]:
-    known = np.unique(steps[np.isfinite(steps)])
+    known = distinct(steps[np.isfinite(steps)])
     if not len(known):
         return np.nan, np.nan, np.nan
-    return float(known[0]), float(known[-1]), float(np.median(np.diff(known))) if len(known) > 1 else 0.0
+    return float(known[0]), float(known[-1]), median(np.diff(known)) if len(known) > 1 else 0.0
 
 
 def _joined(family: list[_Part], profile: Profile, *, together: bool) -> list[_Part]:
@@ -156,7 +157,9 @@ def _follows_as_told(run: _Part, part: _Part) -> bool:
     if run.content.container != part.content.container:
         return part.low > run.high
     shared = min(run.high, part.high) - part.low
-    return run.low < part.low and run.high < part.high and shared < SAME_STEPS * (part.high - run.low)
+    before = run.low < part.low or run.low == run.high
+    beyond = run.high < part.high or part.low == part.high
+    return before and beyond and shared < SAME_STEPS * (part.high - run.low)
 
 
 def _copies(ours: Sequence[Table], theirs: Sequence[Table]) -> bool:
@@ -175,8 +178,8 @@ def _follows(run: _Part, part: _Part) -> bool:
 def _of_one_run(one: Content, other: Content) -> bool:
     """Tell whether nothing says that two contents are of different runs: their places, settings, columns of names."""
     places = {(content.container, Path(content.path).parent) for content in (one, other)}
-    if len(places) > 1 or one.container in RUN_TOLD:
-        return False
+    if len(places) > 1 or one.container in (*TOLD_APART, NOTEBOOK):
+        return False  # event files were linked by their age already
     settings = [[found.values for found in content.embedded] for content in (one, other)]
     if all(settings) and settings[0][-1] != settings[1][0]:
         return False

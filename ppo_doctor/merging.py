@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import Content, Request, collect, runs_in, told_apart
+from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
 #: A container that holds settings and never a record: one that is named by itself is a configuration. Any other without
 #: a record is a log of a run that did not get there.
 SAVED_MODEL = "sb3-zip"
-NOTEBOOK = "notebook"
 #: Shares of agreeing values that make two readings one run's: names that say so need less.
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 #: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
@@ -241,7 +240,7 @@ def _merged(pile: _Pile, request: Request) -> Run:
     for reading, agreement in zip(pile.readings[1:], pile.agreements, strict=True):
         added, unused = _added(main, series, reading.run, agreement)
         series |= added
-        notes += [*_differences(main, reading, agreement), _says(main, reading, added, unused)]
+        notes += [*_differences(main, reading, agreement), _says(main, reading.run, added, unused, agreement)]
     others = [reading.run for reading in pile.readings[1:]]
     again = tuple(replace(source, again=True) for run in others for source in run.sources)
     facts = {name: fact for run in reversed(others) for name, fact in run.facts.items()} | dict(main.facts)
@@ -276,11 +275,16 @@ def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement)
 
 
 def _on_clock(series: Series, theirs: IntArray, ours: IntArray) -> Series | None:
-    """Return a series with its steps counted as the main file counts them, None where a step is not in both."""
+    """Return the records of a series whose steps are in both files, counted as the main one counts; None without any.
+
+    A record at either end may be in one of them only.
+    """
     at = np.searchsorted(theirs, series.axis.steps)
-    if not len(at) or at.max(initial=0) >= len(theirs) or not np.array_equal(theirs[at], series.axis.steps):
+    known = np.flatnonzero(theirs[np.minimum(at, len(theirs) - 1)] == series.axis.steps)
+    if len(known) < len(at) - 2 or not len(known):
         return None
-    return replace(series, axis=replace(series.axis, steps=ours[at]))
+    axis = series.axis if len(known) == len(at) else series.axis.take(known)
+    return replace(series, values=series.values[known], axis=replace(axis, steps=ours[at[known]]))
 
 
 def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Note]:
@@ -295,12 +299,20 @@ def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Not
     ]
 
 
-def _says(main: Run, reading: _Reading, added: dict[str, Series], unused: Sequence[str]) -> Note:
-    source = reading.run.sources[0]
+def _says(main: Run, other: Run, added: dict[str, Series], unused: Sequence[str], agreement: Agreement) -> Note:
     adds = f"adds {_listed(list(added))}" if added else "adds nothing"
     lost = f"; {_listed(unused)} not used, for its steps are counted otherwise" if unused else ""
+    if agreement.metrics and agreement.clock is None and main.steps and other.steps and _reaches_beyond(main, other):
+        lost += f"; what it holds of the same metrics outside of steps {main.steps[0]} to {main.steps[1]} is not used"
     text = f"holds the run of {main.sources[0].path} too and {adds}{lost}"
-    return Note(text=text, source=SourceRef(path=source.path))
+    return Note(text=text, source=SourceRef(path=other.sources[0].path))
+
+
+def _reaches_beyond(main: Run, other: Run) -> bool:
+    """Tell whether a reading goes on for more than a record before or after the main one."""
+    held = [series.axis.steps for name, series in other.series.items() if name in main.series]
+    low, high = main.steps or (0, 0)
+    return any(((steps < low) | (steps > high)).sum() > 1 for steps in held)
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

@@ -29,8 +29,7 @@ LONG = 1_000
 STEP_KEYS = ("step", "_step", "global_step")
 #: Containers that say themselves which run a record is of: steps that start over are no second run in there.
 TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
-#: Containers whose runs are parts of one file.
-RUN_TOLD = ("notebook", "mlflow", "sqlite")
+NOTEBOOK = "notebook"
 
 
 @frozen
@@ -122,7 +121,7 @@ def told_apart(content: Content) -> list[Content]:
 
     They may have nothing in common, not even the trainer.
     """
-    if content.container == "notebook":
+    if content.container == NOTEBOOK:
         parts = by_lines(content.builder.tables, [_line(found) for found in content.embedded if CELL in found.values])
     else:
         parts = by_name(content.builder.tables) if content.container == "sqlite" else []

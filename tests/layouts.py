@@ -12,13 +12,13 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import Diagnosis
+from ppo_doctor.model import Diagnosis, Run, Series
 from ppo_doctor.pipeline import Request, diagnose, runs_of
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.sources import gather
@@ -213,13 +213,27 @@ def _round(value: Any, digits: int) -> Any:
     return value
 
 
+def seen(run: Run) -> object:
+    """Return what rules see of a run, for comparison: everything but the places where its numbers stand."""
+    axes: dict[int, int] = {}
+    series = {name: (axes.setdefault(id(s.axis), len(axes)), _content(s)) for name, s in sorted(run.series.items())}
+    config = {name: repr(setting.value) for name, setting in run.config.items()}
+    return run.framework, run.algorithm, config, {name: repr(fact.value) for name, fact in run.facts.items()}, series
+
+
+def _content(series: Series) -> tuple[object, ...]:
+    arrays = (series.values, series.axis.steps, series.axis.update, series.axis.epoch, series.axis.minibatch)
+    held = tuple(b"" if array is None else array.tobytes() for array in arrays)
+    return (*held, series.unit, series.resolution, series.estimator, series.aggregation, series.reference)
+
+
 def told(diagnosis: Diagnosis) -> tuple[object, ...]:
     """Return what may not hang on the layout: verdict and leaders, each with the step at which it begins."""
     return (diagnosis.verdict, tuple(sorted((c.id, c.onset_step) for c in diagnosis.causes if c.leader)))
 
 
-def judged(written: Written, folder: Path, settings: Iterable[Path] = ()) -> list[tuple[object, ...]]:
-    """Write files into an empty folder, and return what is told of each run in them."""
+def read_back(written: Written, folder: Path, settings: Iterable[Path] = ()) -> list[Run]:
+    """Write files into an empty folder, and return the runs in them."""
     for path in settings:
         (folder / path.name).write_bytes(path.read_bytes())
     for name, content in written.files.items():
@@ -228,28 +242,49 @@ def judged(written: Written, folder: Path, settings: Iterable[Path] = ()) -> lis
     sources, missing = gather(names, together=written.together)
     if missing:
         raise missing[0]
-    return [told(diagnose(run, load_pack())) for source in sources for run in runs_of(source, Request())]
+    return [run for source in sources for run in runs_of(source, Request())]
 
 
-def changes(path: Path, ways: Iterable[str] = WAYS, seed: int = 0) -> dict[str, str]:
-    """Return what each way of writing a log changes; empty where nothing does."""
+def changes(path: Path, ways: Iterable[str] = WAYS, *, always: Container[str] = WAYS, seed: int = 0) -> dict[str, str]:
+    """Return what each way of writing a log changes in its verdict and its leading causes; empty where nothing does.
+
+    A way that is not among `always` is judged only where the run that comes of it is another than that of the log.
+    """
     log = read(path)
     settings = [path.parent / name for name in SETTINGS if (path.parent / name).is_file()]
     found: dict[str, str] = {}
-    expected = _judged_apart(as_it_is(log, random.Random(seed)), settings)
+    runs = _runs(as_it_is(log, random.Random(seed)), settings)
+    expected = _verdicts(runs)
     for way in ways:
-        result = _judged_apart(WAYS[way](log, random.Random(f"{seed} {path.name} {way}")), settings)
-        if result != expected:
+        others = _runs(WAYS[way](log, random.Random(f"{seed} {path.name} {way}")), settings)
+        if way not in always and _alike(runs, others):
+            continue
+        result = _verdicts(others)
+        if result != expected and not (way in COARSE and _only_less_sure(expected, result)):
             found[way] = f"{expected} became {result}"
     return found
 
 
-def _judged_apart(written: Written, settings: Iterable[Path]) -> object:
+def _runs(written: Written, settings: Iterable[Path]) -> list[Run] | str:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return judged(written, Path(folder), settings)
+            return read_back(written, Path(folder), settings)
         except DoctorError as error:
             return f"exit {int(error.code)}"
+
+
+def _alike(ours: list[Run] | str, theirs: list[Run] | str) -> bool:
+    if isinstance(ours, str) or isinstance(theirs, str):
+        return ours == theirs
+    return list(map(seen, ours)) == list(map(seen, theirs))
+
+
+def _verdicts(runs: list[Run] | str) -> object:
+    return runs if isinstance(runs, str) else [told(diagnose(run, load_pack())) for run in runs]
+
+
+def _only_less_sure(expected: object, result: object) -> bool:
+    return isinstance(result, list) and [verdict for verdict, _ in result] == ["inconclusive"] and expected != result
 
 
 def logs_in(paths: Iterable[str]) -> list[Path]:

@@ -35,7 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "configs": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
-    "builder": {"arrays", "frameworks", "metrics", "model", "table"},
+    "builder": {"arrays", "clocks", "frameworks", "metrics", "model", "table"},
+    "clocks": {"model", "table"},
     "derive": {"arrays", "frameworks", "metrics", "model"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {
@@ -125,8 +126,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     "rescaling": {"frameworks", "model"},
     "agreement": {"arrays", "model"},
+    "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
     "merging": {
-        *("agreement", "config_runs", "errors", "frameworks", "model", "readers", "reading", "sources", "tensor_runs"),
+        *("agreement", "config_runs", "errors", "frameworks", "joining", "model", "readers", "reading", "sources"),
+        "tensor_runs",
     },
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),

@@ -95,6 +95,37 @@ def test_records_that_repeat_on_purpose_are_all_kept():
     assert notes == []
 
 
+def test_a_resumed_run_replaces_what_repeats_within_its_steps():
+    metric = a_metric("return", repeats=True)
+    table = a_table(range(7), {"step": [1, 2, 2, 3, 2, 2, 3], "return": [1, 2, 3, 4, 5, 6, 7]})
+    series, _ = built(a_profile(metric), table)
+    found = series["return"]
+    assert found.axis.steps.tolist() == [1, 2, 2, 3]
+    assert found.values.tolist() == [1, 5, 6, 7]
+
+
+def test_a_log_written_newest_first_is_turned():
+    """A record without a step belongs to the one before it, which stands after it there."""
+    steps, loss = [1, 2, 3, 4, 5], [0.1, 0.2, 0.3, 0.4, 0.5]
+    tables = [a_table([0, 2, 4, 6, 8], {"step": steps, "loss": loss}), a_table([1, 3, 5, 7, 9], {"kl": loss})]
+    back = [a_table([1, 3, 5, 7, 9], {"step": steps[::-1], "loss": loss[::-1]}),
+            a_table([0, 2, 4, 6, 8], {"kl": loss[::-1]})]  # fmt: skip
+    profile = a_profile(a_metric("loss"), a_metric("kl"))
+    for held in (tables, back):
+        builder = RunBuilder(path="log", tables=held)
+        builder.turn_forward(profile)
+        series = builder.series(profile)
+        assert series["kl"].axis.steps.tolist() == steps
+        assert series["kl"].values.tolist() == loss
+
+
+def test_a_log_that_is_resumed_again_and_again_is_not_turned():
+    builder = RunBuilder(path="log", tables=[a_table(range(6), {"step": [3, 4, 2, 3, 1, 2], "loss": [0.0] * 6})])
+    held = list(builder.tables)
+    builder.turn_forward(a_profile(a_metric("loss")))
+    assert builder.tables == held
+
+
 def test_minibatches_of_one_step_are_no_duplicates():
     columns = {"step": [1] * 4, "epoch": [0, 0, 1, 1], "minibatch": [0, 1, 0, 1], "entropy": [1, 2, 3, 4]}
     series, notes = one(columns, fine=True)

@@ -10,6 +10,7 @@ import pytest
 from ppo_doctor.derive import inputs, metrics_wanted
 from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
+from ppo_doctor.model import Axis
 from tests.each import for_each
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
 
@@ -76,6 +77,16 @@ def test_broken_metrics_are_counted_alike_on_one_axis_and_on_equal_ones():
     assert one.values.tolist() == other.values.tolist() == [0, 1, 2, 1]
     assert [one.source(i) for i in range(4)] == [other.source(i) for i in range(4)]
     assert one.axis.steps.tolist() == other.axis.steps.tolist()
+
+
+def test_records_of_one_line_are_counted_one_by_one():
+    lines, records = np.ones(4, dtype=np.int64), np.arange(4)
+    axes = [Axis(path="run.json", steps=10 * (records + 1), lines=lines, records=records) for _ in range(2)]
+    loss = a_series("policy_loss", [1, NAN, NAN, 1], axis=axes[0])
+    for axis in axes:
+        found = observe(loss, a_series("grad_norm", [1, 1, math.inf, NAN], axis=axis)).series("nonfinite_metrics")
+        assert found.values.tolist() == [0, 1, 2, 1]
+        assert found.axis.steps.tolist() == [10, 20, 30, 40]
 
 
 def test_what_may_be_nan_is_not_vital():

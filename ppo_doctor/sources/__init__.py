@@ -195,8 +195,11 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
 
 
 def _one_each(source: RunSource) -> list[RunSource]:
-    logs = source.logs or source.perhaps
-    return [replace(source, logs=(log,), perhaps=(), told=source.told if log == logs[0] else ()) for log in logs]
+    """Return a source for each file; what only lies beside the logs may hold no run."""
+    logs = [replace(source, logs=(log,), perhaps=()) for log in source.logs]
+    doubtful = source.doubtful or bool(logs)
+    logs += [replace(source, logs=(), perhaps=(path,), doubtful=doubtful) for path in source.perhaps]
+    return [replace(one, told=source.told if one is logs[0] else ()) for one in logs]
 
 
 def _all_in_one(sources: Sequence[RunSource]) -> RunSource:

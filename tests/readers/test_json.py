@@ -35,6 +35,21 @@ def test_an_object_of_columns(reading):
     assert got.says("odd has 1 values")
 
 
+def test_a_configuration_in_a_list_is_one_as_in_json_lines(reading):
+    config = {"ppo_doctor": 1, "config": {"ppo_epochs": 4}}
+    lines = reading("".join(json.dumps(row) + "\n" for row in (config, *RECORDS)))
+    for indent in (None, 2):
+        got = reading(json.dumps([config, *RECORDS], indent=indent))
+        assert (got.container, got.records) == ("json", lines.records)
+        assert [found.values for found in got.configs] == [{"ppo_epochs": 4}] == [c.values for c in lines.configs]
+
+
+def test_a_configuration_that_each_record_repeats_is_told_once(reading):
+    got = reading(json.dumps([row | {"config": {"lr": 0.1}} for row in RECORDS]))
+    assert got.records == RECORDS
+    assert [found.values for found in got.configs] == [{"lr": 0.1}]
+
+
 def test_a_second_list_of_records_is_told_apart_by_its_name(reading):
     got = reading(json.dumps({"train": [{"loss": 1}], "eval": [{"loss": 2}]}))
     assert got.records == [{"loss": 1}, {"eval/loss": 2}]

@@ -66,6 +66,39 @@ def test_the_clock_tells_which_of_our_steps_theirs_are():
     assert clock[1].tolist() == list(range(12))
 
 
+def late(cells, *, lost):
+    """The same values one record later; `lost` is the end at which one is missing, as a loop logs or a run stops."""
+    steps = [step for step, _ in cells]
+    return [(step, value) for step, (_, value) in zip(steps[1:], cells, strict=False)] if lost else cells
+
+
+def test_what_one_of_two_files_logs_a_record_late_is_no_difference():
+    columns = {"policy_loss": wave(seed=1), "explained_variance": wave(seed=2), "episode_return": wave(seed=3)}
+    shifted = {name: late(cells, lost=name != "episode_return") for name, cells in columns.items()}
+    for first, second in ((columns, shifted), (shifted, columns)):
+        agreement = compared(a_run(**first), a_run(**second))
+        assert agreement.share == 1.0
+        assert not agreement.differences
+    other = {name: late(wave(seed=seed), lost=True) for seed, name in enumerate(columns, 11)}
+    assert compared(a_run(**columns), a_run(**other)).share < 0.1
+
+
+def test_a_single_metric_a_record_late_proves_nothing():
+    """A moving average, or a lagged copy of one metric, may stand in two runs' logs."""
+    ours = a_run(policy_loss=wave(seed=1), entropy=wave(seed=2))
+    theirs = a_run(policy_loss=late(wave(seed=1), lost=True), entropy=wave(seed=4))
+    assert compared(ours, theirs).share < 0.1
+
+
+def test_the_clock_is_told_of_records_that_are_late_and_counted_otherwise():
+    columns = {"policy_loss": wave(seed=1), "explained_variance": wave(seed=2)}
+    moved = {name: [(512 * (step + 1), value) for step, value in cells[:-1]] for name, cells in columns.items()}
+    clock = compared(a_run(**columns), a_run(**moved)).clock
+    assert clock is not None
+    assert clock[0].tolist() == [512 * (i + 1) for i in range(29)]
+    assert clock[1].tolist() == list(range(29))
+
+
 def test_the_first_difference_is_told_with_both_values():
     ours = wave(30)
     theirs = [(step, value + (5.0 if step in (7, 9) else 0.0)) for step, value in ours]

@@ -1,0 +1,70 @@
+"""What tells the order of records: columns that count up, or down where the newest stands first, and Unix times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import FloatArray
+    from ppo_doctor.table import Table
+
+#: A column of fewer numbers is not asked whether it counts up; one that does falls in at most this share of its rises.
+LEAST_STEPS, MOST_RESTARTS = 5, 0.4
+#: The same share in a log written newest first, which few are; lengths of episodes that shrink fall as often.
+MOST_RESTARTS_BACK = 0.05
+
+#: Columns of the time at which a record was written, in seconds since 1970, and the least that is one.
+UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
+YEAR_2001 = 1e9
+
+
+def counts(parts: Sequence[FloatArray]) -> bool:
+    """Tell whether a column counts steps in each file, up or, where the newest stands first, down.
+
+    Few values that change may.
+    """
+    known = [values[np.isfinite(values)] for values in parts]
+    steps = np.concatenate(known)
+    if len(steps) < LEAST_STEPS:
+        return len(steps) < 2 or bool((steps != steps[0]).any())
+    return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
+
+
+def _rises(parts: Sequence[FloatArray], most_falls: float) -> bool:
+    """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
+    change = np.concatenate([np.diff(values) for values in parts])
+    return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
+
+
+def falls(values: FloatArray) -> bool:
+    """Tell whether values fall as the steps of a log do whose newest record stands first."""
+    return _rises([-values[np.isfinite(values)]], MOST_RESTARTS_BACK)
+
+
+def turned(table: Table, size: int) -> Table:
+    """Return a table of a log of `size` records whose last record is put first."""
+    return replace(
+        table,
+        records=size - 1 - table.records[::-1],
+        lines=table.lines[::-1],
+        columns={key: values[::-1] for key, values in table.columns.items()},
+        texts={key: tuple((size - 1 - at, text) for at, text in cells[::-1]) for key, cells in table.texts.items()},
+    )
+
+
+def are_dates(values: FloatArray) -> bool:
+    """Tell Unix times from durations."""
+    return bool((values[np.isfinite(values)] > YEAR_2001).all())
+
+
+def ranked(columns: Sequence[FloatArray]) -> FloatArray:
+    """Return the rank of each record by some columns, the first before the next, from 0 to below 1; NaN goes first."""
+    cells = np.nan_to_num(np.stack(columns), nan=-1.0)
+    order = np.lexsort(cells[::-1])
+    rank = np.zeros(len(order))
+    rank[order] = np.cumsum(np.append(False, (np.diff(cells[:, order]) != 0).any(axis=0)))
+    return np.asarray(rank / (1.0 + rank.max(initial=0.0)))
