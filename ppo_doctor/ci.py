@@ -37,7 +37,7 @@ def run_gate(
     """
     gated = gate(sources, policy, request, group=group)
     options = replace(options, rulings=gated.rulings)
-    report(gated.judged, options, places, many=len(gated.judged) > 1)
+    report(gated.judged, options, places)
     if not any(name == "text" for name, _ in places):
         from ppo_doctor.report.gate_lines import text
 

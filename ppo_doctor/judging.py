@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ppo_doctor import inputs
 from ppo_doctor.errors import DoctorError, ExitCode, worst
@@ -14,11 +16,14 @@ from ppo_doctor.output import complain
 from ppo_doctor.progress import progress
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
+
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.pipeline import Request
     from ppo_doctor.rulepack import Pack
     from ppo_doctor.sources import RunSource
 
+_T = TypeVar("_T")
 #: What judging costs on one processor: seconds for each run, and for each byte of its logs (measured: 250 tables of
 #: 0.4 MB take 6 s, 24 take 0.6 s). Only whether several processes pay depends on it.
 PER_RUN, PER_BYTE = 0.02, 1 / 40e6
@@ -26,6 +31,8 @@ PER_RUN, PER_BYTE = 0.02, 1 / 40e6
 #: handing runs over costs a quarter of the work once more.
 WORTH_PROCESSES = 5.0
 MOST_JOBS = 64
+#: Runs that each process may be ahead of the one that is taken next.
+AHEAD = 4
 #: Files that were passed over, told by name.
 MOST_NAMES = 5
 
@@ -60,27 +67,49 @@ def judge_all(
     *,
     jobs: int | None = 1,
 ) -> tuple[list[tuple[Run, Diagnosis]], list[ExitCode]]:
-    """Judge every run; of several logs one that cannot be read is named on stderr and counts with its exit code.
+    """Judge every run, and return them with the exit codes of what could not be; see `judge_each`.
 
-    `jobs` is the number of processes; None takes as many as there are processors when the work is worth it. Runs come
-    back in the order of the sources.
+    Raises:
+        DoctorError: as `judge_each`.
+    """
+    errors = list(missing)
+    judged = list(judge_each(runs, errors, request, pack, jobs=jobs))
+    return judged, [error.code for error in errors]
+
+
+def judge_each(
+    runs: Sequence[RunSource],
+    errors: list[DoctorError],
+    request: Request,
+    pack: Pack,
+    *,
+    jobs: int | None = 1,
+    shown: bool = True,
+) -> Iterator[tuple[Run, Diagnosis]]:
+    """Yield every run, judged; of several logs one that cannot be read is named on stderr and joins the errors.
+
+    `errors` begins with what is missing. `jobs` is the number of processes; None takes as many as there are processors
+    when the work is worth it. Runs come in the order of the sources, and nothing is kept of those that were taken.
+    `shown` allows a progress bar.
 
     Raises:
         DoctorError: the only source cannot be read, or none can.
     """
-    alone = len(runs) == 1 and not missing
-    attempts: list[Attempt] = []
-    with progress([source.log for source in runs]) as advance:
+    alone = len(runs) == 1 and not errors
+    passed_over: list[str] = []
+    count = 0
+    with progress([source.log for source in runs], shown=shown) as advance:
         for attempt in _attempts(runs, request, pack, _processes(runs, jobs), alone=alone):
-            attempts.append(attempt)
+            errors += attempt.errors
+            passed_over += attempt.passed_over
+            count += len(attempt.judged)
+            while attempt.judged:
+                yield attempt.judged.pop(0)
             advance()
-    errors = [*missing, *(error for attempt in attempts for error in attempt.errors)]
-    _tell(errors, [path for attempt in attempts for path in attempt.passed_over])
-    judged = [pair for attempt in attempts for pair in attempt.judged]
-    if not judged:
+    _tell(errors, passed_over)
+    if not count:
         codes = [error.code for error in errors] or [ExitCode.NOTHING_TO_JUDGE]
         raise DoctorError("none of the runs could be judged", code=worst(codes))
-    return judged, [error.code for error in errors]
 
 
 def _tell(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
@@ -166,8 +195,8 @@ def _side_by_side(runs: Sequence[RunSource], request: Request, pack: Pack, proce
     with ProcessPoolExecutor(
         processes, mp_context=get_context("spawn"), initializer=_begin, initargs=(request, pack)
     ) as pool:
-        waiting = [pool.submit(_in_process, source) for source in runs]
-        for source, future in zip(runs, waiting, strict=True):
+        submitted = ((source, _submitted(pool, source)) for source in runs)
+        for source, future in _ahead(submitted, AHEAD * processes):
             try:
                 attempt = future.result()
                 inputs.add(attempt.read)
@@ -175,6 +204,28 @@ def _side_by_side(runs: Sequence[RunSource], request: Request, pack: Pack, proce
             except BrokenProcessPool:
                 text = f"{source.log}: the process that judged it ended, perhaps for want of memory"
                 yield Attempt(errors=[DoctorError(text, hint="try --jobs 1", code=ExitCode.BUG)])
+
+
+def _ahead(items: Iterable[_T], most: int) -> Iterator[_T]:
+    """Yield items, of which up to `most` were drawn before they are asked for."""
+    further = iter(items)
+    waiting = deque(islice(further, most))
+    while waiting:
+        yield waiting.popleft()
+        waiting.extend(islice(further, 1))
+
+
+def _submitted(pool: ProcessPoolExecutor, source: RunSource) -> Future[Attempt]:
+    """Hand a run to a pool; one whose processes have ended answers as they would."""
+    from concurrent.futures import Future
+    from concurrent.futures.process import BrokenProcessPool
+
+    try:
+        return pool.submit(_in_process, source)
+    except BrokenProcessPool as error:
+        broken: Future[Attempt] = Future()
+        broken.set_exception(error)
+        return broken
 
 
 #: What a process judges with, set once when it starts.

@@ -7,21 +7,26 @@ import os
 import stat
 import sys
 from codecs import lookup
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias, TypeVar
 
 from ppo_doctor import inputs
 from ppo_doctor.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.json_report import Flow
 
 #: (format, file or None for stdout)
 Wanted: TypeAlias = "tuple[str, Path | None]"
+#: a diagnosis with its run, where a format draws it
+Judged: TypeAlias = "tuple[Run | None, Diagnosis]"
+_T = TypeVar("_T")
 #: Formats in which an error is a document too, so that whoever reads the file finds out.
 ERROR_FORMATS = ("json", "sarif", "junit", "github")
 
@@ -53,9 +58,72 @@ def _one(text: str, output: Path | None) -> Wanted:
 
 
 def report(
-    judged: Sequence[tuple[Run, Diagnosis]], options: RenderOptions, places: Sequence[Wanted], *, many: bool
+    judged: Iterable[tuple[Run, Diagnosis]],
+    options: RenderOptions,
+    places: Sequence[Wanted],
+    *,
+    many: Callable[[int], bool] = lambda runs: runs > 1,
 ) -> None:
-    """Write every report that was asked for, and GitHub's page for the job when it runs one."""
+    """Write every report that was asked for, and GitHub's page for the job when it runs one.
+
+    Of several runs each is written when it is judged, where the format allows it, and let go. `many` tells of a single
+    run, once it is known to be the last, whether its report is one of several.
+    """
+    stream = iter(judged)
+    first = list(islice(stream, 2))
+    if not many(len(first)):
+        _whole(first, options, places, many=False)
+        return
+    flowing = [(name, path) for name, path in places if _flow(name) is not None]
+    others = [place for place in places if place not in flowing]
+    pairs = chain(_emptied(first), stream)
+    kept = list(_flowed(pairs, options, flowing, _light(others)))
+    _whole(kept, options, others, many=True)
+
+
+def _emptied(held: list[_T]) -> Iterator[_T]:
+    while held:
+        yield held.pop(0)
+
+
+def _flow(name: str) -> Flow | None:
+    from ppo_doctor.report import flow_of
+
+    return flow_of(name)
+
+
+def _light(places: Sequence[Wanted]) -> Callable[[Run, Diagnosis], list[Judged]]:
+    """Return what formats that need all runs at once keep of one: nothing if there is none, a run if one draws it."""
+    from ppo_doctor.report import DRAWN
+
+    if not places:
+        return lambda _run, _diagnosis: []
+    if any(name in DRAWN for name, _ in places):
+        return lambda run, diagnosis: [(run, diagnosis)]
+    return lambda _run, diagnosis: [(None, diagnosis)]
+
+
+def _flowed(
+    pairs: Iterator[tuple[Run, Diagnosis]],
+    options: RenderOptions,
+    places: Sequence[Wanted],
+    kept: Callable[[Run, Diagnosis], list[Judged]],
+) -> Iterator[Judged]:
+    """Write runs one by one as they come, and yield what others keep of them."""
+    with ExitStack() as stack:
+        flows = [(stack.enter_context(writing(path, name)), flow) for name, path in places if (flow := _flow(name))]
+        for put, flow in flows:
+            put(flow.opening)
+        for number, (run, diagnosis) in enumerate(pairs):
+            for put, flow in flows:
+                put(("," if number else "") + flow.element(diagnosis, options))
+            yield from kept(run, diagnosis)
+            del run, diagnosis  # not while the next run is judged
+        for put, flow in flows:
+            put(flow.closing)
+
+
+def _whole(judged: Sequence[Judged], options: RenderOptions, places: Sequence[Wanted], *, many: bool) -> None:
     for name, path in places:
         text = rendered(judged, options, name, many=many)
         if name == "text" and path is None and ("github", None) in places:
@@ -65,7 +133,7 @@ def report(
         _job_summary(judged, options)
 
 
-def rendered(judged: Sequence[tuple[Run, Diagnosis]], options: RenderOptions, name: str, *, many: bool) -> str:
+def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, many: bool) -> str:
     """Return a report in one format; in a gate the text ends with what was ruled."""
     from ppo_doctor.report import render, render_many
 
@@ -89,7 +157,7 @@ def _guarded(text: str) -> str:
     return guarded(text, secrets.token_hex(16))
 
 
-def _job_summary(judged: Sequence[tuple[Run, Diagnosis]], options: RenderOptions) -> None:
+def _job_summary(judged: Sequence[Judged], options: RenderOptions) -> None:
     """Append to the page of the job; a page that cannot be written changes no verdict and is told."""
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if not place:

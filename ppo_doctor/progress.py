@@ -19,24 +19,24 @@ WIDTH = 40
 
 
 @contextmanager
-def progress(names: Sequence[str], patience: float = PATIENCE) -> Iterator[Callable[[], None]]:
+def progress(names: Sequence[str], patience: float = PATIENCE, *, shown: bool = True) -> Iterator[Callable[[], None]]:
     """Show a bar on stderr while runs are judged; yields what is to be called after each.
 
     Nothing is shown, and rich not imported, where stderr is no terminal or the work is done within `patience` seconds.
     """
-    if not sys.stderr.isatty():
+    if not shown or not sys.stderr.isatty():
         yield lambda: None
         return
-    shown = _Shown(names)
-    timer = Timer(patience, shown.start)
+    bar = _Shown(names)
+    timer = Timer(patience, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield shown.advance
+        yield bar.advance
     finally:
         timer.cancel()
         timer.join()
-        shown.stop()
+        bar.stop()
 
 
 class _Shown:
@@ -57,7 +57,8 @@ class _Shown:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        # Not by way of stderr: reports may be written while the bar is shown.
+        bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
         bar.add_task(self._label(), total=len(self._names) if len(self._names) > 1 else None, completed=self._done)
         bar.start()
         self._bar = bar

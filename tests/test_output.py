@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -186,3 +187,55 @@ def test_what_fails_midway_leaves_the_file(here):
     with pytest.raises(KeyboardInterrupt):
         half()
     assert contents(here) == before
+
+
+@pytest.mark.parametrize("places", [["json"], ["json", "sarif=runs.sarif"]], ids=["one", "two"])
+@pytest.mark.parametrize("further", [[], ["nowhere.jsonl"]], ids=["all", "one missing"])
+def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further):  # noqa: ARG001 - it works there
+    """Neither a run nor its diagnosis is alive when the one after the next is judged, however many there are."""
+    from ppo_doctor import pipeline
+    from ppo_doctor.model import Diagnosis, Run
+
+    judge = pipeline.diagnose
+    alive: list[int] = []
+
+    def counted(*arguments):
+        gc.collect()
+        alive.append(sum(isinstance(found, Run | Diagnosis) for found in gc.get_objects()))
+        return judge(*arguments)
+
+    monkeypatch.setattr(pipeline, "diagnose", counted)
+    formats = [word for place in places for word in ("--format", place)]
+    most = {}
+    for count in (10, 40):
+        alive.clear()
+        outcome = cli("analyze", *["run/progress.csv"] * count, *further, *formats, "--separate", "--fail-on", "high")
+        assert outcome.code == 1
+        assert len(outcome.json["diagnoses"]) == len(alive) == count
+        most[count] = max(alive) - alive[0]
+    assert most[40] == most[10] <= 4
+
+
+def test_processes_do_not_run_ahead():
+    """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
+    from ppo_doctor.judging import AHEAD, _ahead
+
+    taken: list[int] = []
+    drawn: list[int] = []
+    for item in _ahead((drawn.append(n) or n for n in range(100)), 2 * AHEAD):
+        taken.append(item)
+        assert len(drawn) <= len(taken) + 2 * AHEAD
+    assert taken == list(range(100))
+
+
+def test_json_lists_what_was_found_and_everything_on_demand(cli, validate):
+    found, everything = (cli("analyze", SICK, "--format", "json", *more).json for more in ([], ["--all"]))
+    validate(found)
+    validate(everything)
+    assert {finding["status"] for finding in found["findings"]} <= {"fired", "errored"}
+    assert [f for f in everything["findings"] if f["status"] in ("fired", "errored")] == found["findings"]
+    assert {key: found[key] for key in found if key != "findings"} == {
+        key: everything[key] for key in everything if key != "findings"
+    }
+    counts = everything["coverage"]
+    assert sum(counts[key] for key in ("clear", "fired", "skipped", "errored")) == len(everything["findings"])

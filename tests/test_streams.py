@@ -1,4 +1,4 @@
-"""A process with streams that are closed, full, left or not UTF-8, in a folder that is gone, with paths of any length."""
+"""A process with streams that are closed, full, left or not UTF-8, in a folder that is gone, with long paths."""
 
 from __future__ import annotations
 

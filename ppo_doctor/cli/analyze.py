@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ from ppo_doctor.errors import DoctorError, ExitCode, worst
 from ppo_doctor.output import report, report_error, wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ppo_doctor.model import ConfigValue, Diagnosis, Run
@@ -121,18 +122,29 @@ def _analyze(
     jobs: int | None,
 ) -> ExitCode:
     from ppo_doctor.judgement import exit_code
-    from ppo_doctor.judging import judge_all
+    from ppo_doctor.judging import judge_each
     from ppo_doctor.rulepack import load_pack
 
     pack = load_pack(rules)
     known_names(pack, [*request.select, *request.ignore])
-    judged, codes = judge_all(*gathered(), request, pack, jobs=jobs)
-    report(judged, options, places, many=len(judged) > 1 or bool(codes))
+    runs, errors = gathered()
+    codes: set[ExitCode] = set()
+
+    def coded() -> Iterator[tuple[Run, Diagnosis]]:
+        # A bar would run into what is written to a terminal meanwhile.
+        shown = interactive or not (len(runs) > 1 and any(path is None for _, path in places) and sys.stdout.isatty())
+        for run, diagnosis in judge_each(runs, errors, request, pack, jobs=jobs, shown=shown):
+            codes.add(exit_code(diagnosis, fail_on))
+            yield run, diagnosis
+            del run, diagnosis
+
+    judged: Iterable[tuple[Run, Diagnosis]] = list(coded()) if interactive else coded()
+    report(judged, options, places, many=lambda count: count > 1 or bool(errors))
     if interactive:
         from ppo_doctor.tui.terminal import show
 
-        show(cases_of(judged, request, pack), options)
-    return worst(codes + [exit_code(diagnosis, fail_on) for _, diagnosis in judged])
+        show(cases_of(list(judged), request, pack), options)
+    return worst([*codes, *(error.code for error in errors)])
 
 
 def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pack) -> list[Case]:

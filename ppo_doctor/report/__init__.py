@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.report.json_report import Flow
     from ppo_doctor.ruling import Ruling
 
 #: format → "module:function"; the module may also have `render_many` and `render_error`.
@@ -80,6 +81,17 @@ def render_many(
     if format in DRAWN:
         return _text(module.render_many(diagnoses, options, runs))
     return _text(module.render_many(diagnoses, options))
+
+
+def flow_of(format: str) -> Flow | None:
+    """Return how a format writes several runs one by one; None for formats that need them all at once.
+
+    Raises:
+        DoctorError: no such format.
+    """
+    module, _ = _find(format)
+    found: Flow | None = getattr(module, "FLOW", None)
+    return found
 
 
 def render_error(message: str, hint: str = "", code: int = ExitCode.NOTHING_TO_JUDGE, format: str = "text") -> str:

@@ -6,10 +6,11 @@ import math
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.escape import unsafe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ppo_doctor.model import (
         ChainLink,
@@ -33,6 +34,23 @@ SCHEMA_VERSION = "1"
 
 Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
+
+@frozen
+class Flow:
+    """A document that ends with a list of runs: its text before the list, for each run, and after it.
+
+    Whoever writes it piece by piece, with commas between the runs, need keep none of them.
+    """
+
+    opening: str
+    element: Callable[[Diagnosis, RenderOptions], str]
+    closing: str = "\n  ]\n}\n"
+
+    def whole(self, diagnoses: Iterable[Diagnosis], options: RenderOptions) -> str:
+        """Return the document of several runs."""
+        return self.opening + ",".join(self.element(diagnosis, options) for diagnosis in diagnoses) + self.closing
+
+
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 
@@ -43,7 +61,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as one JSON object."""
-    return dump({"schema_version": SCHEMA_VERSION, "diagnoses": [_ruled(d, options) for d in diagnoses]})
+    return FLOW.whole(diagnoses, options)
 
 
 def render_error(message: str, hint: str, code: int) -> str:
@@ -53,16 +71,20 @@ def render_error(message: str, hint: str, code: int) -> str:
 
 def _ruled(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
     """Return a diagnosis, in a gate with what was ruled."""
+    ours = payload(diagnosis, everything=options.all)
     ruling = options.rulings.get(diagnosis.run.id)
     if ruling is None:
-        return payload(diagnosis)
+        return ours
     from ppo_doctor.report.gate_json import gate
 
-    return payload(diagnosis) | {"gate": gate(ruling)}
+    return ours | {"gate": gate(ruling)}
 
 
-def payload(diagnosis: Diagnosis) -> dict[str, Json]:
-    """Return a diagnosis as plain dicts and lists; numbers may still be non-finite (`dump` writes those as null)."""
+def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]:
+    """Return a diagnosis as plain dicts and lists; numbers may still be non-finite (`dump` writes those as null).
+
+    `everything` lists checks that found nothing, or could not be asked, too; `coverage` counts them in any case.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {
@@ -75,7 +97,7 @@ def payload(diagnosis: Diagnosis) -> dict[str, Json]:
         "verdict_because": diagnosis.verdict_because,
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "chain": [_link(link) for link in diagnosis.chain],
-        "findings": [_finding(finding) for finding in diagnosis.findings],
+        "findings": [_finding(f) for f in diagnosis.findings if everything or f.status in ("fired", "errored")],
         "complaints": [_complaint(complaint) for complaint in diagnosis.complaints],
         "not_ruled_out": [_unjudged(cause) for cause in diagnosis.not_ruled_out],
         "coverage": _coverage(diagnosis.coverage),
@@ -244,6 +266,11 @@ def _whole(value: float | None) -> float | int | None:
     return int(value) if value is not None and math.isfinite(value) and value == int(value) else value
 
 
+def element(value: Json) -> str:
+    """Return a value as it stands in a list of a document's, on lines of its own."""
+    return "\n    " + dump(value).rstrip("\n").replace("\n", "\n    ")
+
+
 def dump(value: Json) -> str:
     """Return a value as indented JSON with a line end, and no control or invisible character outside an escape."""
     try:
@@ -297,3 +324,10 @@ def ascii_only(text: str) -> str:
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
+def _of_many(diagnosis: Diagnosis, options: RenderOptions) -> str:
+    return element(_ruled(diagnosis, options))
+
+
+FLOW = Flow(opening=f'{{\n  "schema_version": "{SCHEMA_VERSION}",\n  "diagnoses": [', element=_of_many)

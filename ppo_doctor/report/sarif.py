@@ -13,7 +13,7 @@ from ppo_doctor.evidence import says
 from ppo_doctor.model import Severity
 from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.escape import plain, prose
-from ppo_doctor.report.json_report import Json, dump
+from ppo_doctor.report.json_report import Flow, Json, element
 from ppo_doctor.report.sarif_places import fingerprints, location, locations
 from ppo_doctor.report.words import capital, remedies, remedy_says, stopped
 
@@ -42,8 +42,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as one SARIF log, one run each."""
-    runs: list[Json] = [_run(d, ruling_of(d, options), failures_only=options.quiet) for d in diagnoses]
-    return _log(runs)
+    return FLOW.whole(diagnoses, options)
 
 
 def render_error(message: str, hint: str, code: int) -> str:
@@ -56,11 +55,15 @@ def render_error(message: str, hint: str, code: int) -> str:
         "exitCode": code,
         "toolExecutionNotifications": [notice],
     }
-    return _log([{"tool": _tool(__version__, []), "invocations": [invocation], "results": []}])
+    failed: Json = {"tool": _tool(__version__, []), "invocations": [invocation], "results": []}
+    return FLOW.opening + element(failed) + FLOW.closing
 
 
-def _log(runs: list[Json]) -> str:
-    return dump({"$schema": SCHEMA, "version": "2.1.0", "runs": runs})
+def _of_many(diagnosis: Diagnosis, options: RenderOptions) -> str:
+    return element(_run(diagnosis, ruling_of(diagnosis, options), failures_only=options.quiet))
+
+
+FLOW = Flow(opening=f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [', element=_of_many)
 
 
 def _tool(version: str, rules: list[Json]) -> Json:

@@ -78,7 +78,7 @@ def test_a_threshold_changes_the_finding(cli, tmp_path):
     policy.write_text(f"[thresholds.{rule}]\ntarget = 0.001\n", encoding="utf-8")
 
     def status(*more):
-        found = cli("gate", log, "--format", "json", *more).json["findings"]
+        found = cli("gate", log, "--format", "json", "--all", *more).json["findings"]
         return next(finding["status"] for finding in found if finding["rule"] == rule)
 
     assert (status(), status("--policy", policy)) == ("fired", "clear")

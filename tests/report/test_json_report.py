@@ -21,7 +21,7 @@ from .golden import check_golden
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/diagnosis.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
-OPTIONS = RenderOptions()
+OPTIONS = RenderOptions(all=True)
 
 
 def strict(text: str) -> Any:
