@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import How
 
 REDACTED = "[redacted]"
+#: A whole number of more bits is larger than the largest float.
+_MOST_BITS = 1023
 #: Settings of one file: more is data, or a document whose references unfold without end.
 MOST_SETTINGS = 50_000
 
@@ -56,7 +58,9 @@ class Found:
 
 
 def redact(key: str, value: ConfigValue) -> ConfigValue:
-    """Return the value, or a placeholder where key or value look like a secret."""
+    """Return the value, or a placeholder where key or value look like a secret, or it is larger than any float."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a number of {value.bit_length():,} bits"  # no setting; as a number it would fail wherever it is used
     words = re.sub(_CAMEL, "_", key)
     if isinstance(value, str):
         return REDACTED if re.search(_HIDDEN_KEY, words) or re.search(_HIDDEN_VALUE, value) else value

@@ -147,3 +147,93 @@ def test_columns_that_were_never_filled_say_nothing(tmp_path, filled):
     (run,) = read_runs(str(path), Request())
     assert set(run.series) == {"eval_return"} if not filled else set(run.series) >= set(UNFILLED)
     assert any("never filled" in note.text for note in run.notes) is not bool(filled)
+
+
+def merges(width, layers):
+    rows = ["a0: &a0 {gamma: 0.99}"]
+    rows += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * width)}]}}" for n in range(1, layers)]
+    return "\n".join(rows)
+
+
+def laughs(width, layers):
+    rows = ["a0: &a0 {}"]
+    rows += [f"a{n}: &a{n} {{{', '.join(f'k{i}: *a{n - 1}' for i in range(width))}}}" for n in range(1, layers)]
+    return "\n".join(rows)
+
+
+#: name → (name of a configuration, its text, the line that a message names, if any)
+BROKEN: dict[str, tuple[str, bytes | str, int | None]] = {
+    "a bad character": ("config.yaml", b"gamma: 0.99\nn_epochs: \x07\n", 2),
+    "bytes that are no UTF-8": ("config.yaml", b"gamma: 0.99\n\nn_epochs: \xff\n", 3),
+    "a bool that is none": ("config.yaml", 'gamma: 0.99\nx: !!bool "x"\n', 2),
+    "a time that is none": ("config.yaml", 'gamma: 0.99\nx: !!timestamp "x"\n', 2),
+    "an int that is none": ("config.yaml", 'gamma: 0.99\nx: !!int "x"\n', 2),
+    "a float that is none": ("config.yaml", 'gamma: 0.99\nx: !!float "x"\n', 2),
+    "base64 that is none": ("config.yaml", 'gamma: 0.99\nx: !!binary "x"\n', 2),
+    "pairs that are none": ("config.yaml", "gamma: 0.99\nx: !!omap {a: 1}\n", 2),
+    "a month that is none": ("config.yaml", "gamma: 0.99\nx: 2001-99-99\n", 2),
+    "an integer of 6,000 digits": ("config.yaml", f"gamma: 0.99\nx: {'9' * 6000}\n", 2),
+    "a key that is a list": ("config.yaml", "gamma: 0.99\n? [a]\n: 1\n", 2),
+    "deep YAML": ("config.yaml", "x: " + "[" * 3_000 + "]" * 3_000, None),
+    "merges of merges": ("config.yaml", merges(8, 9), None),
+    "references to references": ("config.yaml", laughs(9, 9), None),
+    "a mapping in itself": ("config.yaml", "gamma: 0.99\nx: &x {y: *x, z: *x}\n", 2),
+    "a mapping merged into itself": ("config.yaml", "gamma: 0.99\nx: &x {<<: *x}\n", 2),
+    "a list of many": ("config.yaml", "x: [" + "1," * 100_000 + "1]", 1),
+    "deep JSON": ("config.json", '{"a":' * 100_000 + "1" + "}" * 100_000, None),
+    "JSON that is none": ("config.json", '{"gamma": 0.99,\n"x": }', 2),
+    "JSON with an integer of 6,000 digits": ("config.json", '{"gamma": ' + "9" * 6000 + "}", None),
+    "deep TOML": ("config.toml", "x = " + "[" * 3_000 + "]" * 3_000, None),
+    "TOML that is none": ("config.toml", "gamma = 0.99\nx = \n", 2),
+    "TOML with an integer of 6,000 digits": ("config.toml", "x = " + "9" * 6000, None),
+    "no archive": ("training_args.bin", b"PK\x03\x04 and no more", None),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_configuration_beside_a_log_is_a_note_and_by_name_an_error(cli, tmp_path, name):
+    file, text, line = BROKEN[name]
+    log, config = tmp_path / "run.jsonl", tmp_path / file
+    log.write_bytes(lines(*LINES))
+    config.write_bytes(text if isinstance(text, bytes) else text.encode())
+    beside = cli("analyze", log, "--format", "json")
+    assert beside.code == 0
+    assert beside.json["run"]["records"] == 20
+    assert any(file in note and "cannot read" in note for note in beside.json["run"]["notes"])
+    named = cli("analyze", log, "--config", config)
+    assert named.code == 2
+    assert (f"{file}:{line}:" if line else file) in named.err
+    assert len(named.err) < 1_000
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 8_000, "0b" + "1" * 2_000, "9" * 400])
+def test_a_setting_larger_than_any_float_fails_no_check(cli, tmp_path, number):
+    (tmp_path / "run.jsonl").write_bytes(lines(*LINES))
+    (tmp_path / "config.yaml").write_text(f"n_epochs: {number}\nlearning_rate: {number}\n", encoding="utf-8")
+    report = cli("analyze", tmp_path / "run.jsonl", "--format", "json", "--all").json
+    assert not [check for check in report["findings"] if check["status"] == "errored"]
+
+
+@pytest.mark.parametrize("name", ["ppo-doctor.toml", "pyproject.toml"])
+@pytest.mark.parametrize("value", ["[" * 3_000 + "]" * 3_000, "9" * 6_000, "{a = " * 3_000, "\x00"])
+def test_a_policy_that_cannot_be_read_is_named(cli, tmp_path, monkeypatch, name, value):
+    (tmp_path / "run.jsonl").write_bytes(lines(*LINES))
+    (tmp_path / name).write_text(f"[tool.ppo-doctor]\nx = {value}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    outcome = cli("gate", "run.jsonl")
+    assert outcome.code == 2
+    assert name in outcome.err
+
+
+@pytest.mark.parametrize(
+    "cell", ["{}", "[]", '{"a":1}', '"{}"', "{", "}", "]", "[1", "{{}}", "[{}]", "true", "1e999", "x"]
+)
+@pytest.mark.parametrize("at", [0, 300])
+def test_a_cell_that_is_no_number_costs_itself_alone(cli, tmp_path, cell, at):
+    rows = [f"{step},0.01,{1 - step / 1000}" for step in range(600)]
+    rows[at] = f"{at},{cell},0.5"
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join(["step,approx_kl,entropy", *rows]) + "\n", encoding="utf-8")
+    outcome = cli("analyze", path, "--format", "json")
+    assert outcome.code == 0
+    assert outcome.json["run"]["records"] >= 599

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,11 @@ LARGEST = 512 << 20
 _MEANS = {"results": "eval/mean_reward", "ep_lengths": "eval/mean_ep_length", "successes": "eval/success_rate"}
 _STEPS, _STEP = "timesteps", "time/total_timesteps"
 _SETTINGS = "data"
+#: What NumPy raises for a header that is none: it is a Python literal, cut into tokens where it may be of Python 2.
+_OF_HEADERS = (
+    *(ValueError, EOFError, OSError, SyntaxError, MemoryError, OverflowError, TypeError),
+    *(RecursionError, TokenError),
+)
 _PICKLED = ":serialized:"
 #: How a schedule that never changes is written since 2.7.
 _CONSTANT = re.compile(r"ConstantSchedule\(val=([-+0-9.eE]+)\)")
@@ -70,7 +76,7 @@ def _array(name: str, content: bytes, notes: Ledger) -> np.ndarray[Any, Any] | N
     """Return an array of numbers; one of objects would have to be unpickled, which nothing here does."""
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+    except _OF_HEADERS as error:
         notes.skip("an array cannot be read", detail=f"{name}: {error}")
         return None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":

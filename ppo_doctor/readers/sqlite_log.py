@@ -76,6 +76,10 @@ def rows(
                 yield number, tuple(cells)
         except DAMAGE as error:
             jumps += 1
+            ahead = _ahead(database, query, (*key, last))
+            if ahead is not None:
+                last = ahead[0]
+                yield ahead
             beyond = _beyond(database, query, (*key, last)) if jumps < MOST_JUMPS else None
             upto = f"to {beyond}" if beyond is not None else "on"
             notes.skip("a page of the database is damaged", last + 1, detail=f"rows from {last + 1} {upto}: {error}")
@@ -84,14 +88,30 @@ def rows(
             return
 
 
+def _first(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> tuple[object, ...] | None:
+    row: tuple[object, ...] | None = database.execute(f"{query} LIMIT 1", key).fetchone()
+    return row
+
+
+def _ahead(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> tuple[int, tuple[object, ...]] | None:
+    """Return the row before the damage: the module reads ahead by one, and loses it with the error."""
+    try:
+        row = _first(database, query, key)
+    except DAMAGE:
+        return None
+    number = row[0] if row else None
+    return (number, row[1:]) if row and isinstance(number, int) and number > int(str(key[-1])) else None
+
+
 def _beyond(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> int | None:
-    """Return the least row id behind which rows can be read again, or None."""
+    """Return the least row id behind which there is a row that can be read, or nothing at all; None for neither."""
 
     def readable(last: int) -> bool:
         try:
-            return database.execute(query, (*key[:-1], last)).fetchone() is not None
+            _first(database, query, (*key[:-1], last))
         except DAMAGE:
             return False
+        return True
 
     last = int(str(key[-1]))
     step = 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -84,9 +86,12 @@ class Tail:
 
     def _status(self) -> os.stat_result | None:
         try:
-            return self.path.stat()
+            status = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer, and nobody could read it again
+            raise OSError(errno.EINVAL, "it is no regular file, which alone can be followed")
+        return status
 
     def _added(self) -> Iterator[bytes | Cut]:
         file = self._opened()

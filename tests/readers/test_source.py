@@ -1,5 +1,6 @@
 import gzip
 import io
+import json
 import sys
 import zlib
 from types import SimpleNamespace
@@ -7,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.readers import read, source
+from ppo_doctor.readers import read, read_source, source
+from tests.readers.conftest import gather
 
 TEXT = "".join(f'{{"loss": {i}.5, "t": "ä"}}\n' for i in range(3))
 
@@ -146,3 +148,69 @@ def test_stdin(monkeypatch):
     container, items = read("-")
     tables = [item for item in items if hasattr(item, "records")]
     assert (container, records(tables), tables[0].path) == ("jsonl", 3, "<stdin>")
+
+
+LEADING = {
+    "NULs": b"\0" * 65_536,
+    "NULs, not a multiple of four": b"\0" * 65_539,
+    "newlines": b"\n" * 65_536,
+    "newlines of Windows": b"\r\n" * 40_000,
+    "both": b"\0" * 70_000 + b"\n" * 70_000,
+    "10 MB": b"\0" * (10 << 20),
+}
+ROWS = [{"step": step, "loss": 0.5 + step, "kl": 0.25} for step in range(20)]
+FORMS = {
+    "jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
+    "json": json.dumps(ROWS, indent=1),
+    "csv": "step,loss,kl\n" + "".join(f"{row['step']},{row['loss']},0.25\n" for row in ROWS),
+    "console": "".join(f"{row}\n" for row in ROWS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("before", LEADING)
+def test_what_copytruncate_leaves_before_a_log_is_passed_over(reading, before, form):
+    expected = reading(FORMS[form])
+    assert (expected.container, len(expected.records)) == (form, 20)
+    got = reading(LEADING[before] + FORMS[form].encode())
+    assert (got.container, got.records) == (form, expected.records)
+    lines = LEADING[before].count(b"\n")
+    assert got.lines == [line + lines for line in expected.lines]
+    assert got.says(f"{len(LEADING[before]):,} bytes")
+    assert got.skipped == 0
+
+
+def test_a_blank_line_or_two_is_nobodys_concern(reading):
+    got = reading("\n\r\n" + FORMS["jsonl"])
+    assert (len(got.records), got.lines[0], got.notes) == (20, 3, [])
+
+
+class Endless(io.RawIOBase):
+    """A stream that never ends; `byte` is all it holds after `start`."""
+
+    def __init__(self, byte, start=b""):
+        self.byte, self.start, self.given = byte, start, 0
+
+    def read(self, size=-1):
+        data, self.start = self.start or self.byte * size, b""
+        self.given += len(data)
+        return data
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\n"])
+def test_a_stream_of_nothing_ends(monkeypatch, byte):
+    monkeypatch.setattr(source, "ENDLESS", 4 << 20)
+    stream = Endless(byte)
+    with pytest.raises(DoctorError, match="holds nothing"):
+        read_source(source.Source("-", stream))
+    assert stream.given < 5 << 20
+
+
+def test_a_line_that_never_ends_costs_its_record_alone(monkeypatch):
+    monkeypatch.setattr(source, "ENDLESS", 4 << 20)
+    monkeypatch.setattr(source, "LONGEST_LINE", 1 << 20)
+    stream = Endless(b"x", FORMS["jsonl"].encode())
+    got = gather(*read_source(source.Source("-", stream)))
+    assert len(got.records) == 20
+    assert got.says("does not end")
+    assert stream.given < 5 << 20

@@ -3,10 +3,13 @@
 import json
 import math
 import os
+import random
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.readers import read
+from ppo_doctor.readers import read, sqlite_log
 from ppo_doctor.readers.mlflow_store import is_run, read_folder
+from ppo_doctor.readers.notes import Ledger
 from tests.readers.conftest import gather, read_back
 
 RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -322,3 +326,63 @@ def test_what_trackio_writes(tmp_path):
     reading = gather(*read(tmp_path / "p.db"))
     assert [(r["step"], r["train/loss"], r["b"]) for r in reading.records] == [(i, i / 7, math.inf) for i in range(5)]
     assert reading.configs[0].values == {"lr": 0.0003, "net.size": 4}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_damage_is_a_note_or_an_error_with_its_place(large, tmp_path, seed):
+    """Also of the schema, whose text SQLite quotes in messages that Python cannot decode."""
+    rng = random.Random(seed)
+    data = bytearray(large)
+    for _ in range(rng.choice((1, 10, 100))):
+        data[rng.randrange(100, 4096) if rng.random() < 0.5 else rng.randrange(len(data))] = rng.randrange(256)
+    try:
+        gather(*read_damaged(tmp_path, bytes(data)))
+    except DoctorError as error:
+        assert "m.db" in error.message
+
+
+def read_damaged(folder, data):
+    (folder / "m.db").write_bytes(data)
+    return read(folder / "m.db")
+
+
+def test_a_message_of_sqlite_that_cannot_be_decoded_is_damage(tmp_path):
+    path = mlflow_db(tmp_path / "m.db", {"r": ("active", ROWS)})
+    data = path.read_bytes()
+    at = data.index(b"CREATE TABLE metrics")
+    with pytest.raises(DoctorError, match="damaged"):
+        gather(*read_damaged(tmp_path, data[: at + 14] + b"\xc9\xff" + data[at + 16 :]))
+
+
+def test_a_run_whose_values_are_all_unreadable(tmp_path):
+    path = mlflow_db(tmp_path / "m.db", {"r": ("active", ROWS)})
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE metrics SET value = 'x' || rowid, step = 'y'")
+    database.close()
+    reading = gather(*read(path))
+    assert (len(reading.records), reading.skipped) == (0, len(ROWS))
+
+
+def test_a_cell_of_any_size_costs_its_row_and_no_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_log, "LARGEST_CELL", 1 << 16)
+    path = mlflow_db(tmp_path / "m.db", {"r": ("active", ROWS)})
+    with sqlite3.connect(path) as database:
+        database.execute("INSERT INTO params VALUES ('big', zeroblob(16000000), 'r')")
+        database.execute("INSERT INTO params VALUES ('gamma', '0.99', 'r')")
+    database.close()
+    tracemalloc.start()
+    reading = gather(*read(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4_000_000
+    assert len(reading.records) == 5
+    assert reading.configs[0].values == {"lr": 0.25, "gamma": 0.99}
+    assert reading.says("too big")
+
+
+def test_rows_that_lead_in_a_circle_end():
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i, ? FROM n"
+    with sqlite3.connect(":memory:") as database:
+        found = list(islice(sqlite_log.rows(database, endless, (), Ledger("m.db")), 5_000))
+    database.close()
+    assert len(found) < 5_000

@@ -491,3 +491,45 @@ def test_a_file_that_shrinks_after_it_was_opened_is_refused(tmp_path):
     np.save(path, np.ones(10))
     with pytest.raises(DoctorError):
         archive.tensors["x"].array()
+
+
+def text(word):
+    return b"X" + struct.pack("<I", len(word)) + word
+
+
+@pytest.mark.parametrize("letters", [1_000_000, 1_000])
+def test_names_that_grow_with_every_container_end_soon(letters, tmp_path, peak):
+    """A name is the path to a value: a mapping that holds itself under a long key would fill the memory."""
+    path = torch_zip(tmp_path / "names.pt", b"\x80\x02}q\x00(" + text(b"a" * letters) + b"h\x00u.")
+    with peak(20):
+        refused(path)
+
+
+def test_many_short_names_cost_what_they_weigh(tmp_path, peak, monkeypatch):
+    monkeypatch.setattr(nesting, "MOST_VISITS", 20_000)
+    layers = b"".join(
+        b"}q%c(" % (n + 1) + b"".join(text(b"%04d" % i + b"a" * 900) + b"h%c" % n for i in range(30)) + b"u"
+        for n in range(4)
+    )
+    path = torch_zip(tmp_path / "names.pt", b"\x80\x02}q\x00" + layers + b".")
+    with peak(20):
+        refused(path)
+
+
+def test_a_list_of_as_many_numbers_as_a_batch_has_tokens_is_read(tmp_path):
+    numbers = b"(" + b"K\x01" * 600_000 + b"e"
+    archive = read_archive(torch_zip(tmp_path / "n.pt", b"\x80\x02}" + text(b"mask") + b"]" + numbers + b"s."))
+    assert archive.tensors["mask"].shape == (600_000,)
+
+
+def test_what_torch_loaded_is_turned_once_wherever_it_stands():
+    from types import SimpleNamespace
+
+    from ppo_doctor.tensors.legacy import _Opener
+
+    value = [1.0]
+    for _ in range(40):
+        value = [value] * 50
+    torch = SimpleNamespace(Tensor=type("Tensor", (), {}))
+    turned = _Opener(torch, Path("old.pt")).inert(value)
+    assert all(part is turned[0] for part in turned)

@@ -203,3 +203,25 @@ def test_memory_grows_by_the_stated_bytes_per_record():
 def test_only_streamed_containers_have_readers_that_show_what_they_hold():
     assert set(growing.STREAMED) <= set(readers.READERS)
     assert Path(growing.__file__).is_file()
+
+
+@pytest.mark.parametrize("before", [b"\0" * 65_536, b"\n" * 65_536, b"\0" * (3 << 20), b"\r\n" * (SMALL + 1)])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_log_that_was_truncated_while_it_was_written_is_read_from_its_first_record(form, before):
+    """copytruncate empties the file, the writer goes on where it was, and NULs fill what is before."""
+    text = "".join(line + "\n" for line in FORMS[form](60)).encode()
+    growing_log, alone = Growing("log"), Growing("log")
+    for at in range(0, len(before), 1 << 16):
+        growing_log.feed(before[at : at + (1 << 16)])
+    for at in range(0, len(text), 1000):
+        growing_log.feed(text[at : at + 1000])
+    alone.feed(text)
+    got, expected = growing_log.snapshot(), alone.snapshot()
+    assert got.container == expected.container
+    columns = [[item.columns for item in reading.items if isinstance(item, Table)] for reading in (got, expected)]
+    assert str(columns[0]) == str(columns[1])
+    lines = [[item.lines.tolist() for item in reading.items if isinstance(item, Table)] for reading in (got, expected)]
+    shift = before.count(b"\n")
+    assert lines[0] == [[line + shift for line in table] for table in lines[1]]
+    growing_log.close()
+    alone.close()

@@ -149,3 +149,10 @@ def test_a_folder_in_place_of_the_file_is_an_error_to_tell(tmp_path, follow):
     (tmp_path / "log").mkdir()
     with pytest.raises(OSError):
         parts(follow(tmp_path / "log"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are POSIX")
+def test_a_pipe_cannot_be_followed_and_is_not_waited_for(tmp_path, follow):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="regular file"):
+        parts(follow(tmp_path / "pipe"))

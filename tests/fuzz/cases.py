@@ -1,0 +1,207 @@
+"""One case: a mutated file in a folder of its own, read by the command that is there for it, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.mutations import inside
+from tests.fuzz.seeds import Seed, records
+
+#: Exit codes that a command may give for any input whatever: 1 only where a gate found a cause.
+ANALYZE, GATE = frozenset((0, 2, 3)), frozenset((0, 1, 2, 3, 4))
+JUDGED = frozenset((0,))
+SICK = ("unhealthy", "warning")
+#: Seconds of processor time after which a case hangs.
+LONGEST = 10.0
+#: Megabytes that a process may take in all.
+LARGEST = 500
+#: Kinds that are no log: read beside a sound one, and named.
+CONFIGURATIONS = frozenset(("yaml", "toml", "config-json", "shell", "training-args"))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a case gave; `fault` is empty, or says what promise it broke."""
+
+    kind: str
+    code: int
+    seconds: float
+    verdict: str = ""
+    fault: str = ""
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A mutated seed, by its number alone; the same on every machine with the same seeds."""
+
+    number: int
+    seed: Seed
+    data: bytes
+    mutations: tuple[str, ...]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return {"number": self.number, "kind": self.seed.kind, "origin": self.seed.origin, "mutations": self.mutations}
+
+
+def with_baseline(seeds: Mapping[str, Sequence[Seed]]) -> dict[str, Sequence[Seed]]:
+    """Return the seeds with a report of ours among them, which a gate reads as its baseline."""
+    folder = Path(tempfile.mkdtemp(prefix="ppo-doctor-fuzz-"))
+    try:
+        _, out = _called(["analyze", str(_log(folder)), "--format", "json"])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**seeds, "baseline": [Seed("baseline", "written", "main.json", out.encode())]}
+
+
+def drawn(number: int, seeds: Mapping[str, Sequence[Seed]], start: int) -> Case:
+    """Return a case; kinds take turns, so that each reader gets as many."""
+    rng = random.Random(f"{start}/{number}")
+    kinds = sorted(seeds)
+    kind = kinds[number % len(kinds)]
+    seed = rng.choice(seeds[kind])
+    other = rng.choice(seeds[kind if rng.random() < 0.7 else rng.choice(kinds)])
+    data, names = inside(rng, seed.data, other.data, seed.tokens)
+    return Case(number, seed, data, tuple(names))
+
+
+def run_case(case: Case) -> Result:
+    """Run the command for a case; that what was sick has become healthy is a fault, to be looked at."""
+    result = run_file(case.seed, case.data)
+    if result.verdict == "healthy" and case.seed.kind not in CONFIGURATIONS and _verdict_of(case.seed) in SICK:
+        return replace(result, fault="sick and now healthy")
+    return result
+
+
+@cache
+def _verdict_of(seed: Seed) -> str:
+    return run_file(seed, seed.data).verdict
+
+
+def run_file(seed: Seed, data: bytes) -> Result:
+    """Run the command that is there for a kind of file on this content."""
+    folder = Path(tempfile.mkdtemp(prefix="ppo-doctor-fuzz-"))
+    try:
+        commands = _commands(seed, data, folder)
+        results = [_run(seed.kind, arguments, allowed) for arguments, allowed in commands]
+        return max(results, key=lambda result: (bool(result.fault), result.seconds))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _commands(seed: Seed, data: bytes, folder: Path) -> list[tuple[list[str], frozenset[int]]]:
+    path = folder / seed.name
+    path.write_bytes(data)
+    analyze = ["analyze", str(path), "--format", "json"]
+    if seed.kind in CONFIGURATIONS:
+        log = _log(folder)
+        beside = ["analyze", str(log), "--format", "json"]
+        return [
+            (beside, JUDGED),
+            ([*beside, "--config", str(path)], ANALYZE),
+            (["check-config", str(path)], GATE),
+        ]
+    if seed.kind == "policy":
+        return [(["gate", str(_log(folder)), "--policy", str(path)], GATE)]
+    if seed.kind == "baseline":
+        return [(["gate", str(_log(folder)), "--baseline", str(path)], GATE)]
+    if seed.kind == "mlflow":
+        return [(["analyze", str(_store(folder, path)), "--format", "json"], ANALYZE)]
+    return [(analyze, ANALYZE)]
+
+
+def _log(folder: Path) -> Path:
+    log = folder / "run.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in records()), encoding="utf-8")
+    return log
+
+
+def _store(folder: Path, metric: Path) -> Path:
+    run = folder / "run"
+    (run / "metrics").mkdir(parents=True)
+    (run / "params").mkdir()
+    (run / "meta.yaml").write_text("run_id: abc\n", encoding="utf-8")
+    for name in ("approx_kl", "entropy"):
+        shutil.copy(metric, run / "metrics" / name)
+    shutil.copy(metric, run / "params" / "lr")
+    return run
+
+
+def _run(kind: str, arguments: list[str], allowed: frozenset[int]) -> Result:
+    began = time.process_time()
+    try:
+        code, out = _called(arguments)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+        return Result(kind, -1, time.process_time() - began, "", _signature(error), traceback.format_exc())
+    seconds = time.process_time() - began
+    if code == 70:
+        return _again(kind, arguments, seconds)
+    if code not in allowed:
+        return Result(kind, code, seconds, "", f"exit code {code}")
+    try:
+        return Result(kind, code, seconds, _verdict(out) if "--format" in arguments else "")
+    except ValueError as error:
+        return Result(kind, code, seconds, "", f"not JSON: {error}")
+
+
+def _again(kind: str, arguments: list[str], seconds: float) -> Result:
+    """Return what a bug of ours is, with its place."""
+    from ppo_doctor import cli
+
+    def again(error: Exception) -> None:
+        raise error
+
+    told, cli._bug = cli._bug, again
+    try:
+        _called(arguments)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+        return Result(kind, 70, seconds, "", _signature(error), traceback.format_exc())
+    finally:
+        cli._bug = told
+    return Result(kind, 70, seconds, "", "exit code 70, and not again")
+
+
+def _signature(error: BaseException) -> str:
+    places = traceback.extract_tb(error.__traceback__)
+    ours = [place for place in places if "ppo_doctor" in place.filename] or places
+    return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}: {str(error)[:80]}"
+
+
+def _called(arguments: list[str]) -> tuple[int, str]:
+    from ppo_doctor.cli import run
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
+    before, sys.argv = sys.argv, ["ppo-doctor", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = int(run())
+            out.flush()
+    finally:
+        sys.argv = before
+    return code, out.buffer.getvalue().decode("utf-8")
+
+
+def _verdict(out: str) -> str:
+    report = json.loads(out, parse_constant=_no_constant)
+    if "diagnoses" in report:
+        verdicts = {diagnosis["verdict"] for diagnosis in report["diagnoses"]}
+        return verdicts.pop() if len(verdicts) == 1 else "several"
+    return str(report.get("verdict", "error"))
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} in a report")

@@ -1,0 +1,67 @@
+"""What is named need not be a file: pipes are read, and what never answers or never ends is refused."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.readers import opening, read
+from tests.readers.conftest import gather
+
+TEXT = b"".join(b'{"step": %d, "loss": 0.5}\n' % step for step in range(5_000))
+posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are POSIX")
+
+
+@posix
+def test_a_pipe_is_read_as_a_file_is(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(TEXT,))
+    writer.start()
+    got = gather(*read(path))
+    writer.join()
+    assert (got.container, len(got.records), got.notes) == ("jsonl", 5_000, [])
+
+
+@posix
+def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(DoctorError, match="pipe") as error:
+        read(path)
+    assert error.value.code == ExitCode.NOTHING_TO_JUDGE
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/dev/urandom"])
+def test_a_device_is_no_log(cli, path):
+    if not Path(path).exists():
+        pytest.skip("no such device here")
+    outcome = cli("analyze", path)
+    assert outcome.code == 3
+    assert "device" in outcome.err
+
+
+@posix
+@pytest.mark.parametrize("command", ["analyze", "check-config"])
+def test_nothing_that_is_no_file_is_read_as_a_configuration(cli, tmp_path, command, monkeypatch):
+    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    path = tmp_path / "config.yaml"
+    os.mkfifo(path)
+    assert cli(command, path).code == 2
+    assert cli("analyze", "/dev/zero", "--config", "/dev/zero").code in (2, 3)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="sockets in folders are POSIX")
+def test_a_socket_is_no_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket may be a hundred bytes long
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("run.jsonl")
+        with pytest.raises(DoctorError, match="cannot be read") as error:
+            read("run.jsonl")
+    assert error.value.code == ExitCode.NOTHING_TO_JUDGE

@@ -1,0 +1,43 @@
+"""A few mutations of every kind of file, always the same ones; `python -m tests.fuzz --minutes 60` draws more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.cases import drawn, run_case, with_baseline
+from tests.fuzz.seeds import all_seeds
+
+#: Cases of each kind of file.
+EACH = 2
+
+
+@pytest.fixture(scope="module")
+def seeds():
+    return with_baseline(all_seeds(real=False))
+
+
+@pytest.mark.parametrize("round_of", range(EACH))
+def test_no_mutation_breaks_a_promise(seeds, round_of):
+    numbers = range(round_of * len(seeds), (round_of + 1) * len(seeds))
+    cases = [drawn(number, seeds, start=2026) for number in numbers]
+    assert {case.seed.kind for case in cases} == set(seeds)
+    faults = [(case.told, result.fault, result.trace) for case in cases if (result := run_case(case)).fault]
+    assert not faults
+
+
+def test_a_fault_is_seen(seeds, monkeypatch):
+    """The harness itself: a reader that raises is a fault with its place."""
+
+    def raises(*_: object) -> None:
+        raise KeyError("planted")
+
+    monkeypatch.setattr("ppo_doctor.readers.read_source", raises)
+    case = next(case for number in range(100) if (case := drawn(number, seeds, 1)).seed.kind == "csv")
+    result = run_case(case)
+    assert "KeyError at" in result.fault
+    assert result.code == 70
+
+
+def test_a_case_is_the_same_by_its_number(seeds):
+    assert drawn(7, seeds, 1) == drawn(7, seeds, 1)
+    assert drawn(7, seeds, 1) != drawn(7, seeds, 2)
