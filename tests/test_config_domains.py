@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
+
+from ppo_doctor.config_check import check_config
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.frameworks import domains
+from ppo_doctor.rulepack import load_pack
+
+ROOT = Path(__file__).resolve().parent.parent
+# Read before conftest scrubs our variables from the environment.
+FOLDER = Path(os.environ.get("PPO_DOCTOR_REAL_LOGS", ROOT.parent / "shared" / "real-logs"))
+ACCUSING = {f"fact.{limit.counted_by}" for limit in domains.WRONG} | {"fact.settings_misspelt", "fact.minibatch_excess"}
 
 SOUND = {"n_steps": 2048, "n_envs": 1, "gae_lambda": 0.95, "n_epochs": 10, "vf_coef": 0.5}
 
@@ -111,3 +123,24 @@ def test_a_log_that_shows_the_rate_overrules_the_configuration(cli, tmp_path):
     config.write_text('{"ppo_epochs": 4, "learning_rate": -0.0003}', encoding="utf-8")
     report = analysed(cli, log(tmp_path, learning_rate=3e-4), config)
     assert "advantage-sign-flipped" not in [cause["id"] for cause in report["causes"]]
+
+
+@pytest.mark.parametrize("folder", [ROOT / "sample_logs", FOLDER], ids=["samples", "real"])
+def test_no_configuration_that_somebody_trained_with_is_called_wrong(folder):
+    """A run may be sick of other things; its settings are ones that a trainer took."""
+    if not folder.is_dir():
+        pytest.skip("real logs are not at hand")
+    pack = load_pack(installed=False)
+    accusing = {rule.name for rule in pack.rules if {clause.quantity for clause in rule.when} & ACCUSING}
+    names = ("*config*.json", "*args*.json", "*param*.json", "*.yaml", "*.yml", "*.toml")
+    files = sorted({path for name in names for path in folder.rglob(name) if path.is_file()})
+    judged, offenders = 0, []
+    for path in files:
+        try:
+            checked = check_config(path, pack)
+        except DoctorError:
+            continue  # another file of that name, or one that is broken on purpose
+        judged += len(checked.judged)
+        offenders += [(path, f.rule) for f in checked.findings if f.status == "fired" and f.rule in accusing]
+    assert judged > 100
+    assert offenders == []
