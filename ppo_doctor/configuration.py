@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
@@ -27,6 +28,8 @@ REDACTED = "[redacted]"
 _MOST_BITS = 1023
 #: Settings of one file: more is data, or a document whose references unfold without end.
 MOST_SETTINGS = 50_000
+#: Keys of one file that are compared with known names, letter by letter.
+MOST_COMPARED = 2_000
 
 _CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
 _HIDDEN_KEY = (
@@ -131,20 +134,22 @@ def _within_float(value: ConfigValue) -> ConfigValue:
 def misspelt_settings(profile: Profile, found: Iterable[Found], settings: Mapping[str, Setting]) -> dict[str, Setting]:
     """Return, by the name that somebody most likely meant, keys that are nearly one of the framework's settings.
 
-    Nothing is meant by a key that another framework has, nor where the setting itself is given.
+    Nothing is meant by a key that any framework has, nor where the setting itself is given. Under the name of another
+    model only what the framework has there is near.
     """
-    meant = {key.rpartition(".")[2]: name for name, keys in _names(profile).items() for key in keys[::-1]}
-    open_names = {tail for tail, name in meant.items() if name not in settings or settings[name].how == "default"}
+    given = {name for name, setting in settings.items() if setting.how != "default"}
+    names = [key.rpartition(".") for name, keys in profile.config.items() if name not in given for key in keys]
+    tails = {tail for _, _, tail in names}
     misspelt: dict[str, Setting] = {}
     for origin in found:
-        for key, value in origin.values.items():
+        for key, value in islice(origin.values.items(), MOST_COMPARED):
             before, dot, tail = key.rpartition(".")
-            if tail in meant or tail in SETTINGS or value is None or _OTHERS & set(before.lower().split(".")):
-                continue
-            near = nearest(tail, open_names)
-            if near is not None and tail not in names_of_settings():
-                named = before + dot + near
-                misspelt.setdefault(named, Setting(key=key, value=value, how=origin.how, source=origin.place(key)))
+            others = _OTHERS & set(before.lower().split("."))
+            near = nearest(tail, {name for above, _, name in names if above == before} if others else tails)
+            if near is not None and value is not None and tail not in SETTINGS and tail not in names_of_settings():
+                misspelt[f"{before}{dot}{near}"] = Setting(
+                    key=key, value=value, how=origin.how, source=origin.place(key)
+                )
     return misspelt
 
 

@@ -241,6 +241,49 @@ def test_a_new_rule_passes_its_cases_at_once(cli, tmp_path):
     assert set(kinds) == set(KINDS)
 
 
+def test_the_rules_of_a_named_pack_are_tested_and_no_others(cli, tmp_path):
+    folders = [tmp_path / name for name in ("ours", "theirs")]
+    for name, folder in zip(("kl-creeps", "entropy-creeps"), folders, strict=True):
+        cli("rules", "new", name, "--dir", folder)
+    cases = len(KINDS)
+    assert cli("rules", "test", "--rules", folders[0]).out.startswith(f"{cases} cases")
+    both = [word for folder in folders for word in ("--rules", folder)]
+    assert cli("rules", "test", *both).out.startswith(f"{2 * cases} cases")
+    assert cli("rules", "test", "metric-not-finite", "--rules", folders[0]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("severity = ", "severty = "),
+        ("pass_title = ", "pas_title = "),
+        ("[params.clipped]", "[parms.clipped]"),
+        ("unit = ", "unt = "),
+        ("window = ", "windw = "),
+        ("bound = ", "bund = "),
+        ("look_alikes = ", "lookalikes = "),
+        ("expect = ", "expct = "),
+        ('status = "fired"', 'statu = "fired"'),
+        ('kind = "positive"\nseries = ', 'kind = "positive"\nserie = '),
+        ("series.clip_fraction", "series.clip_fracton"),
+        ("series.clip_fraction", "fact.clip_fracton"),
+        ("series.clip_fraction", "config.clip_rnge"),
+    ],
+)
+def test_what_is_misspelt_in_a_rule_is_named_with_what_is_near(cli, tmp_path, right, wrong):
+    cli("rules", "new", "kl-creeps", "--dir", tmp_path / "mine")
+    (path,) = (tmp_path / "mine").glob("*/kl-creeps.toml")
+    text = path.read_text(encoding="utf-8")
+    assert right in text
+    path.write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    outcome = cli("rules", "test", "--rules", tmp_path / "mine")
+    assert outcome.code == 2
+    assert str(path) in outcome.err
+    near = {"config.clip_rnge": "config.clip_range", "fact.clip_fracton": "fact.clip_fraction"}.get(wrong, right)
+    named = [word for word in near.replace('"', " ").replace("[params.clipped]", "params").split() if word != "="]
+    assert any(f"did you mean {word}" in outcome.err for word in named)
+
+
 def test_a_case_of_the_skeleton_can_fail(cli, tmp_path):
     cli("rules", "new", "kl-creeps", "--dir", tmp_path / "mine")
     path = tmp_path / "mine" / "mine" / "kl-creeps.toml"

@@ -117,6 +117,13 @@ def test_a_threshold_of_zero_has_no_fifth(rule):
 # What authors see
 
 
+def test_the_cases_of_a_new_rule_are_near_each_of_its_thresholds(cli, tmp_path):
+    assert cli("rules", "new", "made-up", "--dir", tmp_path / "mine").code == 0
+    (made,) = [rule for rule in load_pack([tmp_path / "mine"]).rules if rule.name == "made-up"]
+    assert list(moves(made))
+    assert unnoticed(made, cases_of(made)) == []
+
+
 def test_values_stand_beside_their_bounds(cli):
     outcome = cli("rules", "test", "kl-negligible", "--show-values")
     assert outcome.code == 0
@@ -128,6 +135,8 @@ def test_values_stand_beside_their_bounds(cli):
 
 def test_what_no_case_is_near_is_told(cli, tmp_path):
     assert cli("rules", "new", "made-up", "--dir", tmp_path / "mine").code == 0
+    (path,) = (tmp_path / "mine").glob("*/made-up.toml")
+    path.write_text(path.read_text(encoding="utf-8").replace("0.55x", "0.9x"), encoding="utf-8")
     outcome = cli("rules", "test", "made-up", "--rules", tmp_path / "mine", "--show-values")
     (pack_rule,) = [r for r in load_pack([tmp_path / "mine"]).rules if r.name == "made-up"]
     left = unnoticed(pack_rule, cases_of(pack_rule))

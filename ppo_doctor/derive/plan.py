@@ -87,9 +87,13 @@ def batch_remainder(observations: Observations) -> Fact | None:
 
 
 def minibatch_excess(observations: Observations) -> Fact | None:
-    """Return by how many samples a minibatch is larger than the rollout that it is drawn from; 0 where it is not."""
-    cut = _cut(observations)
-    if cut is None or cut[0] < 1:
+    """Return by how many samples a minibatch is larger than the rollout that it is drawn from; 0 where it is not.
+
+    None where no step follows from that, which is another finding.
+    """
+    cut, updates = _cut(observations), observations.run.facts.get("updates_configured")
+    nothing_left = updates is not None and float(str(updates.value)) < 1
+    if cut is None or cut[0] < 1 or nothing_left:
         return None
     rollout, minibatch, setting, says = cut
     what = (

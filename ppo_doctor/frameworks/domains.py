@@ -182,7 +182,8 @@ USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
         "clip_range": {STEPS: (0.0, 0.5), COMPLETIONS: (0.0, 1.0)},
         "ent_coef": {STEPS: (0.0, 0.2), COMPLETIONS: (0.0, 0.1)},
         "vf_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 10.0)},
-        "max_grad_norm": {STEPS: (0.0, 100.0), COMPLETIONS: (0.0, 100.0)},
+        "max_grad_norm": {STEPS: (0.0, math.inf), COMPLETIONS: (0.0, math.inf)},
+        "target_kl": {STEPS: (0.0, math.inf), COMPLETIONS: (0.0, math.inf)},
         "kl_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
         "kl_loss_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
         "num_generations": {COMPLETIONS: (1, 512)},
@@ -238,6 +239,8 @@ def _usual(setting: str, kind: str) -> Iterator[Limit]:
     held = [ranges[kind]] if kind in ranges else [] if kind else list(ranges.values())
     if held:
         low, high = min(low for low, _ in held), max(high for _, high in held)
-        words = f"usual{f' for {kind}' if kind else ''} is {low:g} to {high:g}"
+        words = f"usual{f' for {kind}' if kind else ''} is " + (
+            f"{low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
+        )
         yield Limit(setting=setting, grade="unusual", test="below", bound=low, why=words, counted_by=UNUSUAL)
         yield Limit(setting=setting, grade="unusual", test="above", bound=high, why=words, counted_by=UNUSUAL)
