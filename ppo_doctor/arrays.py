@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ppo_doctor.model import SINGLE
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -171,6 +173,13 @@ def correlation(one: FloatArray, other: FloatArray) -> float:
     deviations = np.sqrt(products.diagonal())
     value = products[0, 1] / deviations[0] / deviations[1]
     return float(min(max(value, -1.0), 1.0)) if value == value else float("nan")  # noqa: PLR0124 - NaN
+
+
+def same(one: FloatArray, other: FloatArray | float) -> BoolArray:
+    """Tell where measured numbers are equal as far as float32 holds them; NaN equals nothing."""
+    with np.errstate(invalid="ignore"):  # infinity is only itself
+        near = np.abs(one - other) <= SINGLE * np.maximum(np.abs(one), np.abs(other))
+    return np.asarray((one == other) | (near & np.isfinite(one) & np.isfinite(other)))
 
 
 def finite_median(values: FloatArray) -> float:

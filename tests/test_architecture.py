@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "arrays": {"model"},
     "metrics": {"model"},
+    "rounding": {"model"},
     "table": {"model"},
     "compiled": {"errors"},
     "evidence": {"model"},
@@ -33,8 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "configs": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
-    "builder": {"arrays", "frameworks", "metrics", "model", "table"},
-    "derive": {"arrays", "metrics", "model"},
+    "builder": {"arrays", "frameworks", "metrics", "model", "rounding", "table"},
+    "derive": {"arrays", "metrics", "model", "rounding"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {"compiled", "derive", "errors", "forms", "installed", "metrics", "model", "overrides", "packfiles"},
     "forms": {"errors"},
@@ -102,7 +103,7 @@ ALLOWED: dict[str, set[str]] = {
         "report",
     },
     "tensors": {"errors", "model"},
-    "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "tensors"},
+    "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
     # it runs inside training scripts: it knows nothing of logs or rules
     "record": set(),
     "inspection": {

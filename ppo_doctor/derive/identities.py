@@ -150,7 +150,7 @@ def kl_over_unclipped(observations: Observations) -> Series | None:
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
         return None
     most = -epsilon - math.log1p(-epsilon) if kl.estimator == "k3" else 0.5 * math.log1p(-epsilon) ** 2
-    idle = (clipped.values == 0) & (clipped.resolution.absolute == 0)
+    idle = clipped.at(0) & (clipped.resolution.absolute == 0)
     values = np.where(idle, np.maximum(0.0, kl.values - kl.resolution.absolute) / most, 0.0)
     values[~np.isfinite(kl.values) | ~np.isfinite(clipped.values)] = np.nan
     return dataclasses.replace(

@@ -44,7 +44,8 @@ def kl_size(observations: Observations) -> Series | None:
     spread = observations.run.series.get("ratio_std")
     if spread is None or not len(spread):
         return None
-    coarse = dataclasses.replace(spread.resolution, absolute=0.5 * spread.resolution.absolute**2)
+    printed, least = spread.resolution.absolute, spread.resolution.rounding
+    coarse = dataclasses.replace(spread.resolution, absolute=0.5 * printed**2, rounding=0.5 * least**2)
     half = 0.5 * np.square(spread.values)
     says = f"half of {spread.raw} squared"
     size = dataclasses.replace(

@@ -50,12 +50,11 @@ def update_kl(observations: Observations) -> Series | None:
         return None
     factor = MEAN_TO_LAST if (kl.aggregation or "").startswith("all minibatches") else 1.0
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
-    resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
     size = dataclasses.replace(
         kl,
         name="update_kl",
         values=factor * values,
-        resolution=resolution,
+        resolution=kl.resolution.scaled(factor),
         how="computed",
         aggregation="last epoch",
         says="" if factor == 1 else f"{factor:g} × {kl.raw}",
@@ -107,7 +106,7 @@ def clipped_share(observations: Observations) -> Series | None:
         return None
     doubled = 2.0 if clipped.estimator == "effective" else 1.0
     values = np.where(_measured(observations, clipped), _while_range_is_usual(observations, clipped), np.nan)
-    resolution = dataclasses.replace(clipped.resolution, absolute=clipped.resolution.absolute * doubled)
+    resolution = clipped.resolution.scaled(doubled)
     return dataclasses.replace(
         clipped, name="clipped_share", values=np.minimum(1.0, doubled * values), resolution=resolution, how="computed"
     )
@@ -123,7 +122,7 @@ def _measured(observations: Observations, clipped: Series) -> BoolArray:
     if kl is None or kl.axis is not clipped.axis:
         return every
     finite = np.isfinite(kl.values)
-    told: BoolArray = finite & (np.arange(len(kl)) < len(np.trim_zeros(np.where(finite, kl.values, 0.0), "b")))
+    told: BoolArray = finite & (np.arange(len(kl)) < len(np.trim_zeros(finite & ~kl.at(0), "b")))
     return told if told.sum() >= max(FEWEST_MEASURED, len(told) // 4) else every
 
 
