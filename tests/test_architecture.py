@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"config_files", "errors", "model", "readers"},
     "testing": {
         *("configuration", "derive", "engine", "errors", "forms", "frameworks", "gating", "metrics", "model", "output"),
-        *("pipeline", "policy", "report"),
+        *("pipeline", "policy", "report", "rounding"),
     },
     "testing_plugin": {"errors", "testing"},
     "report": {"errors", "evidence", "model", "ruling"},
