@@ -81,7 +81,7 @@ def ranks(values: FloatArray) -> FloatArray:
 
 def spearman(one: FloatArray, other: FloatArray) -> float:
     """Return Spearman's rank correlation of two arrays of one length without NaN; 0 where one of them is constant."""
-    if one.min() == one.max() or other.min() == other.max():
+    if same(one, one[0]).all() or same(other, other[0]).all():
         return 0.0
     return correlation(ranks(one), ranks(other))
 

@@ -70,8 +70,6 @@ def beside_each_other(one: Series, other: Series) -> bool:
 LATE, COARSE = 12, 0.02
 #: Environment steps of a rollout whose means scatter.
 FEW_STEPS = 4096
-#: A KL below this is that of float32: no step was made.
-STILL = 1e-8
 
 
 def update_scatter(observations: Observations) -> Fact | None:
@@ -83,7 +81,7 @@ def update_scatter(observations: Observations) -> Fact | None:
     """
     kl = observations.run.series.get("approx_kl")
     late = kl.values[len(kl) - len(kl) // 3 :] if kl is not None else None
-    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) >= STILL:
+    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) > kl.resolution.least:
         return None
     told = [_late_change(observations, name, kl) for name in ("policy_loss", "approx_kl")]
     return _scatter(observations, "update_scatter", told, kl)

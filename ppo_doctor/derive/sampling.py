@@ -319,7 +319,7 @@ def kl_trend(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("approx_kl")
     if kl is None:
         return None
-    finite = finite_of(kl.values)
+    finite = finite_of(kl.settled)
     values = _spread(_while_it_moves(finite, finite)[0])
     if len(values) < FEWEST_CHANGES:
         return None

@@ -133,6 +133,11 @@ class Series:
         found: BoolArray = self.values == value if not slack else abs(self.values - value) <= slack
         return found
 
+    @property
+    def settled(self) -> FloatArray:
+        """Return the values, 0 wherever they are 0 up to what computing them can resolve."""
+        return self.values * ~self.at(0) if self.resolution.rounding else self.values
+
     def source(self, index: int = 0) -> SourceRef:
         """Return the place in the log of the record at `index`."""
         axis = self.axis
