@@ -73,9 +73,10 @@ def scatter_of(values: FloatArray) -> float:
 
 
 def ranks(values: FloatArray) -> FloatArray:
-    """Return ranks from 1 of values without NaN, ties sharing the mean of theirs."""
-    ordered = np.sort(values)
-    low, high = ordered.searchsorted(values, "left"), ordered.searchsorted(values, "right")
+    """Return ranks from 1 of values without NaN; what float32 does not tell apart shares the mean of its ranks."""
+    ordered, slack = np.sort(values), SINGLE * np.abs(values)
+    with np.errstate(over="ignore"):  # beyond the largest number is infinity, which sorts behind it
+        low, high = ordered.searchsorted(values - slack, "left"), ordered.searchsorted(values + slack, "right")
     return (low + high + 1) / 2
 
 

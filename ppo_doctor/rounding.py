@@ -23,8 +23,8 @@ UNIT = 2.0**-24
 ROUNDINGS = 4
 #: What they make of the log-ratio of log-probs of up to 1 nat, as means over samples have.
 LOG_RATIO = ROUNDINGS * UNIT
-#: Of many samples the one that is farthest off has a log-prob of several nats: those below 4 are held to 4 units.
-EXTREME = 4 * LOG_RATIO
+#: Of many samples the one that is farthest off has a log-prob of several nats: those up to 16 are held to 16 units.
+EXTREME = 16 * LOG_RATIO
 #: The log-probs of a whole answer add up to 32 to 64 nats, where float32 numbers are 2^-18 apart.
 SUMMED = 2.0**-18
 #: Shares of samples are means of zeros and ones.

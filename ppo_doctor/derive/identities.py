@@ -39,9 +39,10 @@ def mean_ratio_contradiction(observations: Observations) -> Series | None:
         return None
     if not _same_window(ratio, k3) or not _same_window(k3, k1):
         return None
-    gap = np.abs((ratio.values - 1) - (k3.values - k1.values))
+    off = np.where(ratio.at(1), 0.0, ratio.values - 1)
+    gap = np.abs(off - (k3.settled - k1.settled))
     printed = sum(s.resolution.absolute for s in (ratio, k3, k1))
-    size = np.abs(ratio.values - 1) + np.abs(k3.values) + np.abs(k1.values)
+    size = np.abs(off) + np.abs(k3.settled) + np.abs(k1.settled)
     value = np.maximum(0.0, gap - printed - 1e-6) / np.maximum(size, 1e-9)
     says = f"gap between {ratio.raw} - 1 and {k3.raw} - {k1.raw}"
     return dataclasses.replace(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, median, same
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import EXACT, Fact
@@ -81,7 +82,7 @@ def update_scatter(observations: Observations) -> Fact | None:
     """
     kl = observations.run.series.get("approx_kl")
     late = kl.values[len(kl) - len(kl) // 3 :] if kl is not None else None
-    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) > kl.resolution.least:
+    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) > rounding.UNIT:
         return None
     told = [_late_change(observations, name, kl) for name in ("policy_loss", "approx_kl")]
     return _scatter(observations, "update_scatter", told, kl)

@@ -106,7 +106,7 @@ def kl_of_entropy_lost(observations: Observations) -> Fact | None:
 
 def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
     """Return the values of two series at the last steps that both have, where both are finite."""
-    pair = one.values, other.values
+    pair = one.settled, other.settled
     if one.axis is not other.axis:
         left, right = (np.isin(s.axis.steps, t.axis.steps) for s, t in ((one, other), (other, one)))
         pair = one.values[left], other.values[right]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import median, same, spearman
 from ppo_doctor.derive.expected import GROUPED
 from ppo_doctor.derive.mismatch import of_completions
@@ -109,7 +110,7 @@ def passes_without_gain(observations: Observations) -> Fact | None:
     values = loss.values[np.isfinite(loss.values)]
     if (
         len(values) < FEWEST_UPDATES
-        or median(np.abs(kl.values)) <= kl.resolution.least
+        or median(np.abs(kl.values)) <= rounding.UNIT
         or median(clipped.values) > HARDLY_CLIPPED
     ):
         return None
