@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of
 from ppo_doctor.model import EXACT
 
@@ -73,7 +74,7 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
         return None
     share = 1 - (1 - clipped.values + clipped.resolution.absolute) * parts
     needed = np.maximum(0.0, share) * _least(kl.estimator, epsilon)
-    have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + 1e-7
+    have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + rounding.UNIT
     value = np.maximum(0.0, needed - have) / np.maximum(needed, 1e-9)
     says = f"what {kl.raw} lacks for {clipped.raw}"
     return dataclasses.replace(
@@ -118,7 +119,7 @@ def clip_over_spread(observations: Observations) -> Series | None:
         return None
     share = clipped.values - clipped.resolution.absolute
     asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
-    have = np.abs(kl.values) + kl.resolution.absolute + 1e-7
+    have = np.abs(kl.values) + kl.resolution.absolute + rounding.UNIT
     return dataclasses.replace(
         kl,
         name="clip_over_spread",

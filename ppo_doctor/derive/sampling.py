@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_of, mean_of, median, same, spearman
 from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.mismatch import clipped_at_generation
@@ -229,7 +230,7 @@ def reference_kl_asleep(observations: Observations) -> Fact | None:
         return None  # it never wakes: the reference may be the policy itself
     first = int(np.argmin(asleep))
     moved = slice(1, max(first, 2))
-    sudden = abs(float(kl.values[first])) > 20 * max(kl.resolution.least, 1e-7)
+    sudden = abs(float(kl.values[first])) > 20 * max(kl.resolution.least, rounding.UNIT)
     records = first if sudden and not clipped.at(0)[moved].all() else 0
     says = f"{kl.raw} is 0 in the first {first} records"
     return Fact(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
 from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
@@ -248,7 +249,7 @@ def kl_before_over_after(observations: Observations) -> Fact | None:
     during, after = observations.run.series.get("approx_kl"), observations.run.series.get("probe_kl")
     if during is None or after is None or during.axis is not after.axis or during.aggregation == "last minibatch":
         return None
-    usable = np.isfinite(during.values) & np.isfinite(after.values) & (after.values > 1e-7)
+    usable = np.isfinite(during.values) & np.isfinite(after.values) & (after.values > rounding.UNIT)
     if usable.sum() < 8:
         return None
     value = median(during.values[usable] / after.values[usable])
