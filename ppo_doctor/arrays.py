@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ppo_doctor.model import SINGLE
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -74,15 +76,16 @@ def scatter_of(values: FloatArray) -> float:
 
 
 def ranks(values: FloatArray) -> FloatArray:
-    """Return ranks from 1 of values without NaN, ties sharing the mean of theirs."""
-    ordered = np.sort(values)
-    low, high = ordered.searchsorted(values, "left"), ordered.searchsorted(values, "right")
+    """Return ranks from 1 of values without NaN; what float32 does not tell apart shares the mean of its ranks."""
+    ordered, slack = np.sort(values), SINGLE * np.abs(values)
+    with np.errstate(over="ignore"):  # beyond the largest number is infinity, which sorts behind it
+        low, high = ordered.searchsorted(values - slack, "left"), ordered.searchsorted(values + slack, "right")
     return (low + high + 1) / 2
 
 
 def spearman(one: FloatArray, other: FloatArray) -> float:
     """Return Spearman's rank correlation of two arrays of one length without NaN; 0 where one of them is constant."""
-    if one.min() == one.max() or other.min() == other.max():
+    if same(one, one[0]).all() or same(other, other[0]).all():
         return 0.0
     return correlation(ranks(one), ranks(other))
 
@@ -206,6 +209,13 @@ def correlation(one: FloatArray, other: FloatArray) -> float:
     deviations = np.sqrt(products.diagonal())
     value = products[0, 1] / deviations[0] / deviations[1]
     return float(min(max(value, -1.0), 1.0)) if value == value else float("nan")  # noqa: PLR0124 - NaN
+
+
+def same(one: FloatArray, other: FloatArray | float) -> BoolArray:
+    """Tell where measured numbers are equal as far as float32 holds them; NaN equals nothing."""
+    with np.errstate(invalid="ignore"):  # infinity is only itself
+        near = np.abs(one - other) <= SINGLE * np.maximum(np.abs(one), np.abs(other))
+    return np.asarray((one == other) | (near & np.isfinite(one) & np.isfinite(other)))
 
 
 def finite_median(values: FloatArray) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import metrics
+from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import distinct, finite_of
 from ppo_doctor.clocks import UNIX_TIMES, are_dates, counts, falls, ranked, turned
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
@@ -183,14 +183,18 @@ class RunBuilder:
             axes[identity] = _place(self.path, holders, clock, repeats=metric.repeats, several=several)
         placement = axes[identity]
         values = np.concatenate([table.columns[key] for table in holders])[placement.order]
+        resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
+        values = values if metric.scale == 1.0 else values * metric.scale
+        estimator = self._estimator(key, metric, values)
+        least = rounding.of(metric.name, estimator, metric.aggregation, values)
         return Series(
             name=metric.name,
             raw=key,
             axis=placement.axis,
-            values=values if metric.scale == 1.0 else values * metric.scale,
+            values=values,
             unit=metrics.unit(metric.name),
-            resolution=_scaled(_resolution(key, metric, holders, values), metric.scale),
-            estimator=self._estimator(key, metric, values),
+            resolution=replace(resolution, rounding=least),
+            estimator=estimator,
             aggregation=metric.aggregation,
             reference=metric.reference,
         )
@@ -304,10 +308,6 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
 
 
-def _scaled(resolution: Resolution, scale: float) -> Resolution:
-    return Resolution(absolute=resolution.absolute * abs(scale), relative=resolution.relative)
-
-
 def _fits(values: FloatArray, decimals: int) -> bool:
     """Tell whether every value could have been rounded to that many decimals; an all-zero column could."""
     finite = values[np.isfinite(values)]
@@ -366,4 +366,4 @@ def _rounded(series: Series, absolute: float) -> Series:
     values = series.values[np.isfinite(series.values)]
     if len(values) and np.array_equal(np.round(values), values) and np.abs(values).max() > 1:
         return series  # a counter
-    return replace(series, resolution=Resolution(absolute=absolute))
+    return replace(series, resolution=replace(series.resolution, absolute=absolute))

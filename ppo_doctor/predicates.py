@@ -1,13 +1,13 @@
 """The closed vocabulary of tests: a clause held against one quantity gives yes, no or unknown, with its evidence.
 
-Three-valued throughout: a printed number is an interval, and an interval that straddles the bound is unknown. Only
-finite values are compared, since `nan > bound` is false and would call a ruined run clear.
+Three-valued throughout: a printed number is an interval, and an interval that straddles the bound is unknown. What is
+nearer to a bound than its arithmetic resolves is at the bound, neither above nor below it. Only finite values are
+compared, since `nan > bound` is false and would call a ruined run clear.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from ppo_doctor.arrays import median, quantile
-from ppo_doctor.model import Evidence, Fact, Series
+from ppo_doctor.model import SINGLE, Evidence, Fact, Series
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,27 +28,8 @@ Picked: TypeAlias = "range | npt.NDArray[np.intp]"
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {"equals": "==", "differs": "!=", "below": "<", "at most": "<=", "above": ">", "at least": ">="}
 )
-#: The same for numbers that are exact, of which each test either holds or does not; arrays and single numbers.
-EXACTLY: Mapping[str, Callable[[FloatArray, float], BoolArray]] = MappingProxyType(
-    {
-        "equals": np.equal,
-        "differs": np.not_equal,
-        "below": np.less,
-        "at most": np.less_equal,
-        "above": np.greater,
-        "at least": np.greater_equal,
-    }
-)
-PLAINLY: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
-    {
-        "equals": operator.eq,
-        "differs": operator.ne,
-        "below": operator.lt,
-        "at most": operator.le,
-        "above": operator.gt,
-        "at least": operator.ge,
-    }
-)
+#: The test that holds where another does not, for finite numbers.
+OPPOSITES: Mapping[str, str] = MappingProxyType({"differs": "equals", "above": "at most", "at least": "below"})
 #: Which of the values that a clause holds for is told, and where it says so: the one that comes nearest to the bound.
 EXTREMES: Mapping[str, tuple[str, bool]] = MappingProxyType(
     {"below": ("max", True), "at most": ("max", True), "above": ("min", False), "at least": ("min", False)}
@@ -112,20 +93,33 @@ def window(name: str, size: int) -> slice:
     return slice(0, size)
 
 
-def compare(test: str, values: FloatArray, margin: FloatArray, bound: float) -> tuple[BoolArray, BoolArray]:
-    """Return (surely, possibly) per value, each known to within ± margin."""
-    low, high = values - margin, values + margin
-    if test == "equals":
-        return (low == bound) & (high == bound), (low <= bound) & (bound <= high)
-    if test == "differs":
-        surely, possibly = compare("equals", values, margin, bound)
+def compare(
+    test: str, values: FloatArray, margin: FloatArray, bound: float, slack: float
+) -> tuple[BoolArray, BoolArray]:
+    """Return (surely, possibly) per value, each printed to within ± margin; within ± slack of the bound is at it."""
+    if test in OPPOSITES:
+        surely, possibly = compare(OPPOSITES[test], values, margin, bound, slack)
         return ~possibly, ~surely
+    low, high = values - margin, values + margin
+    least, most = bound - slack, bound + slack
+    if test == "equals":
+        return (low >= least) & (high <= most), (low <= most) & (high >= least)
     if test == "below":
-        return high < bound, low < bound
-    if test == "at most":
-        return high <= bound, low <= bound
-    surely, possibly = compare("at most" if test == "above" else "below", values, margin, bound)
-    return ~possibly, ~surely
+        return high < least, low < least
+    return high <= most, low <= most
+
+
+def exactly(test: str, values: FloatArray, bound: float, slack: float) -> BoolArray:
+    """Return where a test holds for numbers that are written in full; within ± slack of the bound is at it."""
+    if test in OPPOSITES:
+        return ~exactly(OPPOSITES[test], values, bound, slack)
+    if test == "equals":
+        return np.asarray((values >= bound - slack) & (values <= bound + slack))
+    return np.asarray(values < bound - slack if test == "below" else values <= bound + slack)
+
+
+def _slack(bound: float, rounding: float) -> float:
+    return rounding + SINGLE * abs(bound)
 
 
 def _margin(series: Series, values: FloatArray) -> FloatArray:
@@ -134,10 +128,11 @@ def _margin(series: Series, values: FloatArray) -> FloatArray:
 
 def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
     exact = series.resolution.exact
+    slack = _slack(clause.bound, series.resolution.rounding)
     if exact:
-        surely = possibly = EXACTLY[clause.test](values, clause.bound)
+        surely = possibly = exactly(clause.test, values, clause.bound, slack)
     else:
-        surely, possibly = compare(clause.test, values, _margin(series, values), clause.bound)
+        surely, possibly = compare(clause.test, values, _margin(series, values), clause.bound, slack)
     start = _start(clause, surely)
     if start is None and not exact and _start(clause, possibly) is not None:
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
@@ -198,11 +193,12 @@ def _evidence(
 
 def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
     observed = STATISTICS[clause.statistic](values)
-    surely = PLAINLY[clause.test](observed, clause.bound)
+    slack = _slack(clause.bound, series.resolution.rounding)
+    surely = bool(exactly(clause.test, np.asarray(observed), clause.bound, slack))
     if not series.resolution.exact:
         # A statistic is as uncertain as the largest value that went into it.
         margin = np.asarray(_margin(series, values).max())
-        sure, possibly = compare(clause.test, np.asarray(observed), margin, clause.bound)
+        sure, possibly = compare(clause.test, np.asarray(observed), margin, clause.bound, slack)
         surely = bool(sure)
         if possibly and not surely:
             reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
@@ -231,7 +227,7 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
     value = float(fact.value)
     if not math.isfinite(value):
         return Outcome(truth=None, reason=f"{fact.name} is not finite")
-    surely = PLAINLY[clause.test](value, clause.bound)
+    surely = bool(exactly(clause.test, np.asarray(value), clause.bound, _slack(clause.bound, 0.0)))
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),

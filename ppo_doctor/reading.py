@@ -270,7 +270,7 @@ def _filled(series: dict[str, Series], path: str) -> tuple[dict[str, Series], li
     Learning rate, entropy and losses cannot all be exactly 0 from the first record to the last: a rate of 0 changes
     neither the entropy of a fresh policy nor the error of its critic.
     """
-    zero = {name for name, one in series.items() if len(one) and not one.values.any()}
+    zero = {name for name, one in series.items() if len(one) and one.at(0).all()}
     if not zero >= UNFILLED:
         return series, []
     left_out = sorted(zero)

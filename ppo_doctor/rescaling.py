@@ -78,5 +78,4 @@ def _looks_partial(series: Mapping[str, Series]) -> bool:
 
 
 def _divided(series: Series, share: float) -> Series:
-    finer = replace(series.resolution, absolute=series.resolution.absolute / share)
-    return replace(series, values=series.values / share, resolution=finer)
+    return replace(series, values=series.values / share, resolution=series.resolution.scaled(1 / share))

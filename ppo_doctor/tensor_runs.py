@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import configuration, frameworks
+from ppo_doctor import configuration, frameworks, rounding
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.metrics import loggable, unit
-from ppo_doctor.model import Axis, Fact, Note, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
 from ppo_doctor.tensors.agreement import compared, with_agreement
@@ -186,13 +186,17 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
     for name in dict.fromkeys(name for record in records for name in record.values):
         held = tuple(at for at in ordered if name in records[at].values)
         axis = axes.setdefault(held, _axis([records[at] for at in held], [steps[at] for at in held]))
+        values = np.array([records[at].values[name] for at in held], dtype=np.float64)
+        estimator = ESTIMATORS.get(name)
         series[name] = Series(
             name=name,
             raw=records[held[0]].raw[name],
             axis=axis,
-            values=np.array([records[at].values[name] for at in held], dtype=np.float64),
+            values=values,
             unit=unit(name),
-            estimator=ESTIMATORS.get(name),
+            # Statistics are taken in float64 of log-probs that were computed in float32.
+            resolution=Resolution(rounding=rounding.of(name, estimator, None, values)),
+            estimator=estimator,
             how="computed",
         )
     return series

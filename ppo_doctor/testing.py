@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor import frameworks, metrics
+from ppo_doctor import frameworks, metrics, rounding
 from ppo_doctor.configuration import Found, canonical_settings, configured_updates, misspelt_settings
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fields, one_of
-from ppo_doctor.model import EXACT, Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.model import Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,13 +114,15 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
     known = frameworks.profile(case.get("framework", "canonical")).metrics
     canonical = frameworks.profile("canonical").metrics
     spec = known.get(name) or canonical.get(name) or frameworks.MetricProfile(name=name, keys=(name,))
+    values = np.array([math.nan if v is None else v for v in points if v is not None], dtype=np.float64)
+    least = rounding.of(name, spec.estimator, spec.aggregation, values)
     return Series(
         name=name,
         raw=name,
         axis=axes[steps],
-        values=np.array([math.nan if v is None else v for v in points if v is not None], dtype=np.float64),
+        values=values,
         unit=metrics.unit(name),
-        resolution=Resolution(absolute=absolute) if absolute else EXACT,
+        resolution=Resolution(absolute=absolute, rounding=least),
         estimator=spec.estimator,
         aggregation=spec.aggregation,
         reference=spec.reference,

@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "arrays": {"model"},
     "metrics": {"model"},
+    "rounding": {"model"},
     "table": {"model"},
     "compiled": {"errors"},
     "evidence": {"model"},
@@ -35,9 +36,9 @@ ALLOWED: dict[str, set[str]] = {
     "configs": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
-    "builder": {"arrays", "clocks", "frameworks", "metrics", "model", "table"},
+    "builder": {"arrays", "clocks", "frameworks", "metrics", "model", "rounding", "table"},
     "clocks": {"model", "table"},
-    "derive": {"arrays", "frameworks", "metrics", "model"},
+    "derive": {"arrays", "frameworks", "metrics", "model", "rounding"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {
         *("compiled", "derive", "errors", "forms", "frameworks", "installed", "metrics", "model", "overrides"),
@@ -66,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"config_files", "errors", "model", "readers"},
     "testing": {
         *("configuration", "derive", "engine", "errors", "forms", "frameworks", "gating", "metrics", "model", "output"),
-        *("pipeline", "policy", "report"),
+        *("pipeline", "policy", "report", "rounding"),
     },
     "testing_plugin": {"errors", "testing"},
     "report": {"errors", "evidence", "model", "ruling"},
@@ -110,7 +111,7 @@ ALLOWED: dict[str, set[str]] = {
         "report",
     },
     "tensors": {"errors", "model"},
-    "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "tensors"},
+    "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
     # it runs inside training scripts: it knows nothing of logs or rules
     "record": set(),
     "inspection": {

@@ -187,10 +187,11 @@ def test_a_deterministic_policy_says_nothing_of_the_ratio():
 def test_large_steps_explain_what_they_end_in():
     record = run("lr-too-high", task="control", seed=0, severity=3, updates=60, dialect="canonical")
     diagnosis = judge(record, "canonical", PACK)
-    # One fault, two complaints: which of them stands is a matter of which began first.
+    # One fault, several complaints: how a run of such steps ends differs from processor to processor, and which of
+    # its complaints stands is a matter of which began first. All of the others are consequences of it.
     assert set(leaders(diagnosis)) == {"lr-too-high"}
-    folded = {complaint.id for complaint in diagnosis.complaints if complaint.folded_into == "lr-too-high"}
-    assert folded & {"policy-degenerates", "steps-too-large"}
+    others = {complaint.folded_into for complaint in diagnosis.complaints} - {None}
+    assert others == {"lr-too-high"}
 
 
 def test_learning_rates_that_controllers_move_say_nothing_of_their_kl():

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of
+from ppo_doctor.arrays import finite_of, same
+from ppo_doctor.model import SINGLE
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -30,7 +31,7 @@ def reward_change(observations: Observations) -> Series | None:
         series,
         name="reward_change",
         raw=f"change of {series.raw}",
-        values=np.abs(series.values - first),
+        values=np.where(same(series.values, first), 0.0, np.abs(series.values - first)),
         how="computed",
     )
 
@@ -54,8 +55,18 @@ def advantage_spread(observations: Observations) -> Series | None:
         )
     direct = next((series[name] for name in DIRECT if name in series), None) or _from_extremes(observations)
     if direct is None and observations.run.algorithm in ("grpo", "rloo"):
-        direct = series.get("reward_group_std") or series.get("reward_std")
+        direct = _of_rewards(observations)
     return direct and dataclasses.replace(direct, name="advantage_spread", how="computed")
+
+
+def _of_rewards(observations: Observations) -> Series | None:
+    """Return the spread of rewards; that of equal ones is 0 up to the rounding of their mean."""
+    series = observations.run.series
+    spread, mean = series.get("reward_group_std") or series.get("reward_std"), series.get("reward_mean")
+    if spread is None or mean is None:
+        return spread
+    least = SINGLE * float(np.abs(finite_of(mean.values)).max(initial=0.0))
+    return dataclasses.replace(spread, resolution=dataclasses.replace(spread.resolution, rounding=least))
 
 
 def _from_extremes(observations: Observations) -> Series | None:

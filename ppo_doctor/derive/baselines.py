@@ -155,7 +155,7 @@ def sampler_gap_at_rest(observations: Observations) -> Fact | None:
     """
     growth = observations.fact("sampler_gap_growth")
     still = [observations.run.series.get(name) for name in ("learning_rate", "update_norm")]
-    if growth is None or not any(s is not None and len(s) and bool((s.values == 0).all()) for s in still):
+    if growth is None or not any(s is not None and len(s) and bool(s.at(0).all()) for s in still):
         return None
     return Fact(
         name="sampler_gap_at_rest",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, same
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def schedule_end_step(observations: Observations) -> Fact | None:
     half = len(rate) // 2
     steps, values = rate.axis.steps[half:].astype(np.float64), rate.values[half:]
     if not np.isfinite(values).all() or values[0] <= values[-1] or steps[-1] <= steps[0] or values[-1] <= 0:
+        return None
+    if same(values[:1], values[-1]).all():
         return None
     slope = (values[-1] - values[0]) / (steps[-1] - steps[0])
     line = values[0] + slope * (steps - steps[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, finite_median, finite_of, median
+from ppo_doctor.arrays import distinct, finite_median, finite_of, mean_of, median, same
 from ppo_doctor.derive.conditions import condition
 
 if TYPE_CHECKING:
@@ -113,13 +113,14 @@ def _stopped(values: FloatArray) -> int:
     last = values[-1]
     if last == 0 and not (np.nan_to_num(values) > 0).any():
         values = -values
-    same = np.isnan(values) if np.isnan(last) else values == last
-    at = int(np.flatnonzero(~same)[-1]) + 1 if (~same).any() else 0
+    alike = np.isnan(values) if np.isnan(last) else same(values, last)
+    at = int(np.flatnonzero(~alike)[-1]) + 1 if (~alike).any() else 0
     before = values[:at][np.isfinite(values[:at])]
     if len(before) < BEFORE or not _varies(before):
         return size
     least = float(before.min())
-    if np.isfinite(last) and (last > least or np.mean(before == last) > SELDOM):
+    seldom = mean_of(same(before, last)) <= SELDOM
+    if np.isfinite(last) and not (seldom and (last <= least or same(values[-1:], least).all())):
         return size
     level = last if np.isfinite(last) else 0.0
     abrupt = median(before[-BEFORE // 2 :]) - level >= ABRUPT * (median(before[-4 * BEFORE :]) - level)

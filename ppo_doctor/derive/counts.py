@@ -147,4 +147,5 @@ def _steps_clip(counts: Counts) -> bool:
 def _never_steps(observations: Observations) -> bool:
     """Tell whether the learning rate is 0: then all passes clip alike."""
     rate = observations.run.series.get("learning_rate")
-    return observations.number("learning_rate") == 0 or (rate is not None and not finite_of(rate.values).any())
+    stands = rate is not None and bool((rate.at(0) | ~np.isfinite(rate.values)).all())
+    return stands or observations.number("learning_rate") == 0

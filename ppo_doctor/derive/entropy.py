@@ -45,7 +45,7 @@ def entropy_share(observations: Observations) -> Series | None:
     start = median(finite[: max(1, len(finite) // 50)])
     if start < ALIVE:
         return None
-    resolution = dataclasses.replace(entropy.resolution, absolute=entropy.resolution.absolute / start)
+    resolution = entropy.resolution.scaled(1 / start)
     return dataclasses.replace(
         entropy,
         name="entropy_share",

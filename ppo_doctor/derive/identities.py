@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of
 from ppo_doctor.model import EXACT
 
@@ -39,9 +40,10 @@ def mean_ratio_contradiction(observations: Observations) -> Series | None:
         return None
     if not _same_window(ratio, k3) or not _same_window(k3, k1):
         return None
-    gap = np.abs((ratio.values - 1) - (k3.values - k1.values))
+    off = np.where(ratio.at(1), 0.0, ratio.values - 1)
+    gap = np.abs(off - (k3.settled - k1.settled))
     printed = sum(s.resolution.absolute for s in (ratio, k3, k1))
-    size = np.abs(ratio.values - 1) + np.abs(k3.values) + np.abs(k1.values)
+    size = np.abs(off) + np.abs(k3.settled) + np.abs(k1.settled)
     value = np.maximum(0.0, gap - printed - 1e-6) / np.maximum(size, 1e-9)
     says = f"gap between {ratio.raw} - 1 and {k3.raw} - {k1.raw}"
     return dataclasses.replace(
@@ -72,7 +74,7 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
         return None
     share = 1 - (1 - clipped.values + clipped.resolution.absolute) * parts
     needed = np.maximum(0.0, share) * _least(kl.estimator, epsilon)
-    have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + 1e-7
+    have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + rounding.UNIT
     value = np.maximum(0.0, needed - have) / np.maximum(needed, 1e-9)
     says = f"what {kl.raw} lacks for {clipped.raw}"
     return dataclasses.replace(
@@ -117,7 +119,7 @@ def clip_over_spread(observations: Observations) -> Series | None:
         return None
     share = clipped.values - clipped.resolution.absolute
     asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
-    have = np.abs(kl.values) + kl.resolution.absolute + 1e-7
+    have = np.abs(kl.values) + kl.resolution.absolute + rounding.UNIT
     return dataclasses.replace(
         kl,
         name="clip_over_spread",
@@ -150,7 +152,7 @@ def kl_over_unclipped(observations: Observations) -> Series | None:
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
         return None
     most = -epsilon - math.log1p(-epsilon) if kl.estimator == "k3" else 0.5 * math.log1p(-epsilon) ** 2
-    idle = (clipped.values == 0) & (clipped.resolution.absolute == 0)
+    idle = clipped.at(0) & (clipped.resolution.absolute == 0)
     values = np.where(idle, np.maximum(0.0, kl.values - kl.resolution.absolute) / most, 0.0)
     values[~np.isfinite(kl.values) | ~np.isfinite(clipped.values)] = np.nan
     return dataclasses.replace(

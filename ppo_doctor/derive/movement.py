@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_of, mean_of, median, variance_of
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Series, SourceRef
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Records per quarter below which a drift of entropy cannot be told from noise.
 LEAST = 4
-#: KL below which float32 rounding of (r - 1) - log r is all there is (measured in this project's lab: 1e-8).
-FLOAT_FLOOR = 1e-7
 #: Lowest learning rates in common use: control (rsl_rl's lower bound), language models (full fine-tuning with RL).
 LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
 #: Gains this small are the rounding of a loss at ratio 1.
@@ -44,9 +43,9 @@ def kl_size(observations: Observations) -> Series | None:
     spread = observations.run.series.get("ratio_std")
     if spread is None or not len(spread):
         return None
-    coarse = dataclasses.replace(
-        spread.resolution, absolute=0.5 * spread.resolution.absolute * spread.resolution.absolute
-    )
+    printed, least = spread.resolution.absolute, spread.resolution.rounding
+    # products, since a float's power raises where a product is infinite
+    coarse = dataclasses.replace(spread.resolution, absolute=0.5 * printed * printed, rounding=0.5 * least * least)
     half = 0.5 * np.square(spread.values)
     says = f"half of {spread.raw} squared"
     size = dataclasses.replace(
@@ -153,7 +152,7 @@ def probe_over_logged(observations: Observations) -> Fact | None:
     if probe is None or logged is None or updates is None or probe.axis is not logged.axis:
         return None
     steps = float(str(updates.value))
-    alive = (np.abs(logged.values) > FLOAT_FLOOR) & (probe.values > FLOAT_FLOOR)
+    alive = (np.abs(logged.values) > rounding.UNIT) & (probe.values > rounding.UNIT)
     if steps < 2 or alive.sum() < 5 or logged.aggregation not in (None, "", "all minibatches"):
         return None
     coherent = 6 * steps**2 / ((steps - 1) * (2 * steps - 1))
@@ -179,8 +178,8 @@ def gain_evidence(observations: Observations) -> Fact | None:
         return None
     if not _whitened(observations) or loss.aggregation != kl.aggregation:
         return None
-    alive = (kl.values > FLOAT_FLOOR) & np.isfinite(loss.values)
-    if alive.sum() < 20 or kl.resolution.absolute > FLOAT_FLOOR:
+    alive = (kl.values > rounding.UNIT) & np.isfinite(loss.values)
+    if alive.sum() < 20 or kl.resolution.absolute > rounding.UNIT:
         return None
     gains = -loss.values[alive] / np.sqrt(2 * kl.values[alive])
     if median(np.abs(gains)) < NO_GAIN:

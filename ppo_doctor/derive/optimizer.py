@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median
+from ppo_doctor.arrays import finite_median, finite_of, same
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import CONDITION, Fact, Series
 
@@ -164,9 +164,10 @@ def controller_idle(observations: Observations) -> Series | None:
     told = "adaptive_learning_rate" in observations.run.facts or observations.configured("desired_kl")
     if not told and not _moves_by_notches(rate.values):
         return None
-    if float(np.nanmax(rate.values)) == float(np.nanmin(rate.values)) and rate.values[0] not in BOUNDS:
+    level = bool(same(finite_of(rate.values), float(np.nanmax(rate.values))).all())
+    if level and not _at_a_bound(rate.values[:1]).any():
         return None  # never moved and not at a bound: a fixed schedule
-    stays = _close(rate.values[1:], rate.values[:-1])
+    stays = same(rate.values[1:], rate.values[:-1])
     wanted = _wants_change(observations, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
     at_bounds = np.where(stays, wanted | _at_a_bound(rate.values[1:]), _next_to_a_bound(rate.values[1:]))
@@ -190,7 +191,7 @@ def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
 
 
 def _at_a_bound(rates: FloatArray) -> BoolArray:
-    return _close(rates, BOUNDS[0]) | _close(rates, BOUNDS[1])
+    return same(rates, BOUNDS[0]) | same(rates, BOUNDS[1])
 
 
 def _next_to_a_bound(rates: FloatArray) -> BoolArray:
@@ -202,11 +203,6 @@ def _next_to_a_bound(rates: FloatArray) -> BoolArray:
     )
 
 
-def _close(values: FloatArray, others: FloatArray | float) -> BoolArray:
-    """Return where values are others to within a millionth, as np.isclose does with six times the calls."""
-    return np.asarray((np.abs(values - others) <= 1e-6 * np.abs(others)) & np.isfinite(others) | (values == others))
-
-
 def _fixed(observations: Observations) -> bool:
     schedule = observations.run.config.get("lr_schedule")
     return schedule is not None and str(schedule.value).lower() not in ("adaptive", "kl", "kladaptive")
@@ -215,7 +211,7 @@ def _fixed(observations: Observations) -> bool:
 def _wants_change(observations: Observations, rate: Series) -> BoolArray:
     kl, desired = observations.series("kl_size"), observations.number("desired_kl")
     if kl is not None and desired and kl.axis is rate.axis:
-        return (kl.values > 2 * desired) | ((kl.values < desired / 2) & (kl.values > 0))
+        return (kl.values > 2 * desired) | ((kl.values < desired / 2) & ~kl.at(0))
     return _next_to_a_bound(rate.values)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import distinct, finite_median, median
+from ppo_doctor.arrays import same as same_number
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import EXACT, Fact, Resolution, Series
 
@@ -28,8 +30,6 @@ IDENTITIES = (
 
 #: Updates that moved, below which a share of idle ones says nothing.
 LEAST_MOVED = 5
-#: Departures below this are rounding of float32 log-probs, some of which are 0 by chance.
-ABOVE_NOISE = 1e-6
 #: Nats below which other actions come about once in a thousand samples: the gradient of a log-prob is as small, which
 #: the epsilon of an optimizer outweighs, so that ratios stay at 1 although steps are taken.
 HARDLY_A_CHOICE = 0.01
@@ -42,16 +42,16 @@ CELLS = "variance of minibatch means"
 def ratio_departure(observations: Observations) -> Series | None:
     """Return the largest distance of any ratio metric from its value at identity, per record.
 
-    Exactly 0 means that the new log-probs were compared with themselves, or that nothing moved. A mean alone (k1, the
-    ratio's mean) is used only beside another, since it may cancel to its identity. A policy that always acts alike has
-    ratio 1 by that, so its records are left out.
+    0, also where rounding alone explains it, means that the new log-probs were compared with themselves, or that
+    nothing moved. A mean alone (k1, the ratio's mean) is used only beside another, since it may cancel to its identity.
+    A policy that always acts alike has ratio 1 by that, so its records are left out.
     """
     held = [(s, at) for name, at in IDENTITIES if (s := observations.run.series.get(name)) is not None and len(s)]
     if not held or held[0][0].name in ("ratio_mean", "approx_kl_k1"):
         return None
     first = held[0][0]
     together = [(s, at) for s, at in held if s.axis is first.axis]
-    values = reduce(np.fmax, (_finite_or_nan(np.abs(s.values - at)) for s, at in together))  # fmax passes over NaN
+    values = reduce(np.fmax, (_off(s, at) for s, at in together))  # fmax passes over NaN
     departure = Series(
         name="ratio_departure",
         raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in together),
@@ -63,9 +63,11 @@ def ratio_departure(observations: Observations) -> Series | None:
     return while_alive(observations, departure)
 
 
-def _finite_or_nan(values: FloatArray) -> FloatArray:
-    known = np.isfinite(values)
-    return values if known.all() else np.where(known, values, np.nan)
+def _off(series: Series, identity: float) -> FloatArray:
+    """Return how far a metric is from its value at identity: 0 where rounding explains it, NaN where it is unknown."""
+    off = np.where(series.at(identity), 0.0, np.abs(series.values - identity))
+    known = np.isfinite(off)
+    return off if known.all() else np.where(known, off, np.nan)
 
 
 def idle_updates_share(observations: Observations) -> Fact | None:
@@ -84,7 +86,7 @@ def idle_updates_share(observations: Observations) -> Fact | None:
         return None
     values = departure.values[np.isfinite(departure.values) & signal]
     moved = np.flatnonzero(values > 0)
-    if len(moved) < LEAST_MOVED or median(values[moved]) < ABOVE_NOISE:
+    if len(moved) < LEAST_MOVED or median(values[moved]) < rounding.EXTREME:
         return None
     inside = values[moved[0] : moved[-1] + 1]
     idle = np.flatnonzero(inside == 0)
@@ -103,15 +105,11 @@ def _with_signal(observations: Observations, series: Series) -> BoolArray | None
     is then not defined), or a policy loss of exactly 0, which live advantages never give. Nor is it where the policy
     hardly chooses any more.
     """
-    known = (
-        ("advantage_spread", lambda values: values != 0),
-        ("explained_variance", np.isfinite),
-        ("policy_loss", lambda values: values != 0),
-    )
+    held = [observations.series(name) for name in ("advantage_spread", "explained_variance", "policy_loss")]
     told = [
-        test(found.values)
-        for name, test in known
-        if (found := observations.series(name)) is not None and found.axis is series.axis
+        np.isfinite(found.values) if found.name == "explained_variance" else ~found.at(0)
+        for found in held
+        if found is not None and found.axis is series.axis
     ]
     choice = observations.series("choice_entropy")
     if told and choice is not None and choice.axis is series.axis:
@@ -143,7 +141,7 @@ def loss_change_within_batch(observations: Observations) -> Series | None:
     size = np.abs(loss.values[np.searchsorted(loss.axis.steps, change.axis.steps)])
     unknown = size > FLOAT_SHOWS
     if observations.number("kl_coef"):
-        unknown |= change.values == 0
+        unknown |= change.at(0)
     # A pass of several steps moves a loss by more than one step does: by the root of their number, as they differ.
     steps = min(float(_pass_length(observations) or 1), MANY_STEPS) ** 0.5
     return dataclasses.replace(change, values=np.where(unknown, np.nan, change.values / steps))
@@ -164,20 +162,20 @@ def _change_within_batch(observations: Observations, name: str) -> Series | None
     size = len(series) - lag
     if size < 1:
         return None
-    # A change of exactly 0 needs both values in full; batches without any advantage repeat for another reason.
+    # A change of 0 needs both values in full; batches without any advantage repeat for another reason.
     same = (batch[lag:] == batch[:-lag]) & (batch[lag:] >= 0) & alive[lag:]
     index = np.flatnonzero(same) + lag
     axis = series.axis.take(index)
     with np.errstate(invalid="ignore"):  # infinite minus infinite is NaN, which no rule compares
         values = np.abs(series.values[index] - series.values[index - lag])
-    doubled = Resolution(absolute=2 * series.resolution.absolute)
+    values[same_number(series.values[index], series.values[index - lag])] = 0.0
     return dataclasses.replace(
         series,
         name=f"{name}_change_within_batch",
         raw=f"change of {series.raw} from pass to pass",
         axis=axis,
         values=values,
-        resolution=doubled,
+        resolution=series.resolution.scaled(2),
         how="computed",
     )
 
@@ -241,7 +239,7 @@ def _alive(observations: Observations, batch: IntArray) -> BoolArray:
     if spread is None or not len(spread):
         return np.ones(len(batch), dtype=bool)
     index = np.clip(batch, 0, len(spread) - 1)
-    return np.asarray(spread.values[index] > 0)
+    return np.asarray(~spread.at(0)[index])
 
 
 def ratio_change_over_offset(observations: Observations) -> Series | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor import rounding
+from ppo_doctor.arrays import finite_median, median, same
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import EXACT, Fact
 
@@ -46,10 +47,10 @@ def batch_repeats(observations: Observations) -> Series | None:
     told = [series for series in told if beside_each_other(series, told[0])]
     others_told = (observations.run.series.get(name) for name in OTHERS)
     beside = [s for s in others_told if s is not None and beside_each_other(s, told[0])]
-    same, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
-    enough = np.logical_and.reduce(same) & np.logical_or.reduce(broken)
+    alike, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
+    enough = np.logical_and.reduce(alike) & np.logical_or.reduce(broken)
     if len(told) > 1:
-        enough |= np.sum([one & other for one, other in zip(same, broken, strict=True)], axis=0) >= 2
+        enough |= np.sum([one & other for one, other in zip(alike, broken, strict=True)], axis=0) >= 2
     if enough.any():
         others = np.logical_and.reduce([enough, *(_equal_to_last(s.values) for s in beside)])
         enough = others & ~_repeats_honestly(observations, told[0])
@@ -70,8 +71,6 @@ def beside_each_other(one: Series, other: Series) -> bool:
 LATE, COARSE = 12, 0.02
 #: Environment steps of a rollout whose means scatter.
 FEW_STEPS = 4096
-#: A KL below this is that of float32: no step was made.
-STILL = 1e-8
 
 
 def update_scatter(observations: Observations) -> Fact | None:
@@ -83,7 +82,7 @@ def update_scatter(observations: Observations) -> Fact | None:
     """
     kl = observations.run.series.get("approx_kl")
     late = kl.values[len(kl) - len(kl) // 3 :] if kl is not None else None
-    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) >= STILL:
+    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) > rounding.UNIT:
         return None
     told = [_late_change(observations, name, kl) for name in ("policy_loss", "approx_kl")]
     return _scatter(observations, "update_scatter", told, kl)
@@ -129,12 +128,12 @@ def _fine(observations: Observations, name: str) -> Series | None:
 
 
 def _equal_to_last(values: FloatArray) -> BoolArray:
-    same = np.zeros(len(values), dtype=bool)
-    np.equal(values[1:], values[:-1], out=same[1:])
+    repeats = np.zeros(len(values), dtype=bool)
+    repeats[1:] = same(values[1:], values[:-1])
     known = np.isfinite(values)
     if not known.all():
-        same[1:] |= ~(known[1:] | known[:-1])
-    return same
+        repeats[1:] |= ~(known[1:] | known[:-1])
+    return repeats
 
 
 def _no_whole_number(values: FloatArray) -> BoolArray:
@@ -147,10 +146,10 @@ def _repeats_honestly(observations: Observations, beside: Series) -> BoolArray:
     for name, bound in (("entropy", SHARP), ("reward_std", 0.0), ("reward_group_std", 0.0)):
         series = observations.run.series.get(name)
         if series is not None and beside_each_other(series, beside):
-            honest |= series.values <= bound
+            honest |= (series.values <= bound) | series.at(bound)
     flat = observations.run.series.get("frac_reward_zero_std")
     if flat is not None and beside_each_other(flat, beside):
-        honest |= flat.values >= 1
+        honest |= flat.at(1)
     return honest & ~_episodes_differ(observations, beside) if honest.any() else honest
 
 
@@ -168,7 +167,7 @@ def _episodes_differ(observations: Observations, beside: Series) -> BoolArray:
         since = np.minimum(np.concatenate([[0], until[:-1]]), until - 1)
         ends = [np.where(until > 0, values[at], 0.0) for at in (since, until - 1)]
         differ[0] = False
-        differ[1:] &= np.logical_or.reduce([one[1:] != one[:-1] for one in ends]) & (until[1:] > until[:-1])
+        differ[1:] &= np.logical_or.reduce([~same(one[1:], one[:-1]) for one in ends]) & (until[1:] > until[:-1])
     return differ
 
 
@@ -186,9 +185,9 @@ def equal_episodes(observations: Observations) -> Series | None:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
         ended = np.append(np.nan, np.diff(steps.values)) / length.values
-    edges = (low.values == np.fmin.reduce(low.values)) | (high.values == np.fmax.reduce(high.values))
+    edges = same(low.values, np.fmin.reduce(low.values)) | same(high.values, np.fmax.reduce(high.values))
     usable = (ended >= MANY) & np.isfinite(low.values) & ~edges & ~_repeats_honestly(observations, low)
-    values = np.where(usable, (low.values == high.values).astype(np.float64), np.nan)
+    values = np.where(usable, same(low.values, high.values).astype(np.float64), np.nan)
     return condition(
         dataclasses.replace(low, resolution=EXACT), "equal_episodes", values, f"{low.raw} as high as {high.raw}"
     )

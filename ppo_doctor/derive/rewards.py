@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, variance_of
+from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, same, variance_of
 from ppo_doctor.derive.onset import thinned
-from ppo_doctor.model import Fact, Resolution
+from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -55,7 +55,7 @@ def reward_level(observations: Observations) -> Series | None:
     floor, ceiling = _bounds(observations, reward)
     width = ceiling - floor
     values = (reward.values - floor) / width if width > 0 else reward.values * 0.0
-    resolution = Resolution(absolute=reward.resolution.absolute / width) if width > 0 else reward.resolution
+    resolution = reward.resolution.scaled(1 / width) if width > 0 else reward.resolution
     return dataclasses.replace(
         reward,
         name="reward_level",
@@ -113,9 +113,9 @@ def reward_step(observations: Observations) -> Series | None:
     reward = logged_reward(observations)
     if reward is None or not _own_records(reward):
         return None
-    values = np.append(np.inf, np.abs(np.diff(reward.values)))
-    values[0] = np.nan
-    coarse = Resolution(absolute=2 * reward.resolution.absolute)
+    values = np.append(np.nan, np.abs(np.diff(reward.values)))
+    values[1:][same(reward.values[1:], reward.values[:-1])] = 0.0
+    coarse = reward.resolution.scaled(2)
     says = f"change of {reward.raw}"
     return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed", says=says)
 

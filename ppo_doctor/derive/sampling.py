@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median, spearman
+from ppo_doctor import rounding
+from ppo_doctor.arrays import finite_of, mean_of, median, same, spearman
 from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.mismatch import clipped_at_generation
 from ppo_doctor.model import Fact, Series
@@ -74,9 +75,10 @@ def _changes_together(observations: Observations) -> tuple[float, int, Series, s
     entropy, kl = (observations.run.series.get(name) for name in ("entropy", "approx_kl"))
     if entropy is None or kl is None:
         return None
-    changes: list[FloatArray] = [values[1:] - values[:-1] for values in _while_it_moves(*_together(kl, entropy))]
+    moving = _while_it_moves(*_together(kl, entropy))
+    changes: list[FloatArray] = [values[1:] - values[:-1] for values in moving]
     count = len(changes[0])
-    if count < FEWEST_UPDATES or any(mean_of(change == 0) > 0.1 for change in changes):
+    if count < FEWEST_UPDATES or any(mean_of(same(values[1:], values[:-1])) > 0.1 for values in moving):
         return None
     together = min(0.999, max(-0.999, spearman(changes[0], changes[1])))
     says = f"changes of {kl.raw} and {entropy.raw} correlate by {together:.2f} over {count} records"
@@ -105,7 +107,7 @@ def kl_of_entropy_lost(observations: Observations) -> Fact | None:
 
 def _together(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
     """Return the values of two series at the last steps that both have, where both are finite."""
-    pair = one.values, other.values
+    pair = one.settled, other.settled
     if one.axis is not other.axis:
         left, right = (np.isin(s.axis.steps, t.axis.steps) for s, t in ((one, other), (other, one)))
         pair = one.values[left], other.values[right]
@@ -164,7 +166,7 @@ def kl_after_first(observations: Observations) -> Fact | None:
     if len(values) < FEWEST_CHANGES or not _from_the_start(kl) or _warmed_up(observations):
         return None
     first, later = float(values[:2].max()), max(median(fifth) for fifth in np.array_split(values[2:], 5))
-    if first <= max(kl.resolution.absolute, 1e-9):
+    if first <= kl.resolution.least:
         return None
     says = f"{kl.raw} {first:.3g} in the first updates, {later:.3g} in the fifth of the run with the most"
     return Fact(name="kl_after_first", value=later / first, how="computed", unit="times", source=kl.source(), says=says)
@@ -180,7 +182,7 @@ def kl_scatter(observations: Observations) -> Fact | None:
     if kl is None or (reach is not None and float(str(reach.value)) >= HELD):
         return None
     sizes = np.abs(_spread(kl.values))
-    if len(sizes) < FEWEST_CHANGES or not (sizes > max(kl.resolution.absolute, 1e-9)).all():
+    if len(sizes) < FEWEST_CHANGES or not (sizes > kl.resolution.least).all():
         return None
     value = median(np.abs(np.diff(np.log(sizes))))
     says = f"{kl.raw} changes by a factor of {math.exp(value):.2f} from record to record"
@@ -223,13 +225,14 @@ def reference_kl_asleep(observations: Observations) -> Fact | None:
     kl, clipped = (observations.run.series.get(name) for name in ("ref_kl", "clip_fraction"))
     if kl is None or clipped is None or len(kl) < 12 or not np.isfinite(kl.values[: len(kl) // 4]).all():
         return None
-    if not np.nan_to_num(kl.values).any():
+    asleep = kl.at(0)
+    if (asleep | ~np.isfinite(kl.values)).all():
         return None  # it never wakes: the reference may be the policy itself
-    asleep = int(np.argmax(kl.values != 0))
-    moved = clipped.values[1 : max(asleep, 2)]
-    sudden = abs(float(kl.values[asleep])) > 20 * max(kl.resolution.absolute, 1e-7)
-    records = asleep if sudden and len(moved) and moved.max() > 0 else 0
-    says = f"{kl.raw} is exactly 0 in the first {asleep} records"
+    first = int(np.argmin(asleep))
+    moved = slice(1, max(first, 2))
+    sudden = abs(float(kl.values[first])) > 20 * max(kl.resolution.least, rounding.UNIT)
+    records = first if sudden and not clipped.at(0)[moved].all() else 0
+    says = f"{kl.raw} is 0 in the first {first} records"
     return Fact(
         name="reference_kl_asleep", value=records, how="computed", unit="records", source=kl.source(), says=says
     )
@@ -317,7 +320,7 @@ def kl_trend(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("approx_kl")
     if kl is None:
         return None
-    finite = finite_of(kl.values)
+    finite = finite_of(kl.settled)
     values = _spread(_while_it_moves(finite, finite)[0])
     if len(values) < FEWEST_CHANGES:
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
 from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
@@ -50,12 +51,11 @@ def update_kl(observations: Observations) -> Series | None:
         return None
     factor = MEAN_TO_LAST if (kl.aggregation or "").startswith("all minibatches") else 1.0
     values = np.abs(kl.values) if kl.estimator == "k1" else kl.values
-    resolution = dataclasses.replace(kl.resolution, absolute=kl.resolution.absolute * factor)
     size = dataclasses.replace(
         kl,
         name="update_kl",
         values=factor * values,
-        resolution=resolution,
+        resolution=kl.resolution.scaled(factor),
         how="computed",
         aggregation="last epoch",
         says="" if factor == 1 else f"{factor:g} × {kl.raw}",
@@ -107,7 +107,7 @@ def clipped_share(observations: Observations) -> Series | None:
         return None
     doubled = 2.0 if clipped.estimator == "effective" else 1.0
     values = np.where(_measured(observations, clipped), _while_range_is_usual(observations, clipped), np.nan)
-    resolution = dataclasses.replace(clipped.resolution, absolute=clipped.resolution.absolute * doubled)
+    resolution = clipped.resolution.scaled(doubled)
     return dataclasses.replace(
         clipped, name="clipped_share", values=np.minimum(1.0, doubled * values), resolution=resolution, how="computed"
     )
@@ -123,7 +123,7 @@ def _measured(observations: Observations, clipped: Series) -> BoolArray:
     if kl is None or kl.axis is not clipped.axis:
         return every
     finite = np.isfinite(kl.values)
-    told: BoolArray = finite & (np.arange(len(kl)) < len(np.trim_zeros(np.where(finite, kl.values, 0.0), "b")))
+    told: BoolArray = finite & (np.arange(len(kl)) < len(np.trim_zeros(finite & ~kl.at(0), "b")))
     return told if told.sum() >= max(FEWEST_MEASURED, len(told) // 4) else every
 
 
@@ -262,7 +262,7 @@ def kl_before_over_after(observations: Observations) -> Fact | None:
     during, after = observations.run.series.get("approx_kl"), observations.run.series.get("probe_kl")
     if during is None or after is None or during.axis is not after.axis or during.aggregation == "last minibatch":
         return None
-    usable = np.isfinite(during.values) & np.isfinite(after.values) & (after.values > 1e-7)
+    usable = np.isfinite(during.values) & np.isfinite(after.values) & (after.values > rounding.UNIT)
     if usable.sum() < 8:
         return None
     value = median(during.values[usable] / after.values[usable])

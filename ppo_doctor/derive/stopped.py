@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, same
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ def returns_stopped(observations: Observations) -> Fact | None:
     values, sizes = returns.values[known], lengths.values[known]
     if len(values) < 2 * FEWEST:
         return None
-    other = np.flatnonzero(values != values[-1])
+    other = np.flatnonzero(~same(values, values[-1]))
     begins = int(other[-1]) + 1 if len(other) else 0
     tail = sizes[begins:]
     stopped = (
         begins >= FEWEST
         and len(tail) >= FEWEST
-        and float(values[-1]) <= float(values.min())
-        and float((values[:begins] > values[-1]).mean()) > 1 - VARIED
+        and bool(same(values[-1:], values.min()).all())
+        and float((~same(values[:begins], values[-1])).mean()) > 1 - VARIED
         and float(np.ptp(tail)) > VARIED * median(tail)
     )
     value = len(tail) / len(values) if stopped else 0.0

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, spearman
+from ppo_doctor import rounding
+from ppo_doctor.arrays import median, same, spearman
 from ppo_doctor.derive.expected import GROUPED
 from ppo_doctor.derive.mismatch import of_completions
 from ppo_doctor.derive.sampling import LONGEST
@@ -23,8 +24,6 @@ FEWEST_STEPS, FEWEST_UPDATES = 60, 30
 FEWEST_LOSSES = 30
 #: Where more samples than this are clipped, the clip takes gains away.
 HARDLY_CLIPPED = 0.02
-#: A KL below this is that of float32: no step was made.
-STILL = 1e-8
 
 
 def losses_above_zero(observations: Observations) -> Fact | None:
@@ -71,7 +70,7 @@ def loss_trend(observations: Observations) -> Fact | None:
     if loss is None:
         return None
     values = _spread(loss.values)
-    if len(values) < FEWEST_STEPS or np.ptp(values) == 0:
+    if len(values) < FEWEST_STEPS or same(values, values[0]).all():
         return None
     trend = spearman(np.arange(len(values), dtype=np.float64), values)
     says = f"{loss.raw} correlates with time by {trend:.2f}"
@@ -109,7 +108,11 @@ def passes_without_gain(observations: Observations) -> Fact | None:
     if _may_stop_early(observations) or not observations.configured("ppo_epochs") or not of_completions(observations):
         return None
     values = loss.values[np.isfinite(loss.values)]
-    if len(values) < FEWEST_UPDATES or median(np.abs(kl.values)) < STILL or median(clipped.values) > HARDLY_CLIPPED:
+    if (
+        len(values) < FEWEST_UPDATES
+        or median(np.abs(kl.values)) <= rounding.UNIT
+        or median(clipped.values) > HARDLY_CLIPPED
+    ):
         return None
     share = float(np.mean(values > 0))
     says = f"{loss.raw}, a mean over all passes, is above 0 in {share:.0%} of {len(values)} updates"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median
 from ppo_doctor.derive.rewards import BLOCKS, logged_reward, reward_blocks
-from ppo_doctor.model import Fact, Resolution
+from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -81,7 +81,7 @@ def ended_share(observations: Observations) -> Series | None:
         size = (observations.number("rollout_size") or 0.0) / max(1.0, observations.number("num_ranks") or 1.0)
     if counted is None or size < 1:
         return None
-    resolution = Resolution(absolute=counted.resolution.absolute / size)
+    resolution = counted.resolution.scaled(1 / size)
     says = f"{counted.raw} / {size:g} completions"
     values = counted.values / size
     return replace(counted, name="ended_share", values=values, unit="per completion", resolution=resolution, says=says)

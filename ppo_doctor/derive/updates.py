@@ -77,11 +77,11 @@ def one_update_by_default(observations: Observations) -> Fact | None:
     for name in ("clip_fraction", "loss"):
         series = observations.run.series.get(name)
         values = _finite(series)
-        if series is None or len(values) < TELLING or (name == "loss" and values.any()):
+        idle = series is not None and bool(series.at(0)[np.isfinite(series.values)].all())
+        if series is None or len(values) < TELLING or (name == "loss" and not idle):
             continue
-        idle = float(not values.any())
         says = f"{updates.says}, and {series.raw} is {'0' if idle else 'not 0'} in {len(values)} records"
-        return Fact(name="one_update_by_default", value=idle, how="observed", source=series.source(), says=says)
+        return Fact(name="one_update_by_default", value=float(idle), how="observed", source=series.source(), says=says)
     if term is None:
         return None
     says = f"{updates.says}, and the loss is its KL term: {term.says}"

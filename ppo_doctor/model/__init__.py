@@ -35,6 +35,7 @@ from ppo_doctor.model.rules import (
 from ppo_doctor.model.run import (
     CONDITION,
     EXACT,
+    SINGLE,
     Axis,
     Fact,
     Note,
@@ -77,6 +78,7 @@ __all__ = [
     "PRIORS",
     "QUESTIONS",
     "SIDE_LINKS",
+    "SINGLE",
     "Axis",
     "BoolArray",
     "Cause",

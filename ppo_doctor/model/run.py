@@ -81,18 +81,34 @@ class Axis:
 
 @frozen
 class Resolution:
-    """How far a printed number may be from the number that was measured: `absolute + relative * |value|`."""
+    """How far a printed number may be from the number that was measured: `absolute + relative * |value|`.
+
+    `rounding` is how far arithmetic alone leaves a number from the 0 or 1 that it is: within, it counts as that.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
+    rounding: float = 0.0
 
     @property
     def exact(self) -> bool:
         """Tell whether numbers were written in full."""
         return self.absolute == 0.0 and self.relative == 0.0
 
+    @property
+    def least(self) -> float:
+        """Return the smallest number that is told from 0."""
+        return max(self.absolute, self.rounding)
+
+    def scaled(self, factor: float) -> Resolution:
+        """Return the resolution of the same numbers times `factor`."""
+        size = abs(factor)
+        return Resolution(absolute=self.absolute * size, relative=self.relative, rounding=self.rounding * size)
+
 
 EXACT = Resolution()
+#: Two float32 numbers that are this part of their size apart, two units in the last place, count as equal.
+SINGLE = 2.0**-22
 
 #: The unit of a series that holds 1 where what it `says` is so, and else 0.
 CONDITION = "true or false"
@@ -120,6 +136,17 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def at(self, value: float = 0.0) -> BoolArray:
+        """Tell at which records the number is `value`, up to what computing it can resolve."""
+        slack = self.resolution.rounding + SINGLE * abs(value)
+        found: BoolArray = self.values == value if not slack else abs(self.values - value) <= slack
+        return found
+
+    @property
+    def settled(self) -> FloatArray:
+        """Return the values, 0 wherever they are 0 up to what computing them can resolve."""
+        return self.values * ~self.at(0) if self.resolution.rounding else self.values
 
     def source(self, index: int = 0) -> SourceRef:
         """Return the place in the log of the record at `index`."""
