@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fuzz schemas check lint types samples docs bench bench-quick demos lab scoreboard calibrate rivals clean install
+.PHONY: demo test test-kernels fuzz schemas check lint types samples docs bench bench-quick demos lab scoreboard calibrate rivals clean install
 
 install: $(STAMP)
 
@@ -32,6 +32,10 @@ schemas: $(STAMP)
 
 test: $(STAMP) check schemas
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# The suite, or TESTS, under each kernel of OpenBLAS that this processor runs, with one thread and with two.
+test-kernels: $(STAMP)
+	$(BIN)/python -m tests.kernels $(TESTS)
 
 # Property tests with examples drawn anew. What one finds becomes an @example of its test.
 fuzz: $(STAMP)

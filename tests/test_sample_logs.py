@@ -33,15 +33,19 @@ def known_causes():
 
 
 @pytest.fixture(scope="module")
-def diagnoses():
-    """Return every judged log's diagnosis as JSON, by path."""
+def judged():
+    """Return every judged log's diagnosis, by path."""
     from ppo_doctor import analyze
+
+    return {log["path"]: analyze(SAMPLES / log["path"]) for log in JUDGED}
+
+
+@pytest.fixture(scope="module")
+def diagnoses(judged):
+    """Return the same as JSON."""
     from ppo_doctor.report import RenderOptions, render
 
-    def one(log):
-        return json.loads(render(analyze(SAMPLES / log["path"]), None, RenderOptions(), "json"))
-
-    return {log["path"]: one(log) for log in JUDGED}
+    return {path: json.loads(render(found, None, RenderOptions(), "json")) for path, found in judged.items()}
 
 
 @for_each(SICK, by_path)
@@ -85,17 +89,13 @@ def test_a_benign_explanation_is_named(log, diagnoses):
     assert [cause["id"] for cause in diagnoses[log["path"]]["causes"]][:1] == [log["cause"]]
 
 
-@pytest.mark.parametrize("log", LOGS, ids=by_path)
-def test_exit_code_of_a_gate(log, cli, known_causes):
-    outcome = cli("analyze", SAMPLES / log["path"], "--fail-on", "high", "--format", "json")
+@for_each(JUDGED, by_path)
+def test_exit_code_of_a_gate(log, judged, known_causes):
+    from ppo_doctor.judgement import exit_code
+
     severity = known_causes[log["cause"]].severity if log["cause"] in known_causes else "info"
-    if log["verdict"] == "error":
-        expected = 3
-    elif log["verdict"] == "inconclusive":
-        expected = 4
-    else:
-        expected = 1 if severity in ("critical", "high") else 0
-    assert outcome.code == expected
+    expected = 4 if log["verdict"] == "inconclusive" else int(severity in ("critical", "high"))
+    assert exit_code(judged[log["path"]], "high") == expected
 
 
 @pytest.mark.parametrize("log", UNREADABLE, ids=by_path)

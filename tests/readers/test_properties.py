@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.readers import READERS, sniff
 
+#: `make fuzz` draws anew, and many more.
+MORE = 1 if settings().derandomize else 6
 RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KEYS = ("loss", "train/approx_kl", "reward", "clip_frac", "lr")
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=64)
@@ -129,7 +131,7 @@ def test_loose_text_comes_back_as_written(reading, write, table):
 
 
 @pytest.mark.parametrize("container", sorted(READERS))
-@settings(RUNS, max_examples=600)
+@settings(RUNS, max_examples=100 * MORE)
 @given(data=HOSTILE)
 def test_no_bytes_crash_a_reader(reading, container, data):
     try:
@@ -141,7 +143,7 @@ def test_no_bytes_crash_a_reader(reading, container, data):
         assert got.skipped <= data.count(b"\n") + data.count(b"\r") + data.count(b"{") + data.count(b",") + 2
 
 
-@settings(RUNS, max_examples=1000)
+@settings(RUNS, max_examples=150 * MORE)
 @given(data=HOSTILE)
 def test_no_bytes_crash_the_choice_of_a_reader(reading, data):
     assert sniff(data) in {None, *READERS}
