@@ -283,7 +283,7 @@ def _shares_its_proof(level: list[Account], accounts: list[Account], pack: Pack)
     if not level[0].cause.benign:
         return False
     proofs = {line.finding.rule for line in level[0].lines if line.counted and _proves(line, pack)}
-    faults = [a.cause for a in accounts if a.score > 0 and not a.cause.benign]
+    faults = [a.cause for a in accounts if a not in level and a.score > 0 and not a.cause.benign]
     return bool(proofs) and any(proofs <= {w.finding for w in fault.weights if w.fired > 0} for fault in faults)
 
 
