@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Finding, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
-#: A question counts as answered over at least this many updates.
-LEAST_UPDATES = 5
+#: A question counts as answered over at least this many updates: checks for faults of each kind run from there on.
+LEAST_UPDATES = 12
+#: The part of a run after the onset of a complaint is judged by itself from this many records on.
+LEAST_AFTER = 5
 #: A complaint that begins within this share of the run is judged by the whole of it.
 EARLIER_SHARE = 0.1
 #: The part of a run before it broke is judged by itself from this many records on, and this share of its steps.
@@ -105,7 +107,7 @@ def _since(observations: Observations, pack: Pack, findings: Sequence[Finding], 
     """Return what the rules say of the run from a step on; None where that is nearly all of it, or too little."""
     axis = max((s.axis for s in observations.run.series.values()), key=len)
     before = int(np.searchsorted(axis.steps, step))
-    if before < EARLIER_SHARE * len(axis) or len(axis) - before < LEAST_UPDATES:
+    if before < EARLIER_SHARE * len(axis) or len(axis) - before < LEAST_AFTER:
         return None
     judged = {finding.rule for finding in findings}
     later, peak = since(observations.run, step), observations.fact("reward_peak")

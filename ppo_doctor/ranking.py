@@ -18,7 +18,7 @@ from ppo_doctor.model import Measurement, RankedCause, Severity
 from ppo_doctor.probabilities import HEALTHY, UNKNOWN, probabilities
 
 if TYPE_CHECKING:
-    from ppo_doctor.accounts import Account
+    from ppo_doctor.accounts import Account, Line
     from ppo_doctor.model import Confidence, Finding, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
@@ -227,7 +227,7 @@ def _settle(
     if best + LEVEL_DB < 0 or (best < 0 and accounts[0].cause.benign):
         return Explanation(complaint=complaint, openers=openers, leader="healthy", causes=(), verdict="healthy")
     level = _level(accounts)
-    sure = _margin(level, accounts, unknown) >= LIKELY_DB
+    sure = _margin(level, accounts, unknown) >= LIKELY_DB and not _shares_its_proof(level, accounts, pack)
     settled = level[0].cause.benign and sure
     near = level[0].score - FARTHEST_RIVAL_DB
     rivals = [a for a in accounts if a not in level and a.score > max(0, near) and not settled]
@@ -278,6 +278,15 @@ def _margin(level: list[Account], accounts: list[Account], unknown: int) -> int:
     return level[0].score - max(rivals)
 
 
+def _shares_its_proof(level: list[Account], accounts: list[Account], pack: Pack) -> bool:
+    """Tell whether all that proves a harmless leader would prove a fault as well that is likelier than health."""
+    if not level[0].cause.benign:
+        return False
+    proofs = {line.finding.rule for line in level[0].lines if line.counted and _proves(line, pack)}
+    faults = [a.cause for a in accounts if a not in level and a.score > 0 and not a.cause.benign]
+    return bool(proofs) and any(proofs <= {w.finding for w in fault.weights if w.fired > 0} for fault in faults)
+
+
 def _confidence(entry: Account, sure: bool, pack: Pack) -> Confidence:
     if not sure or entry.cause.never_proven:
         return "suspected"
@@ -286,8 +295,11 @@ def _confidence(entry: Account, sure: bool, pack: Pack) -> Confidence:
 
 def _proven(entry: Account, pack: Pack) -> bool:
     """Tell whether an identity, a counter or a tensor speaks for a cause."""
-    speaking = (line.finding for line in entry.lines if line.counted and line.db > 0)
-    return any(finding.status == "fired" and pack.by_name[finding.rule].proves for finding in speaking)
+    return any(_proves(line, pack) for line in entry.lines if line.counted)
+
+
+def _proves(line: Line, pack: Pack) -> bool:
+    return line.db > 0 and line.finding.status == "fired" and bool(pack.by_name[line.finding.rule].proves)
 
 
 def _verdict(level: list[Account], ranked: Sequence[RankedCause], *, healthy_level: bool) -> Verdict:

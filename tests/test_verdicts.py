@@ -50,7 +50,7 @@ def judged(confidence, severity, benign, level, coverage, partner_severity="low"
         causes.append(partner)
     findings = [a_finding(rule) for rule in (*OPENERS, PROOF, SYMPTOM)]
     findings += [a_finding(rule, "skipped" if name == coverage else "clear") for name, rule in QUESTIONS.items()]
-    return assemble(observe(a_series("entropy", [1.0] * 9)), a_pack(RULES, causes), findings)
+    return assemble(observe(a_series("entropy", [1.0] * 12)), a_pack(RULES, causes), findings)
 
 
 def oracle_verdict(leaders, healthy_is_level, complete):
@@ -108,23 +108,23 @@ def test_verdict_and_exit_code(combination):
 def test_without_any_complaint_only_full_coverage_is_healthy(coverage):
     findings = [a_finding(rule, "clear") for rule in (*OPENERS, PROOF, SYMPTOM)]
     findings += [a_finding(rule, "errored" if name == coverage else "clear") for name, rule in QUESTIONS.items()]
-    diagnosis = assemble(observe(a_series("entropy", [1.0] * 9)), a_pack(RULES, []), findings)
+    diagnosis = assemble(observe(a_series("entropy", [1.0] * 12)), a_pack(RULES, []), findings)
     assert diagnosis.verdict == ("healthy" if coverage == "complete" else "inconclusive")
     assert getattr(diagnosis.coverage, coverage, True) is (coverage == "complete")
     assert exit_code(diagnosis, "low") == (0 if coverage == "complete" else 4)
     assert exit_code(diagnosis) == 0
 
 
-@pytest.mark.parametrize("records", [1, 4, 5, 6])
-def test_a_question_takes_five_updates(records):
+@pytest.mark.parametrize("records", [1, 5, 11, 12, 13])
+def test_a_question_takes_twelve_updates(records):
     findings = [a_finding(rule, "clear") for rule in QUESTIONS.values()]
     diagnosis = assemble(observe(a_series("entropy", [1.0] * records)), a_pack(QUESTIONS.values(), []), findings)
-    assert diagnosis.verdict == ("healthy" if records >= 5 else "inconclusive")
+    assert diagnosis.verdict == ("healthy" if records >= 12 else "inconclusive")
 
 
-def test_a_question_takes_five_finite_updates():
+def test_a_question_takes_twelve_finite_updates():
     nan = float("nan")
-    series = a_series("entropy", [1.0, 1.0, 1.0, nan, nan, nan])
+    series = a_series("entropy", [*[1.0] * 11, nan, nan, nan])
     rules = [a_rule(f"asks-{q}", answers=q, needs=("series.entropy",)) for q in QUESTIONS]
     diagnosis = assemble(observe(series), a_pack(rules, []), [a_finding(rule, "clear") for rule in rules])
     assert diagnosis.verdict == "inconclusive"
@@ -133,13 +133,13 @@ def test_a_question_takes_five_finite_updates():
 @pytest.mark.parametrize(("status", "answered"), [("fired", True), ("clear", False)])
 def test_a_rule_may_answer_by_firing_only(status, answered):
     rule = a_rule("drifts", answers="movement", answers_when="fired")
-    diagnosis = assemble(observe(a_series("entropy", [1.0] * 9)), a_pack([rule], []), [a_finding(rule, status)])
+    diagnosis = assemble(observe(a_series("entropy", [1.0] * 12)), a_pack([rule], []), [a_finding(rule, status)])
     assert diagnosis.coverage.movement is answered
 
 
 def test_an_errored_rule_counts_as_skipped():
     rule = QUESTIONS["signal"]
-    diagnosis = assemble(observe(a_series("entropy", [1.0] * 9)), a_pack([rule], []), [a_finding(rule, "errored")])
+    diagnosis = assemble(observe(a_series("entropy", [1.0] * 12)), a_pack([rule], []), [a_finding(rule, "errored")])
     assert diagnosis.coverage.signal is False
     assert (diagnosis.coverage.evaluated, diagnosis.coverage.errored) == (0, 1)
 
@@ -183,7 +183,7 @@ def test_unknown_ahead_of_everything_is_a_warning():
 
 def test_unknown_without_any_candidate_is_a_warning_and_fails_no_gate():
     opener = a_rule("identity", proof="identity", opens="policy-does-not-move", opens_alone=True)
-    diagnosis = assemble(observe(a_series("entropy", [1.0] * 9)), a_pack([opener], []), [a_finding(opener)])
+    diagnosis = assemble(observe(a_series("entropy", [1.0] * 12)), a_pack([opener], []), [a_finding(opener)])
     assert diagnosis.verdict == "warning"
     assert exit_code(diagnosis, "low") == 0
 
@@ -212,7 +212,9 @@ def two_complaints(first, second, verdicts=("one", "two")):
         a_cause(f"of-{c}", {f"opens-{c}": w}, complaints=[c], severity=s)
         for c, (w, s) in zip(verdicts, (first, second), strict=True)
     ]
-    return assemble(observe(a_series("entropy", [1.0] * 9)), a_pack(rules, causes), [a_finding(rule) for rule in rules])
+    return assemble(
+        observe(a_series("entropy", [1.0] * 12)), a_pack(rules, causes), [a_finding(rule) for rule in rules]
+    )
 
 
 def test_the_worst_complaint_wins():
@@ -235,7 +237,7 @@ def test_a_cause_that_leads_two_complaints_keeps_its_better_place():
     both = a_cause("both", {"opens-one": 20, "opens-two": 4}, complaints=["one", "two"])
     rival = a_cause("rival", {"opens-one": 18 - 2}, complaints=["one"])
     diagnosis = assemble(
-        observe(a_series("entropy", [1.0] * 9)), a_pack(rules, [both, rival]), [a_finding(r) for r in rules]
+        observe(a_series("entropy", [1.0] * 12)), a_pack(rules, [both, rival]), [a_finding(r) for r in rules]
     )
     assert diagnosis.verdict == "unhealthy"
     assert [cause.confidence for cause in diagnosis.causes if cause.id == "both"] == ["established"]
@@ -251,7 +253,7 @@ def test_the_first_of_each_complaint_comes_before_causes_that_are_level_with_one
         a_cause("critic", {"flat": 10}, complaints=["critic-fails"]),
     ]
     diagnosis = assemble(
-        observe(a_series("entropy", [1.0] * 9)), a_pack([proof, flat], causes), [a_finding(proof), a_finding(flat)]
+        observe(a_series("entropy", [1.0] * 12)), a_pack([proof, flat], causes), [a_finding(proof), a_finding(flat)]
     )
     assert [cause.id for cause in diagnosis.causes] == ["one", "critic", "other", "third"]
 
@@ -289,7 +291,7 @@ def test_a_check_that_failed_keeps_a_run_from_health_where_it_bears_on_the_verdi
     causes = [a_cause("subject", {"broken": 10})] if weighed else []
     pack = a_pack([*QUESTIONS.values(), broken], causes)
     findings = [a_finding(rule, "clear") for rule in QUESTIONS.values()] + [a_finding(broken, "errored")]
-    diagnosis = assemble(observe(a_series("entropy", [1.0] * 9)), pack, findings)
+    diagnosis = assemble(observe(a_series("entropy", [1.0] * 12)), pack, findings)
     concerned = bool(bears) or weighed
     assert diagnosis.verdict == ("inconclusive" if concerned else "healthy")
     assert ("broken" in diagnosis.verdict_because) == concerned
