@@ -102,10 +102,10 @@ class RunBuilder:
         for keys in (profile.axis.get("step", ()), profile.axis.get("update", ()), UNIX_TIMES):
             values = self._by_record(key, size) if (key := self._clock_key(keys, begins)) is not None else None
             if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or are_dates(values)):
-                return values + self._within_step(profile)
+                return values
         return np.full(size, np.nan)
 
-    def _within_step(self, profile: Profile) -> FloatArray | float:
+    def within_step(self, profile: Profile) -> FloatArray | float:
         """Return how far into its step each record is, from 0 to below 1, by its epoch and minibatch."""
         keys = [key for name in ("epoch", "minibatch") for key in profile.axis.get(name, ()) if key in self.keys]
         if not keys:

@@ -111,13 +111,16 @@ def _families(contents: Sequence[Content], profile: Profile) -> list[list[_Part]
 
 def _measured(family: Sequence[tuple[int, Content]], profile: Profile) -> list[_Part]:
     """Measure contents by one clock: which column it is shows in all of them, where a short part cannot tell."""
+    if len(family) == 1:
+        ((place, content),) = family
+        return [_Part(content, place, np.nan, np.nan, np.nan)]
     whole = RunBuilder(path="")
     ends: list[int] = []
     for _, content in family:
         content.builder.turn_forward(profile)
         whole.extend(content.builder)
         ends.append(whole.size)
-    steps = np.split(whole.order(profile, ends[:-1]), ends[:-1]) if len(family) > 1 else [np.zeros(0)]
+    steps = np.split(whole.order(profile, ends[:-1]) + whole.within_step(profile), ends[:-1])
     return [_Part(content, place, *_reach(ours)) for (place, content), ours in zip(family, steps, strict=True)]
 
 

@@ -6,6 +6,7 @@ a single line is parsed as a whole. Code is not read: what a cell says is not wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -34,7 +35,7 @@ _COUNTER = re.compile(r"(?:global[ _])?step|iter(?:ation)?|epoch|episode|update"
 
 
 class _Output(NamedTuple):
-    """A piece of output: the line of the file, which kind, and the text."""
+    """A piece of output: the line of the file, or its number where all stands in one, which kind, and the text."""
 
     line: int
     kind: str
@@ -109,20 +110,23 @@ def _of_document(data: bytes) -> Iterator[_Output]:
     except (ValueError, RecursionError):
         return
     cells = document.get("cells", []) if isinstance(document, dict) else []
+    numbers = itertools.count(1)  # of cells and outputs, in place of the lines that there are not
     for cell in cells if isinstance(cells, list) else []:
         outputs = cell.get("outputs") if isinstance(cell, dict) else None
-        for output in outputs if isinstance(outputs, list) else []:
-            yield from _of_output(output)
+        if isinstance(outputs, list):
+            yield _Output(next(numbers), CELL, "")
+            for output in outputs:
+                yield from _of_output(output, next(numbers))
 
 
-def _of_output(output: object) -> Iterator[_Output]:
+def _of_output(output: object, number: int) -> Iterator[_Output]:
     if not isinstance(output, dict):
         return
     data = output.get("data")
     held = {_STREAM: output.get("text"), _TABLE: data.get(_TABLE) if isinstance(data, dict) else None}
     for kind, written in held.items():
         parts = written if isinstance(written, list) else [written]
-        yield _Output(1, kind, "".join(part for part in parts if isinstance(part, str)))
+        yield _Output(number, kind, "".join(part for part in parts if isinstance(part, str)))
 
 
 class _Tables(HTMLParser):

@@ -54,6 +54,28 @@ def test_together_makes_one_run_and_separate_one_of_each(exp, cli):
     assert len(cli("analyze", both, "--separate", "--format", "json").json["diagnoses"]) == 2
 
 
+def recorded(rows):
+    """What a recorder writes at the end of each update, of which SB3's loggers tell one rollout later."""
+    names = {"train/policy_gradient_loss": "policy_loss", "train/explained_variance": "explained_variance",
+             "train/value_loss": "value_loss", "rollout/ep_rew_mean": "episode_return"}  # fmt: skip
+    following = [values for _, values in rows[1:]]
+    records = [
+        {"step": step, "ratio_std": 0.01 * i, "grad_norm": 0.5}
+        | {name: (values if key.startswith("rollout") else after)[key] for key, name in names.items()}
+        for i, ((step, values), after) in enumerate(zip(rows, following, strict=False))
+    ]
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def test_a_canonical_record_beside_sb3_s_csv_is_of_the_same_run(tmp_path, cli):
+    files = {"progress.csv": as_csv(sb3_rows(30)), "run.jsonl": recorded(sb3_rows(30))}
+    run = cli("analyze", write(tmp_path / "one", files), "--format", "json").json["run"]
+    assert len(run["sources"]) == 2
+    assert not any("values differ" in note for note in run["notes"])
+    other = {"progress.csv": as_csv(sb3_rows(30)), "run.jsonl": recorded(sb3_rows(30, seed=1))}
+    assert len(cli("analyze", write(tmp_path / "two", other), "--format", "json").json["diagnoses"]) == 2
+
+
 def test_together_and_separate_contradict_each_other(exp, cli):
     assert cli("analyze", exp / "a.jsonl", "--together", "--separate").code == ExitCode.USAGE
 
