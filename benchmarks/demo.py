@@ -77,7 +77,7 @@ def watching() -> str:
     """Return what `watch --plain` prints about a run that breaks half way, while it is being written."""
     lines = (ROOT / "sample_logs/sick/nan-inf.canonical/run.jsonl").read_text(encoding="utf-8").splitlines()
     command = [sys.executable, "-m", "ppo_doctor", "watch", "run.jsonl", "--plain"]
-    command += ["--interval", "0.5", "--fail-on", "high", "--until-idle", "0.2"]
+    command += ["--interval", "500ms", "--fail-on", "high", "--until-idle", "12s"]
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(

@@ -34,7 +34,7 @@ from benchmarks.demo import ROOT, cleaned
 #: Seconds that one thing may take to appear.
 PATIENCE = 60.0
 #: Words of a command that a viewer need not see.
-UNTOLD = ("--interval", "0.5", "--quiet")
+UNTOLD = ("--interval", "500ms", "--quiet")
 #: Longer pauses of a recording are shortened to this.
 LONGEST_PAUSE = 2.0
 #: A picture shows each of its screens for so long at least.
@@ -79,7 +79,7 @@ TAKES = {
     ),
     "watch": Take(
         "sick/nan-inf.canonical",
-        ("watch", "run.jsonl", "--interval", "0.5", "--fail-on", "high", "--quiet"),
+        ("watch", "run.jsonl", "--interval", "500ms", "--fail-on", "high", "--quiet"),
         (Step("UNHEALTHY", "", 1.0),),
         grows=4.0,
     ),

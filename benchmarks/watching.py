@@ -67,7 +67,7 @@ def growing(folder: Path, records: int, pause: float) -> tuple[float, float]:
     lines = whole.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"")
     start = time.monotonic()
-    process = subprocess.Popen(watch(log, "--plain", "--until-idle", str(ENOUGH)), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(watch(log, "--plain", "--until-idle", f"{ENOUGH}m"), stdout=subprocess.DEVNULL)
     with log.open("ab", buffering=0) as file:
         for line in lines:
             file.write(line)

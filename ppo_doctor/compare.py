@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ppo_doctor.groups import is_own
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "num_envs": ("optimizer_steps", "explained_variance", "fps"),
     "precision": ("rollout_kl", "ratio_std", "approx_kl", "loss_scale"),
 }
+#: What a run is paid, the measure that people compare runs by first.
+REWARDS = ("episode_return", "reward_mean", "reward_total")
 #: Metric that is a setting in force → that setting.
 LOGGED: Mapping[str, str] = {
     "learning_rate": "learning_rate",
@@ -71,6 +75,16 @@ class Side:
     #: leading cause → in how many of the runs
     causes: Mapping[str, int] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a side was paid by one measure: at its first and last record, and at its best; medians over seeds."""
+
+    metric: str
+    first: float
+    last: float
+    best: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +118,36 @@ class Comparison:
     explanations: tuple[Explanation, ...]
 
     @property
+    def outcomes(self) -> tuple[Outcome | None, Outcome | None]:
+        """Return what each side was paid, by one measure that both have; None where a side logs no such measure."""
+        for metric in REWARDS:
+            both = outcome(metric, self.a.runs), outcome(metric, self.b.runs)
+            if all(both):
+                return both
+        return _own(self.a.runs), _own(self.b.runs)
+
+    @property
     def different(self) -> bool:
         """Tell whether anything differs: a setting, a metric beyond what runs wander by themselves, a leading cause."""
         return bool(self.differences or self.divergences) or set(self.a.causes) != set(self.b.causes)
+
+
+def _own(runs: Sequence[Run]) -> Outcome | None:
+    return next((found for metric in REWARDS if (found := outcome(metric, runs)) is not None), None)
+
+
+def outcome(metric: str, runs: Sequence[Run]) -> Outcome | None:
+    """Return first, last and best finite value of a metric, as medians over runs; None where one has none."""
+    logged = [run.series[metric].values for run in runs if metric in run.series]
+    finite = [values[np.isfinite(values)] for values in logged]
+    if not finite or len(finite) < len(runs) or not all(map(len, finite)):
+        return None
+    return Outcome(
+        metric=metric,
+        first=float(np.median([values[0] for values in finite])),
+        last=float(np.median([values[-1] for values in finite])),
+        best=float(np.median([values.max() for values in finite])),
+    )
 
 
 def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import ExitCode, worst
-from ppo_doctor.policy import Policy, applied, find_policy, read_policy
+from ppo_doctor.policy import Policy, applied, find_policy, known_rules, read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +56,7 @@ def gate(sources: Sequence[str], policy: Policy, request: Request, *, group: boo
     from ppo_doctor.sources import gather
 
     pack = applied(policy, load_pack(policy.rules))
+    known_rules(pack, (*request.select, *request.ignore))
     baseline = read_baseline(policy.baseline) if policy.baseline else None
     runs, missing = gather(sources)
     if not runs and len(missing) == 1:

@@ -196,7 +196,7 @@ def near_miss(name: str, names: Iterable[str]) -> str:
     near = get_close_matches(name, known, n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return f"one of {', '.join(known)}" if len(known) <= 12 else ""
+    return f"one of {', '.join(known)}" if len(known) <= 12 else "ppo-doctor rules list shows all rules"
 
 
 def applied(policy: Policy, pack: Pack) -> Pack:
@@ -206,17 +206,26 @@ def applied(policy: Policy, pack: Pack) -> Pack:
         DoctorError: the policy names a rule, parameter or cause that does not exist (exit code 2).
     """
     where = str(policy.source or "policy")
-    names = [name for rule in pack.rules for name in (rule.name, rule.code)]
-    for rule in (*policy.select, *policy.ignore, *policy.thresholds):
-        _exists(where, "rule", rule, names)
+    known_rules(pack, (*policy.select, *policy.ignore, *policy.thresholds), f"{where}: ")
     for allowed in policy.allow:
-        _exists(where, "cause", allowed.cause, [cause.id for cause in pack.causes])
+        _exists(f"{where}: ", "cause", allowed.cause, [cause.id for cause in pack.causes])
     return replace(pack, rules=tuple(_tuned(rule, policy, where) for rule in pack.rules))
+
+
+def known_rules(pack: Pack, chosen: Iterable[str], where: str = "") -> None:
+    """Refuse the name or code of a rule that does not exist, with a near miss.
+
+    Raises:
+        DoctorError: there is no such rule (exit code 2).
+    """
+    names = [name for rule in pack.rules for name in (rule.name, rule.code)]
+    for name in chosen:
+        _exists(where, "rule", name, names)
 
 
 def _exists(where: str, what: str, name: str, names: Sequence[str]) -> None:
     if name not in names:
-        raise DoctorError(f"{where}: no {what} '{name}'", hint=near_miss(name, names), code=ExitCode.USAGE)
+        raise DoctorError(f"{where}no {what} '{name}'", hint=near_miss(name, names), code=ExitCode.USAGE)
 
 
 def _tuned(rule: Rule, policy: Policy, where: str) -> Rule:
@@ -224,7 +233,7 @@ def _tuned(rule: Rule, policy: Policy, where: str) -> Rule:
     if not wanted:
         return rule
     for name in wanted:
-        _exists(where, f"parameter of {rule.name}", name, [param.name for param in rule.params])
+        _exists(f"{where}: ", f"parameter of {rule.name}", name, [param.name for param in rule.params])
     params = tuple(
         replace(p, value=wanted.get(p.name, p.value), source=_source(p.name, p.source, wanted, where))
         for p in rule.params

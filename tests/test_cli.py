@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -313,3 +316,35 @@ def test_explain_knows_every_rule_cause_and_metric(cli):
         outcome = cli("explain", name)
         assert outcome.code == 0, name
         assert len(outcome.out.splitlines()) > 2, name
+
+
+@pytest.mark.parametrize("command", ["analyze", "gate"])
+def test_a_name_that_is_nearly_right_is_named(cli, command):
+    for option, wrong, right in (
+        ("--ignore", "metric-not-finit", "metric-not-finite"),
+        ("--select", "metric-not-finit", "metric-not-finite"),
+        ("--framework", "cleanlr", "cleanrl"),
+        ("--framework", "SB3", "sb3"),
+    ):
+        outcome = cli(command, SICK, option, wrong)
+        assert (outcome.code, right in outcome.err) == (2, True), (option, outcome.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("analyze --format ", {"text", "json", "html", "markdown", "sarif", "junit", "github"}),
+        ("gate --fail-on ", {"critical", "high", "medium", "low", "never"}),
+        ("analyze --framework trl-", {"trl-ppo", "trl-grpo"}),
+        ("explain lr-", {"lr-zero", "lr-too-high"}),
+        ("explain approx_", {"approx_kl"}),
+        ("analyze --ignore metric-not-f", {"metric-not-finite"}),
+    ],
+)
+def test_a_shell_is_offered_values(words, offered):
+    place = {"COMP_WORDS": f"ppo-doctor {words}", "COMP_CWORD": str(len(words.split(" ")))}
+    environment = os.environ | place | {"_PPO_DOCTOR_COMPLETE": "complete_bash"}
+    code = "import sys; sys.argv = ['ppo-doctor']; from ppo_doctor.__main__ import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0
+    assert offered <= set(run.stdout.split())

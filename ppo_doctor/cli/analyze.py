@@ -34,7 +34,6 @@ from ppo_doctor.cli.options import (
     Why,
     check_fail_on,
     keep_inputs,
-    known_names,
     request_of,
 )
 from ppo_doctor.errors import DoctorError, ExitCode, worst
@@ -123,10 +122,11 @@ def _analyze(
 ) -> ExitCode:
     from ppo_doctor.judgement import exit_code
     from ppo_doctor.judging import judge_each
+    from ppo_doctor.policy import known_rules
     from ppo_doctor.rulepack import load_pack
 
     pack = load_pack(rules)
-    known_names(pack, [*request.select, *request.ignore])
+    known_rules(pack, (*request.select, *request.ignore))
     runs, errors = gathered()
     codes: set[ExitCode] = set()
 

@@ -26,11 +26,15 @@ from ppo_doctor.cli.options import (
     Steps,
     Why,
     check_fail_on,
+    complete_severity,
     keep_inputs,
     request_of,
 )
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.output import report_error, wanted, write
+
+GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
+CHECK_FAIL_ON = "Exit with 1 for a finding of: critical, high, medium, low."
 
 
 @app.command()
@@ -41,7 +45,7 @@ def gate(
     group: Annotated[bool, typer.Option("--group", help="Judge seeds of one configuration together.")] = False,
     formats: Formats = None,
     output: Output = None,
-    fail_on: Annotated[str | None, typer.Option(help="As in analyze; high unless the policy says otherwise.")] = None,
+    fail_on: Annotated[str | None, typer.Option(help=GATE_FAIL_ON, autocompletion=complete_severity)] = None,
     framework: Framework = None,
     config: Configs = None,
     settings: Settings = None,
@@ -79,7 +83,9 @@ def gate(
 def compare(
     sources: Annotated[list[str], typer.Argument(help="Two runs or JSON reports; with --group any number of runs.")],
     group: Annotated[bool, typer.Option("--group", help="Take seeds of one configuration together.")] = False,
-    format: Annotated[str, typer.Option("--format", "-f", help="text or json.")] = "text",
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="text or json.", autocompletion=lambda: ["text", "json"])
+    ] = "text",
     output: Output = None,
     framework: Framework = None,
     steps: Steps = None,
@@ -107,7 +113,7 @@ def compare(
 def check_config(
     files: Annotated[list[Path], typer.Argument(help="Training configurations: YAML, JSON or TOML.")],
     framework: Framework = None,
-    fail_on: Annotated[str, typer.Option(help="Exit with 1 for a finding of: critical, high, medium, low.")] = "medium",
+    fail_on: Annotated[str, typer.Option(help=CHECK_FAIL_ON, autocompletion=complete_severity)] = "medium",
     rules: RuleFolders = None,
 ) -> None:
     """Check training configurations before a run, by the rules that need no log; for pre-commit."""

@@ -16,30 +16,6 @@ if TYPE_CHECKING:
 
     from ppo_doctor.output import Wanted
     from ppo_doctor.pipeline import Request
-    from ppo_doctor.rulepack import Pack
-
-Sources = Annotated[list[str], typer.Argument(help="A log, a run folder, a glob, a configuration, or - for stdin.")]
-FORMATS_HELP = "text, json, html, markdown, sarif, junit, github; also FORMAT=FILE. Repeatable."
-Formats = Annotated[list[str] | None, typer.Option("--format", "-f", help=FORMATS_HELP)]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")]
-FailOn = Annotated[str, typer.Option(help="Exit with 1 for a leading cause of: critical, high, medium, low, never.")]
-Framework = Annotated[str | None, typer.Option(help="The framework that wrote the log, when detection errs.")]
-Configs = Annotated[list[Path] | None, typer.Option("--config", help="The training run's configuration.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE that the log lacks: ppo_epochs=4.")]
-Names = Annotated[list[str] | None, typer.Option("--map", help="ROLE=NAME of a tensor: old_log_prob=frozen.lp.")]
-Steps = Annotated[str | None, typer.Option(help="Judge only steps A:B.")]
-RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A further rule pack. Repeatable.")]
-Select = Annotated[list[str] | None, typer.Option(help="Only these rules. Repeatable.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Not these rules. Repeatable.")]
-Why = Annotated[bool, typer.Option("--why", help="Print each cause's full account.")]
-All = Annotated[bool, typer.Option("--all", help="List clear and skipped checks too.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the verdict and the causes.")]
-NoColor = Annotated[bool, typer.Option("--no-color", help="No colour, as with NO_COLOR.")]
-Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Walk through the diagnosis in the terminal.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes for many runs. Default: by the amount of work.")]
-Together = Annotated[bool, typer.Option("--together", help="Everything named is one run.")]
-Separate = Annotated[bool, typer.Option("--separate", help="Every file is a run of its own.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")]
 
 
 def keep_inputs(
@@ -102,12 +78,83 @@ def _steps(text: str | None) -> tuple[int | None, int | None]:
     return int(low) if low else None, int(high) if high else None
 
 
-def known_names(pack: Pack, names: Sequence[str]) -> None:
-    """Refuse the name of a rule that does not exist, with a near miss."""
-    from difflib import get_close_matches
+#: Unit of a duration → seconds.
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
-    for name in names:
-        if pack.rule(name) is None:
-            near = get_close_matches(name, [rule.name for rule in pack.rules], n=1)
-            hint = f"did you mean {near[0]}?" if near else "ppo-doctor rules list shows all"
-            raise DoctorError(f"no rule '{name}'", hint=hint, code=ExitCode.USAGE)
+
+def seconds(option: str, text: str) -> float:
+    """Return a duration such as 5s, 1.5m or 2h in seconds.
+
+    Raises:
+        DoctorError: it is none, has no unit, or is not greater than 0 (exit code 2).
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)", text.strip())
+    duration = float(match[1]) * UNITS[match[2]] if match else 0.0
+    if not 0 < duration < float("inf"):
+        hint = "a number and its unit: 500ms, 5s, 10m, 2h"
+        raise DoctorError(f"{option} {text}: no duration", hint=hint, code=ExitCode.USAGE)
+    return duration
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Return the formats that begin so."""
+    from ppo_doctor.report import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+def complete_severity(incomplete: str) -> list[str]:
+    """Return the values of --fail-on that begin so."""
+    from ppo_doctor.judgement import FAIL_ON
+
+    return [name for name in FAIL_ON if name.startswith(incomplete)]
+
+
+def complete_framework(incomplete: str) -> list[str]:
+    """Return the frameworks whose names begin so."""
+    from ppo_doctor.frameworks import profiles
+
+    return sorted(name for name in profiles() if name.startswith(incomplete))
+
+
+def complete_rule(incomplete: str) -> list[str]:
+    """Return the built-in and installed rules whose names begin so."""
+    from ppo_doctor.rulepack import load_pack
+
+    return sorted(rule.name for rule in load_pack().rules if rule.name.startswith(incomplete))
+
+
+def complete_name(incomplete: str) -> list[str]:
+    """Return the rules, causes and metrics whose names begin so: what `explain` explains."""
+    from ppo_doctor.metrics import METRICS
+    from ppo_doctor.rulepack import load_pack
+
+    pack = load_pack()
+    names = {*METRICS, *(rule.name for rule in pack.rules), *(cause.id for cause in pack.causes)}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+Sources = Annotated[list[str], typer.Argument(help="A log, a run folder, a glob, a configuration, or - for stdin.")]
+FORMATS_HELP = "text, json, html, markdown, sarif, junit, github; also FORMAT=FILE. Repeatable."
+Formats = Annotated[list[str] | None, typer.Option("--format", "-f", help=FORMATS_HELP, autocompletion=complete_format)]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")]
+FAIL_ON_HELP = "Exit with 1 for a leading cause of: critical, high, medium, low, never."
+FailOn = Annotated[str, typer.Option(help=FAIL_ON_HELP, autocompletion=complete_severity)]
+FRAMEWORK_HELP = "The framework that wrote the log, when detection errs."
+Framework = Annotated[str | None, typer.Option(help=FRAMEWORK_HELP, autocompletion=complete_framework)]
+Configs = Annotated[list[Path] | None, typer.Option("--config", help="The training run's configuration.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE that the log lacks: ppo_epochs=4.")]
+Names = Annotated[list[str] | None, typer.Option("--map", help="ROLE=NAME of a tensor: old_log_prob=frozen.lp.")]
+Steps = Annotated[str | None, typer.Option(help="Judge only steps A:B.")]
+RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A further rule pack. Repeatable.")]
+Select = Annotated[list[str] | None, typer.Option(help="Only these rules. Repeatable.", autocompletion=complete_rule)]
+Ignore = Annotated[list[str] | None, typer.Option(help="Not these rules. Repeatable.", autocompletion=complete_rule)]
+Why = Annotated[bool, typer.Option("--why", help="Print each cause's full account.")]
+All = Annotated[bool, typer.Option("--all", help="List clear and skipped checks too.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the verdict and the causes.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colour, as with NO_COLOR.")]
+Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Walk through the diagnosis in the terminal.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes for many runs. Default: by the amount of work.")]
+Together = Annotated[bool, typer.Option("--together", help="Everything named is one run.")]
+Separate = Annotated[bool, typer.Option("--separate", help="Every file is a run of its own.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")]

@@ -14,6 +14,7 @@ from ppo_doctor.cli.options import (
     RuleFolders,
     Settings,
     Steps,
+    complete_name,
     request_of,
 )
 from ppo_doctor.output import write
@@ -47,7 +48,9 @@ def inspect(
 
 
 @app.command()
-def explain(name: Annotated[str, typer.Argument(help="A rule, its code, a cause, or a metric.")]) -> None:
+def explain(
+    name: Annotated[str, typer.Argument(help="A rule, its code, a cause, or a metric.", autocompletion=complete_name)],
+) -> None:
     """Print the manual page of a rule, a cause or a metric."""
     from ppo_doctor.manual import page
     from ppo_doctor.report import RenderOptions

@@ -19,8 +19,8 @@ from ppo_doctor.cli.options import (
     Select,
     Settings,
     check_fail_on,
-    known_names,
     request_of,
+    seconds,
 )
 from ppo_doctor.errors import DoctorError, ExitCode
 
@@ -33,9 +33,9 @@ def watch(
         str | None,
         typer.Option(help="Run this command, without a shell, for a confirmed cause: JSON on stdin."),
     ] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between judgements, at least.")] = 10.0,
+    interval: Annotated[str, typer.Option(help="Time between judgements, at least: 500ms, 5s, 1m.")] = "10s",
     until_idle: Annotated[
-        float | None, typer.Option(help="Stop after so many minutes without anything new; else watch for ever.")
+        str | None, typer.Option(help="Stop after so long without anything new: 90s, 30m, 2h; else watch for ever.")
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="One line per event, as when stdout is no terminal.")] = False,
     framework: Framework = None,
@@ -49,6 +49,7 @@ def watch(
     debug: Debug = False,
 ) -> None:
     """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
+    from ppo_doctor.policy import known_rules
     from ppo_doctor.rulepack import load_pack
     from ppo_doctor.watch.command import PipelineJudge, run_watch
     from ppo_doctor.watch.session import Options
@@ -56,17 +57,12 @@ def watch(
     check_fail_on(fail_on)
     if path == "-":
         raise DoctorError("watch follows a file", hint="for stdin: ppo-doctor analyze -", code=ExitCode.USAGE)
-    _positive("--interval", interval)
-    _positive("--until-idle", until_idle)
+    idle = None if until_idle is None else seconds("--until-idle", until_idle)
+    every = seconds("--interval", interval)
     request = request_of(framework, config, settings, None, select, ignore, debug)
     pack = load_pack(rules or [])
-    known_names(pack, [*request.select, *request.ignore])
-    options = Options(interval=interval, fail_on=fail_on, until_idle=None if until_idle is None else until_idle * 60)
+    known_rules(pack, (*request.select, *request.ignore))
+    options = Options(interval=every, fail_on=fail_on, until_idle=idle)
     judge = PipelineJudge(pack, request)
     color = False if no_color else None
     raise typer.Exit(run_watch(path, judge, options, on_finding=on_finding, plain=plain, quiet=quiet, color=color))
-
-
-def _positive(option: str, value: float | None) -> None:
-    if value is not None and not value > 0:
-        raise DoctorError(f"{option} {value}: must be greater than 0", code=ExitCode.USAGE)

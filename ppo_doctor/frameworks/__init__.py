@@ -84,8 +84,11 @@ def profile(name: str) -> Profile:
         DoctorError: there is no such framework (exit code 2).
     """
     if name not in _tables():
-        known = ", ".join(sorted(_tables()))
-        raise DoctorError(f"no framework '{name}'", hint=f"known: {known}", code=ExitCode.USAGE)
+        from difflib import get_close_matches
+
+        near = get_close_matches(name.lower(), _tables(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(_tables()))}"
+        raise DoctorError(f"no framework '{name}'", hint=hint, code=ExitCode.USAGE)
     return _profile(name)
 
 

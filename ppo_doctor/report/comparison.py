@@ -11,7 +11,7 @@ from ppo_doctor.report.json_report import SCHEMA_VERSION, Json, dump
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.compare import Comparison, Difference, Side
+    from ppo_doctor.compare import Comparison, Difference, Outcome, Side
     from ppo_doctor.divergence import Divergence
 
 #: Rows of a table before "and N more".
@@ -23,6 +23,7 @@ def text(comparison: Comparison, *, everything: bool = False) -> str:
     most = None if everything else MOST
     parts = [
         [f"A  {_head(comparison.a)}", f"B  {_head(comparison.b)}"],
+        _part("Reward, first → last record, and the best", _paid(comparison), most, "unknown: no series of it"),
         _part("Settings that differ", map(_setting, comparison.differences), most, "none that either log shows"),
         _part("Metrics that part, with medians from there on", _parted(comparison), most, _nothing_parted(comparison)),
         _part("Causes that lead on one side only", _causes(comparison), most, "none"),
@@ -33,6 +34,17 @@ def text(comparison: Comparison, *, everything: bool = False) -> str:
 
 def _head(side: Side) -> str:
     return f"{plain(side.name)}  {', '.join(dict.fromkeys(side.verdicts))}"
+
+
+def _paid(comparison: Comparison) -> list[str]:
+    sides = zip("AB", comparison.outcomes, strict=True)
+    return [f"{side}  {_outcome(found)}" for side, found in sides] if any(comparison.outcomes) else []
+
+
+def _outcome(found: Outcome | None) -> str:
+    if found is None:
+        return "unknown: no series of it"
+    return f"{number(found.first)} → {number(found.last)}, best {number(found.best)}  ({found.metric})"
 
 
 def _part(title: str, rows: Iterable[str], most: int | None, nothing: str) -> list[str]:
@@ -95,6 +107,7 @@ def as_json(comparison: Comparison) -> str:
                 "different": comparison.different,
                 "a": _side(comparison.a),
                 "b": _side(comparison.b),
+                "reward": dict(zip("ab", map(_reward, comparison.outcomes), strict=True)),
                 "differences": [_row(difference) for difference in comparison.differences],
                 "divergences": parted,
                 "explanations": [
@@ -104,6 +117,12 @@ def as_json(comparison: Comparison) -> str:
             },
         }
     )
+
+
+def _reward(found: Outcome | None) -> Json:
+    if found is None:
+        return None
+    return {"metric": found.metric, "first": found.first, "last": found.last, "best": found.best}
 
 
 def _row(difference: Difference) -> Json:

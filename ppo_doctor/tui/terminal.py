@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ppo_doctor.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
+    from textual.driver import Driver
+
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.tui.app import ReportApp
     from ppo_doctor.tui.session import Case
@@ -62,11 +64,26 @@ def show(cases: Sequence[Case], options: RenderOptions) -> None:
     if options.color is False:
         os.environ["NO_COLOR"] = "1"
     app = ReportApp(cases, options, ascii_signs=needs_ascii(), native=_few_colors())
+    app.driver_class = leaving_nothing(app.driver_class)
     asyncio.run(_run(app))
     if app.crash is not None:
         raise app.crash
     if app.interrupted:
         raise KeyboardInterrupt
+
+
+def leaving_nothing(driver: type[Driver]) -> type[Driver]:
+    """Return a driver that empties its screen before it goes back to the shell's.
+
+    A terminal whose size has changed meanwhile, tmux for one, would move what stands there to the shell's history.
+    """
+
+    class Leaving(driver):  # type: ignore[valid-type,misc]
+        def stop_application_mode(self) -> None:
+            self.write("\x1b[H\x1b[2J")
+            super().stop_application_mode()
+
+    return Leaving
 
 
 async def _run(app: ReportApp) -> None:

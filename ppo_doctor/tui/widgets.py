@@ -121,6 +121,15 @@ class Choices(Rows):
         self.set_options(Option(rich_text(row.lines, ascii_signs=self._ascii)) for row in rows)
         self.highlighted = (self.keys.index(key) if key in self.keys else 0) if rows else None
 
+    def on_click(self, event: Click) -> None:
+        """Choose the row under the mouse; a row that is chosen already opens."""
+        event.prevent_default()  # the list of textual opens with the first click
+        row = event.style.meta.get("option")
+        if row is not None and row != self.highlighted:
+            self.highlighted = row
+        elif row is not None:
+            self.action_select()
+
     @property
     def chosen(self) -> str:
         """Return the key of the chosen row, an empty text where there is none."""

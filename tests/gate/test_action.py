@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import sysconfig
 import zipfile
 from importlib import resources
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft7Validator
@@ -19,12 +19,18 @@ from tests.gate.test_docs import ACTION, ROOT, SAMPLES, judge, shell
 
 bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 REPORTS = {"report.json", "report.md", "report.sarif", "report.xml"}
-#: Python starts with this when it stands on PYTHONPATH: a bug of ours in the middle of a judgement.
-BUG = """
+#: A Python in which a bug of ours happens in the middle of a judgement.
+BUG = """#!/bin/sh
+shift 3
+exec '{python}' -c '
+import sys
 import ppo_doctor.gating
 def gate(*args, **kwargs):
     raise RuntimeError("a bug")
 ppo_doctor.gating.gate = gate
+from ppo_doctor.cli import run
+sys.exit(run())
+' "$@"
 """
 
 
@@ -54,12 +60,13 @@ OUTCOMES = {
 
 @bash
 @pytest.mark.parametrize("code", OUTCOMES)
-def test_every_exit_code_of_the_judging_step(project, code, monkeypatch):
+def test_every_exit_code_of_the_judging_step(project, code):
+    python = project / "python"
     if code == 70:
-        (project / "broken").mkdir()
-        (project / "broken" / "sitecustomize.py").write_text(BUG, encoding="utf-8")
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project / "broken"), str(ROOT)]))
-    done, output = judge(project, **OUTCOMES[code])
+        python.write_text(BUG.format(python=sys.executable), encoding="utf-8")
+        python.chmod(0o755)
+    chosen = {"PYTHON": str(python)} if code == 70 else {}
+    done, output = judge(project, **OUTCOMES[code], **chosen)
     assert done.returncode == code, done.stdout + done.stderr
     assert output == {"exit-code": str(code), "reports": "ppo-doctor"}
     assert "Traceback" not in done.stdout + done.stderr
@@ -104,29 +111,37 @@ def checkout(tmp_path_factory):
 @bash
 @pytest.mark.parametrize("own_copy", [True, False], ids=["own-copy", "version"])
 def test_the_install_step_installs_what_the_judging_step_runs(checkout, project, own_copy, tmp_path_factory):
-    """Offline: dependencies come from this environment, and nothing asks an index."""
-    venv = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    site = next(venv.glob("lib/python*/site-packages"))
-    # Without *.pth files of ours: an editable install there would be found before what the step installs.
-    (site / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
+    """Offline: dependencies come from this environment, and nothing asks an index; nothing is installed into it."""
+    place = tmp_path_factory.mktemp("place") / "ppo-doctor"
     (wheel,) = (checkout / "dist").glob("*.whl")
     version = re.match(r"ppo_doctor-([^-]+)-", wheel.name)[1]
-    step = next(step for step in ACTION["runs"]["steps"] if "pip install" in step["run"])
-    offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_FIND_LINKS": str(checkout / "dist")}
+    step = next(step for step in ACTION["runs"]["steps"] if step.get("id") == "install")
+    packages = sysconfig.get_paths()["purelib"]
+    ours = sorted(path.name for path in Path(packages).iterdir())
     variables = {
-        **offline,
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_FIND_LINKS": str(checkout / "dist"),
         "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_IGNORE_INSTALLED": "1",
-        "PATH": os.pathsep.join([str(venv / "bin"), os.environ["PATH"]]),
+        "PYTHONPATH": packages,  # what builds the wheel
         "INPUT_VERSION": "" if own_copy else f"=={version}",
         "ACTION_PATH": str(checkout),
+        "PLACE": str(place),
+        "GITHUB_OUTPUT": str(project / "installed"),
     }
     done = shell(step["run"], project, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    where = shell("python -c 'import ppo_doctor; print(ppo_doctor.__file__)'", project, PATH=variables["PATH"])
+    python = (project / "installed").read_text(encoding="utf-8").strip().removeprefix("python=")
+    assert sorted(path.name for path in Path(packages).iterdir()) == ours
+    site = next(place.glob("lib/python*/site-packages"))
+    # Without *.pth files of ours: an editable install there would be found before what the step installs.
+    (site / "borrowed.pth").write_text(packages + "\n", encoding="utf-8")
+    # What lies in the job's folder is not taken for a part of it.
+    (project / "ppo_doctor.py").write_text("raise RuntimeError", encoding="utf-8")
+    where = shell(f"'{python}' -I -c 'import ppo_doctor; print(ppo_doctor.__file__)'", project)
     assert where.stdout.startswith(str(site)), where.stdout + where.stderr
-    judged, output = judge(project, PATH=variables["PATH"], **OUTCOMES[1])
+    judged, output = judge(project, PYTHON=python, **OUTCOMES[1])
     assert (judged.returncode, output["exit-code"]) == (1, "1"), judged.stdout + judged.stderr
 
 

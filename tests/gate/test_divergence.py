@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -148,3 +150,25 @@ def test_a_level_counts_only_where_a_setting_acts():
     assert divergences(*runs) == ()
     [parted] = divergences(*runs, expected={"clip_fraction"})
     assert parted.expected
+
+
+def test_rewards_stand_side_by_side_whatever_parts(cli, samples):
+    """First, last and best reward of both sides, though too few records part for a divergence."""
+    a, b = samples / "sick" / "lr-zero.canonical", samples / "healthy" / "healthy.canonical"
+    found = cli("compare", a, b, "--format", "json").json["comparison"]["reward"]
+    logs = [[json.loads(line) for line in (side / "run.jsonl").read_text().splitlines()] for side in (a, b)]
+    for side, log in zip("ab", logs, strict=True):
+        values = [record["episode_return"] for record in log if record.get("episode_return") is not None]
+        expected = {"metric": "episode_return", "first": values[0], "last": values[-1], "best": max(values)}
+        assert found[side] == expected
+    text = cli("compare", a, b).out
+    assert all(f"{found[side]['last']:.4g}" in text for side in "ab")
+
+
+def test_rewards_of_reports_and_of_one_side_are_unknown(cli, samples, tmp_path):
+    a = samples / "sick" / "lr-zero.canonical"
+    cli("analyze", a, "--format", "json", "-o", tmp_path / "report.json")
+    found = cli("compare", a, tmp_path / "report.json", "--format", "json").json["comparison"]["reward"]
+    assert found["a"]["metric"] == "episode_return"
+    assert found["b"] is None
+    assert "unknown" in cli("compare", a, tmp_path / "report.json").out

@@ -152,10 +152,12 @@ def judge(folder, **inputs):
     """Execute the action's second step with these inputs, the others at their defaults."""
     step = next(step for step in ACTION["runs"]["steps"] if step.get("id") == "gate")
     values = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | inputs
-    names = {key: re.search(r"inputs\.([\w-]+)", text)[1] for key, text in step["env"].items()}
+    asked = {key: re.search(r"inputs\.([\w-]+)", text) for key, text in step["env"].items()}
+    names = {key: found[1] for key, found in asked.items() if found}
+    python = {"PYTHON": inputs.get("PYTHON", sys.executable)}
     files = {name: str(folder / name.lower()) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     path = {"PATH": inputs["PATH"]} if "PATH" in inputs else {}
-    done = shell(step["run"], folder, **{key: values[name] for key, name in names.items()}, **files, **path)
+    done = shell(step["run"], folder, **{key: values[name] for key, name in names.items()}, **python, **files, **path)
     output = dict(line.partition("=")[::2] for line in (folder / "github_output").read_text().splitlines())
     return done, output
 

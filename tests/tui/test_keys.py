@@ -405,6 +405,22 @@ def test_the_mouse_chooses_tabs_rows_and_keys():
     drive(script)
 
 
+def test_a_click_chooses_and_a_second_one_opens():
+    async def script(screen: Screen) -> None:
+        choices = screen.app.split.choices
+        before = screen.app.view, choices.highlighted
+        at = next(y for y in range(12) if choices.get_option_at_index(1) and choices._lines[y][0] == 1)
+        await screen.pilot.click(choices, offset=(3, at))
+        await screen.settle()
+        assert (screen.app.view, choices.highlighted) == (before[0], 1)
+        assert screen.app.focused is choices
+        await screen.pilot.click(choices, offset=(3, at))
+        await screen.settle()
+        assert screen.app.view == "places" or screen.app.focused is screen.app.split.page
+
+    drive(script)
+
+
 def test_the_command_palette_does_what_keys_do():
     async def script(screen: Screen) -> None:
         await screen.press("ctrl+p")

@@ -266,3 +266,20 @@ def test_reports_are_written_beside_the_interactive_one(terminal, log, tmp_path)
     screen.press("q")
     assert screen.leave() == 1
     assert Path(target).stat().st_size > 1000
+
+
+def test_the_screen_is_emptied_before_it_is_left():
+    """What stands there would be moved to the history of a terminal that was resized meanwhile."""
+    from ppo_doctor.tui.terminal import leaving_nothing
+
+    written: list[str] = []
+
+    class Plain:
+        def write(self, text: str) -> None:
+            written.append(text)
+
+        def stop_application_mode(self) -> None:
+            written.append("\x1b[?1049l")
+
+    leaving_nothing(Plain)().stop_application_mode()
+    assert "".join(written).index("\x1b[2J") < "".join(written).index("\x1b[?1049l")

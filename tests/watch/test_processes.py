@@ -54,7 +54,7 @@ class Watcher:
 
 @contextmanager
 def watcher(path, *options):
-    command = [*COMMAND, str(path), "--plain", "--interval", "0.2", *options]
+    command = [*COMMAND, str(path), "--plain", "--interval", "200ms", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield Watcher(process)
@@ -158,7 +158,7 @@ def test_when_nobody_reads_any_more_it_ends(tmp_path, samples):
 def test_a_command_gets_the_finding_and_its_failure_is_not_fatal(tmp_path, samples):
     out = tmp_path / "finding.json"
     command = f"sh -c 'cat > {out}; echo no network >&2; exit 9'"
-    with watcher(samples.joinpath(*SICK), "--on-finding", command, "--until-idle", "0.05") as watched:
+    with watcher(samples.joinpath(*SICK), "--on-finding", command, "--until-idle", "3s") as watched:
         assert "exit code 9: no network" in watched.until("problem")
         watched.until("nothing new for")
         assert watched.process.wait(LONGEST) == 0
@@ -166,7 +166,15 @@ def test_a_command_gets_the_finding_and_its_failure_is_not_fatal(tmp_path, sampl
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--fail-on", "bad"], ["--interval", "0"], ["--until-idle", "-1"], ["--on-finding", "'"]]
+    "arguments",
+    [
+        ["--fail-on", "bad"],
+        ["--interval", "0s"],
+        ["--interval", "5"],
+        ["--until-idle", "-1m"],
+        ["--until-idle", "10 days"],
+        ["--on-finding", "'"],
+    ],
 )
 def test_wrong_usage(arguments, cli, tmp_path):
     outcome = cli("watch", tmp_path / "run.jsonl", *arguments)
@@ -190,7 +198,7 @@ def screen(path, keys, *options, size=(24, 80)):
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     environment = os.environ | {"TERM": "xterm-256color"}
     process = subprocess.Popen(
-        [*COMMAND, str(path), "--interval", "0.2", *options],
+        [*COMMAND, str(path), "--interval", "200ms", *options],
         stdin=follower,
         stdout=follower,
         stderr=follower,
