@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-kernels fuzz schemas check lint types samples docs bench bench-quick demos lab scoreboard calibrate rivals clean install
+.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab scoreboard calibrate rivals clean install
 
 install: $(STAMP)
 
@@ -40,6 +40,12 @@ test-kernels: $(STAMP)
 # Property tests with examples drawn anew. What one finds becomes an @example of its test.
 fuzz: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses auto --hypothesis-profile=fuzz tests/readers tests/report tests/sources tests/tensors tests/tui
+
+# Mutations of every kind of file against limits on time and memory, MINUTES of processor time of them on one core. It goes
+# on where it ended; what breaks a promise lies in build/fuzz/failed.
+MINUTES ?= 60
+fuzz-files: $(STAMP)
+	nice -n 19 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --out build/fuzz
 
 samples: $(STAMP)
 	$(BIN)/python -m tests.lab --out sample_logs

@@ -23,6 +23,8 @@ from tests.fuzz.seeds import Seed, records
 #: Exit codes that a command may give for any input whatever: 1 only where a gate found a cause.
 ANALYZE, GATE = frozenset((0, 2, 3)), frozenset((0, 1, 2, 3, 4))
 JUDGED = frozenset((0,))
+#: Kinds that have two turns, for they have the most seeds, sick ones among them.
+LOGS = ("console", "csv", "json", "jsonl", "tfevents", "wandb")
 SICK = ("unhealthy", "warning")
 #: Seconds of processor time after which a case hangs.
 LONGEST = 10.0
@@ -71,7 +73,7 @@ def with_baseline(seeds: Mapping[str, Sequence[Seed]]) -> dict[str, Sequence[See
 def drawn(number: int, seeds: Mapping[str, Sequence[Seed]], start: int) -> Case:
     """Return a case; kinds take turns, so that each reader gets as many."""
     rng = random.Random(f"{start}/{number}")
-    kinds = sorted(seeds)
+    kinds = sorted([*seeds, *(kind for kind in LOGS if kind in seeds)])
     kind = kinds[number % len(kinds)]
     seed = rng.choice(seeds[kind])
     other = rng.choice(seeds[kind if rng.random() < 0.7 else rng.choice(kinds)])
