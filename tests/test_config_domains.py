@@ -81,6 +81,14 @@ def test_each_place_of_one_finding_has_its_line(cli, tmp_path):
     assert [line.split(" ", 1)[0] for line in told] == [f"{path}:{lines['gae_lambda']}:", f"{path}:{lines['gamma']}:"]
 
 
+@pytest.mark.parametrize(("value", "word"), [(".nan", "nan"), (".inf", "inf")])
+def test_what_is_not_finite_is_told_as_it_stands(cli, tmp_path, value, word):
+    path, _ = written(tmp_path, learning_rate=value)
+    assert f"learning_rate is {word}" in cli("check-config", path).out
+    told = [f for f in analysed(cli, path)["findings"] if f["status"] == "fired" and f["rule"].startswith("settings-")]
+    assert [evidence["raw"] for finding in told for evidence in finding["evidence"]] == ["learning_rate"]
+
+
 def test_a_batch_that_does_not_divide_is_told_though_no_environments_are(cli, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("n_steps: 2048\nbatch_size: 65\nn_epochs: 10\ngae_lambda: 0.95\n", encoding="utf-8")

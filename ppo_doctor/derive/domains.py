@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks
-from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS
+from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS, WITHOUT_CRITIC
 from ppo_doctor.derive.plan import LEFT_OVER
 from ppo_doctor.frameworks import domains
 from ppo_doctor.model import CONDITION, Evidence, Fact
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ppo_doctor.frameworks.domains import Limit
     from ppo_doctor.model import Operator, Setting
 
-_OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">", "is not finite": "!="}
+_OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">"}
 #: Numbers of environments that are tried where a configuration tells none.
 USUAL_ENVS = (1, 2, 4, 8, 16)
 
@@ -34,10 +34,19 @@ def judged(observations: Observations) -> list[Setting]:
 def _judged(observations: Observations, name: str) -> bool:
     """Tell whether a setting is to be judged: the log overrules what it shows to be otherwise."""
     value, logged = observations.number(name), observations.run.series.get(name)
+    if name in domains.OF_CRITICS and not _has_critic(observations):
+        return False
     if value is None or not observations.configured(name) or _of_evaluation(observations.run.config[name].key):
         return False
     known = logged.values[np.isfinite(logged.values)] if logged is not None else ()
     return not len(known) or bool(np.isclose(known, value, rtol=1e-3, atol=0.0).any())
+
+
+def _has_critic(observations: Observations) -> bool:
+    """Tell whether advantages may be those of a critic, as far as the method is named."""
+    estimator = observations.run.config.get("advantage_estimator")
+    named = str(estimator.value).lower() if estimator is not None and estimator.value else "gae"
+    return named == "gae" and observations.run.algorithm not in WITHOUT_CRITIC
 
 
 def _of_evaluation(key: str) -> bool:
@@ -51,7 +60,7 @@ def _offences(observations: Observations) -> Iterator[tuple[str, Limit]]:
         value = observations.number(name)
         if value is None or not _judged(observations, name):
             continue
-        limit = domains.broken_limit(name, value, run.framework, kind, run.algorithm)
+        limit = domains.broken_limit(name, value, run.framework, kind)
         if limit is not None:
             yield name, limit
 
@@ -72,11 +81,13 @@ def _evidence(observations: Observations, name: str, limit: Limit) -> Evidence:
     value = observations.number(name)
     default = frameworks.profile(observations.run.framework).defaults.get(name)
     known = f"; the default is {default:g}" if isinstance(default, int | float) else ""
+    if value is None or not np.isfinite(value):
+        return _said(setting, f"{setting.key} is {value}: {limit.why}{known}")
     return Evidence(
         metric=setting.key,
         raw=setting.key,
         statistic=f"{limit.why}{known}",
-        observed=value if value is not None and np.isfinite(value) else None,
+        observed=value,
         op=_OPERATORS[limit.test],
         bound=limit.bound,
         bound_source=limit.source,

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from ppo_doctor.model.frozen import frozen
 
 Grade: TypeAlias = Literal["impossible", "pointless", "unusual"]
-Test: TypeAlias = Literal["below", "at most", "equals", "above", "is not finite"]
+Test: TypeAlias = Literal["below", "at most", "equals", "above", "is no number"]
 
 STEPS, COMPLETIONS = "steps", "completions"
 #: Trainers of language models, whose samples are completions; those of the others are steps of episodes.
@@ -34,9 +34,8 @@ _SCALE_BY_ANY_BOUND = frozenset(
 )
 #: Trainers that refuse a group of one, or make its advantage 0.
 _COMPARE_GROUPS = frozenset({"trl-grpo", "trl-rloo", "ms-swift", "unsloth"})
-#: Methods without a critic, which read nothing that only a critic has.
-_WITHOUT_CRITIC = frozenset({"grpo", "rloo"})
-_OF_CRITICS = frozenset({"vf_coef", "critic_learning_rate", "vf_error_clamp", "gae_lambda"})
+#: Settings that methods without a critic do not read.
+OF_CRITICS = frozenset({"vf_coef", "critic_learning_rate", "vf_error_clamp", "gae_lambda"})
 
 #: Derived quantities that count offences: each is the witness of one cause, the last two of none.
 RATE_ZERO, RATE_NEGATIVE, DISCOUNT = "rate_zero", "rate_negative", "discount_out_of_range"
@@ -50,7 +49,7 @@ _TESTS: Mapping[Test, Callable[[float, float], bool]] = MappingProxyType(
         "at most": operator.le,
         "equals": operator.eq,
         "above": operator.gt,
-        "is not finite": lambda value, _: math.isnan(value),
+        "is no number": lambda value, _: math.isnan(value),
     }
 )
 
@@ -160,16 +159,19 @@ WRONG: tuple[Limit, ...] = (
     ),
     *_impossible("temperature", "below", 0, "no distribution has a negative temperature", IMPOSSIBLE),
     _pointless("temperature", 0, "sampling is greedy: all answers to a prompt are one", GREEDY),
-    *_impossible("top_p", "at most", 0, "no token is left to sample", IMPOSSIBLE),
+    *_impossible("top_p", "below", 0, "there is no less than none of the probability", IMPOSSIBLE),
+    _pointless("top_p", 0, "sampling is greedy, or the sampler refuses it", GREEDY),
     *_impossible("top_p", "above", 1, "there is no more than the whole probability", IMPOSSIBLE),
     *_impossible("max_response_length", "equals", 0, "an answer has at least one token", IMPOSSIBLE),
     *_impossible("max_response_length", "below", -1, "an answer has at least one token", IMPOSSIBLE),
     *_impossible("desired_kl kl_target ref_kl_target", "below", 0, "a KL divergence is at least 0", IMPOSSIBLE),
 )
 
-#: Setting → the least and the largest value in use, by kind of samples. Sources: documented defaults of the trainers
-#: that have profiles, and published recipes, with room on both sides. Clip ranges, KL targets and gradient bounds have
-#: rules of their own, which tell what is too small.
+_RECIPES = (
+    "expert: documented defaults of the trainers that have profiles, and published recipes, with room on both sides"
+)
+#: Setting → the least and the largest value in use, by kind of samples. Clip ranges, KL targets and gradient bounds
+#: have rules of their own, which tell what is too small.
 USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
         "learning_rate": {STEPS: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
@@ -211,10 +213,8 @@ def kind_of(framework: str, settings: frozenset[str], *, steps: frozenset[str], 
     return {(True, False): COMPLETIONS, (False, True): STEPS}.get(told, "")
 
 
-def broken_limit(setting: str, value: float, framework: str, kind: str, algorithm: str) -> Limit | None:
+def broken_limit(setting: str, value: float, framework: str, kind: str) -> Limit | None:
     """Return the gravest limit that a value of a setting breaks; None for a usual one."""
-    if algorithm in _WITHOUT_CRITIC and setting in _OF_CRITICS:
-        return None
     limits = (*_limits_of(setting, framework), *_usual(setting, kind))
     return next((limit for limit in limits if limit.broken(value)), None)
 
@@ -223,7 +223,7 @@ def _limits_of(setting: str, framework: str) -> Iterator[Limit]:
     yield Limit(
         setting=setting,
         grade="impossible",
-        test="is not finite",
+        test="is no number",
         bound=0,
         why="it is not a number",
         counted_by=IMPOSSIBLE,
@@ -237,10 +237,18 @@ def _usual(setting: str, kind: str) -> Iterator[Limit]:
     """Yield the limits of what is usual; where the kind of samples is unknown, of what is so for neither."""
     ranges = USUAL.get(setting, {})
     held = [ranges[kind]] if kind in ranges else [] if kind else list(ranges.values())
-    if held:
-        low, high = min(low for low, _ in held), max(high for _, high in held)
-        words = f"usual{f' for {kind}' if kind else ''} is " + (
-            f"{low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
+    if not held:
+        return
+    low, high = min(low for low, _ in held), max(high for _, high in held)
+    span = f"{low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
+    sides: tuple[tuple[Test, float], ...] = (("below", low), ("above", high))
+    for test, bound in sides:
+        yield Limit(
+            setting=setting,
+            grade="unusual",
+            test=test,
+            bound=bound,
+            why=f"usual{f' for {kind}' if kind else ''} is {span}",
+            counted_by=UNUSUAL,
+            source=_RECIPES,
         )
-        yield Limit(setting=setting, grade="unusual", test="below", bound=low, why=words, counted_by=UNUSUAL)
-        yield Limit(setting=setting, grade="unusual", test="above", bound=high, why=words, counted_by=UNUSUAL)

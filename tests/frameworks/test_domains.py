@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ppo_doctor.derive import Observations
-from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS
+from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS, WITHOUT_CRITIC
 from ppo_doctor.engine import check
 from ppo_doctor.evidence import says
 from ppo_doctor.frameworks import domains, names_of_settings, profiles
@@ -70,7 +70,8 @@ def kind(name):
 
 def judged(profile, name):
     """Tell whether a framework has a setting that its method reads."""
-    return name in profile.config and domains.broken_limit(name, math.nan, profile.name, "", profile.algorithm)
+    critic = profile.algorithm not in WITHOUT_CRITIC and profile.defaults.get("advantage_estimator", "gae") == "gae"
+    return name in profile.config and (critic or name not in domains.OF_CRITICS)
 
 
 def test_every_quantity_has_a_rule():
@@ -112,8 +113,13 @@ def test_what_is_unusual_is_told_with_the_default():
         for setting, ranges in domains.USUAL.items():
             low, high = ranges.get(kind(name), (0.0, math.inf))
             for value in (low / 2, high * 2):
-                limit = domains.broken_limit(setting, value, name, kind(name), profile.algorithm)
-                if setting not in profile.config or limit is None or limit.grade != "unusual":
+                limit = domains.broken_limit(setting, value, name, kind(name))
+                if (
+                    setting not in profile.config
+                    or limit is None
+                    or limit.grade != "unusual"
+                    or not judged(profile, setting)
+                ):
                     continue
                 told = fired(name, {profile.config[setting][0]: value}, {domains.UNUSUAL}).get("settings-unusual", "")
                 default = profile.defaults.get(setting)
@@ -128,16 +134,16 @@ def test_what_is_unusual_is_told_with_the_default():
 )
 def test_some_values_are_unusual_wherever_samples_are_steps(setting, low, high):
     for value in filter(None, (low, high)):
-        assert domains.broken_limit(setting, value, "sb3", domains.STEPS, "ppo").grade == "unusual"
+        assert domains.broken_limit(setting, value, "sb3", domains.STEPS).grade == "unusual"
 
 
 def test_what_is_usual_differs_by_the_kind_of_samples():
-    assert domains.broken_limit("learning_rate", 1e-7, "sb3", domains.STEPS, "ppo")
-    assert domains.broken_limit("learning_rate", 1e-7, "trl-ppo", domains.COMPLETIONS, "ppo") is None
-    assert domains.broken_limit("learning_rate", 0.01, "sb3", domains.STEPS, "ppo") is None
-    assert domains.broken_limit("learning_rate", 0.01, "trl-ppo", domains.COMPLETIONS, "ppo")
+    assert domains.broken_limit("learning_rate", 1e-7, "sb3", domains.STEPS)
+    assert domains.broken_limit("learning_rate", 1e-7, "trl-ppo", domains.COMPLETIONS) is None
+    assert domains.broken_limit("learning_rate", 0.01, "sb3", domains.STEPS) is None
+    assert domains.broken_limit("learning_rate", 0.01, "trl-ppo", domains.COMPLETIONS)
     for value in (1e-7, 0.01):  # of our own names either may be meant
-        assert domains.broken_limit("learning_rate", value, "canonical", "", "ppo") is None
+        assert domains.broken_limit("learning_rate", value, "canonical", "") is None
 
 
 def test_our_own_names_are_of_the_kind_that_other_settings_tell():
@@ -186,6 +192,8 @@ def test_what_is_no_number_is_never_called_wrong(value):
         ("sb3", {"gae_lambda": 1.0, "gamma": 1, "ent_coef": 0, "target_kl": None, "clip_range_vf": None}),
         ("sb3", {"max_grad_norm": math.inf, "n_steps": 5, "batch_size": 40, "n_envs": 8}),
         ("trl-grpo", {"vf_coef": 0.0, "num_generations": 8}),
+        ("verl", {"critic.optim.lr": 0, "algorithm.adv_estimator": "grpo", "data.train_batch_size": 64}),
+        ("openrlhf", {"critic_learning_rate": 0, "advantage_estimator": "reinforce", "eps_clip": 0.2}),
     ],
 )
 def test_legal_values_are_not_called_wrong(framework, config):
