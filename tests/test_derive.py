@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import inputs, metrics_wanted
+from ppo_doctor.derive import Observations, inputs, metrics_wanted
 from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import Axis
+from ppo_doctor.testing import case_run
 from tests.each import for_each
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
 
@@ -403,3 +404,23 @@ def test_movement_that_a_log_prints_as_zero_is_not_lost_to_a_spike(rounding, lef
     moved = a_series("approx_kl", [*[0.001, 0.002] * 8, *[0.0] * 15], absolute=rounding, estimator="k3")
     fact = observe(grad, moved).fact("steps_after_spike")
     assert (fact and fact.value) == (None if left is None else pytest.approx(left))
+
+
+@pytest.mark.parametrize(
+    ("last", "epochs", "steps"),
+    [(0.0, 1, 1.0), (1e-7, 1, 1.0), (0.001, 1, None), (0.0, 10, None)],
+    ids=["the same", "the same up to float32", "another minibatch", "ten epochs by the counter"],
+)
+def test_one_minibatch_is_seen_where_its_loss_is_that_of_all(last, epochs, steps):
+    value_loss = [90.0 - step for step in range(8)]
+    told = {
+        "value_loss": value_loss,
+        "loss": [0.5 * value * (1 + last * (-1) ** step) + 1e-8 for step, value in enumerate(value_loss)],
+        "policy_loss": [1e-8] * 8,
+        "entropy": [1.1] * 8,
+        "epochs_executed_total": [epochs * step for step in range(8)],
+    }
+    series = {name: " ".join(f"{value:.17g}" for value in values) for name, values in told.items()}
+    facts = {"epochs_counter": "epochs_executed_total"}
+    found = Observations(case_run({"framework": "sb3", "series": series, "facts": facts})).fact("updates_observed")
+    assert (found and found.value) == steps

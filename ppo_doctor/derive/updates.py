@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_of, mean_of, median
-from ppo_doctor.model import Fact, Series
+from ppo_doctor.model import SINGLE, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -268,6 +268,34 @@ def _from_epoch_counter(observations: Observations) -> Fact | None:
     )
 
 
+def _from_one_loss(observations: Observations) -> Fact | None:
+    """Stable-Baselines3: where the last minibatch has the loss that all have in the mean, there is but one.
+
+    Losses of other minibatches differ by what their samples differ. Only beside a counter that shows one epoch: where
+    it shows more, they were not executed, or it counts something else.
+    """
+    epochs, loss = _epochs_per_batch(observations), observations.run.series.get("loss")
+    names = {"policy_loss": "", "value_loss": "vf_coef", "entropy": "ent_coef"}
+    parts = [observations.run.series.get(name) for name in names]
+    factors = [observations.number(setting) if setting else 1.0 for setting in names.values()]
+    if epochs is None or epochs.value != 1.0 or loss is None or loss.aggregation != "last minibatch":
+        return None
+    whole: FloatArray = np.zeros(len(loss))
+    for part, factor, sign in zip(parts, factors, (1, 1, -1), strict=True):
+        if part is None or factor is None or part.axis is not loss.axis or part.aggregation != "all minibatches":
+            return None
+        whole = whole + sign * factor * part.values
+    known = np.isfinite(loss.values) & np.isfinite(whole)
+    if known.sum() < TELLING or loss.at(0).any() or not _rounds_to(loss.values[known], whole[known]):
+        return None
+    return _counted(loss, 1.0, f"'{loss.raw}' of the last minibatch is that of all, after one epoch")
+
+
+def _rounds_to(loss: FloatArray, whole: FloatArray) -> bool:
+    """Tell whether a loss is the sum of its parts up to the float32 units of the largest, which is 1 or more."""
+    return bool((np.abs(loss - whole) <= 2 * SINGLE * np.maximum(1.0, np.abs(loss))).all())
+
+
 def _from_total(observations: Observations) -> Fact | None:
     """A cumulative counter of optimizer steps, per rollout batch where batches are counted too, else per record."""
     total = _marked(observations, "updates_total")
@@ -304,6 +332,7 @@ METHODS = (
     _from_total,
     _from_samples,
     _from_epoch_counter,
+    _from_one_loss,
 )
 
 
