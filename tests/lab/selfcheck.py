@@ -45,10 +45,8 @@ def _one(cell: MinibatchRecord) -> bool:
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two records hold the same names and, up to what rounding grows to in some updates, numbers."""
     numbers = [name for name, value in one.items() if isinstance(value, int | float)]
-    if one.keys() != other.keys():
-        return False
-    ours, theirs = ([record[name] for name in numbers] for record in (one, other))
-    return np.allclose(ours, theirs, rtol=1e-3, atol=1e-5, equal_nan=True)
+    first, second = (np.array([record[name] for name in numbers], float) for record in (one, other))
+    return one.keys() == other.keys() and bool(np.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True))
 
 
 def _healthy(record: RunRecord, seen: Measures) -> None:
