@@ -63,14 +63,17 @@ def _first_below(values: FloatArray, starts: IntArray, bounds: FloatArray) -> In
     From the end on only those are kept that lie below all between: they are in order, and one is found by bisection.
     """
     found = np.full(len(starts), len(values))
-    held, least, behind = values.tolist(), [], []
-    stop = len(held)
+    held, stop = values.tolist(), len(values)
+    least: list[float] = []
+    behind: list[int] = []
     for at in range(len(starts) - 1, -1, -1):
         first = int(starts[at])
         for place in range(stop - 1, first - 1, -1):
             while least and least[-1] >= held[place]:
-                least.pop(), behind.pop()
-            least.append(held[place]), behind.append(place)
+                least.pop()
+                behind.pop()
+            least.append(held[place])
+            behind.append(place)
         stop = first
         below = bisect_left(least, bounds[at])
         if below:
