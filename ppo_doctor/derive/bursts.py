@@ -63,10 +63,9 @@ def _first_below(values: FloatArray, starts: IntArray, bounds: FloatArray) -> In
     From the end on only those are kept that lie below all between: they are in order, and one is found by bisection.
     """
     found = np.full(len(starts), len(values))
-    held = values.tolist()
+    held, stop = values.tolist(), len(values)
     least: list[float] = []
     behind: list[int] = []
-    stop = len(held)
     for at in range(len(starts) - 1, -1, -1):
         first = int(starts[at])
         for place in range(stop - 1, first - 1, -1):
