@@ -45,6 +45,7 @@ class Tally:
     slowest: dict[str, tuple[float, int]] = field(default_factory=dict)
     biggest: dict[str, tuple[int, int]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
+    looks: Counter[str] = field(default_factory=Counter)
 
     def take(self, number: int, told: Mapping[str, Any]) -> None:
         kind = told["kind"]
@@ -53,6 +54,8 @@ class Tally:
         self.biggest[kind] = max(self.biggest.get(kind, (0, 0)), (told["megabytes"], number))
         if told["fault"]:
             self.faults[f"{kind}: {told['fault']}"] += 1
+        if told["look"]:
+            self.looks[f"{kind}: {told['look']}"] += 1
 
     def table(self) -> Iterator[str]:
         yield f"{'reader':<18}{'cases':>8}  {'exit codes':<34}{'slowest':>9}{'case':>8}{'biggest':>9}{'case':>8}"
@@ -64,6 +67,7 @@ class Tally:
         spent = f"{self.seconds / 60:.1f} minutes of processor time"
         yield f"{total} cases in {spent}; {self.faults.total()} broke a promise"
         yield from (f"  {count:>5}  {fault}" for fault, count in self.faults.most_common())
+        yield from (f"  {count:>5}  {look}: to be looked at" for look, count in self.looks.most_common())
 
 
 def main() -> int:
@@ -128,7 +132,7 @@ def _batch(tally: Tally, seeds: Mapping[str, Sequence[Seed]], start: int, folder
     at = numbers.start
     for told in _told(reading, worker):
         tally.take(at, told)
-        if told["fault"]:
+        if told["fault"] or told["look"]:
             _keep(folder, drawn(at, seeds, start), told, tally)
         at += 1
     _, status = os.waitpid(worker, 0)
@@ -189,9 +193,12 @@ def _hangs(_signal: int, _frame: object) -> None:
 
 
 def _keep(folder: Path, case: Any, told: Mapping[str, Any], tally: Tally) -> None:
-    if tally.faults[f"{told['kind']}: {told['fault']}"] > MOST_SAVED:
+    if (
+        max(tally.faults[f"{told['kind']}: {told['fault']}"], tally.looks[f"{told['kind']}: {told['look']}"])
+        > MOST_SAVED
+    ):
         return
-    place = folder / "failed" / f"{case.number}-{case.seed.kind}"
+    place = folder / ("failed" if told["fault"] else "look") / f"{case.number}-{case.seed.kind}"
     place.mkdir(parents=True, exist_ok=True)
     (place / case.seed.name).write_bytes(case.data)
     (place / "case.json").write_text(json.dumps({**case.told, **told}, indent=1))
@@ -203,7 +210,8 @@ def _load(path: Path) -> Tally:
     raw = json.loads(path.read_text())
     codes = {kind: Counter(counts) for kind, counts in raw.pop("codes").items()}
     pairs = {key: {kind: tuple(pair) for kind, pair in raw.pop(key).items()} for key in ("slowest", "biggest")}
-    return Tally(codes=codes, faults=Counter(raw.pop("faults")), **pairs, **raw)
+    faults, looks = Counter(raw.pop("faults")), Counter(raw.pop("looks"))
+    return Tally(codes=codes, faults=faults, looks=looks, **pairs, **raw)
 
 
 def _save(path: Path, tally: Tally) -> None:
