@@ -33,7 +33,7 @@ def judged(observations: Observations) -> list[Setting]:
 
 def _judged(observations: Observations, name: str) -> bool:
     """Tell whether a setting is to be judged: the log overrules what it shows to be otherwise."""
-    value, logged = observations.number(name), observations.run.series.get(name)
+    value, logged = _number(observations, name), observations.run.series.get(name)
     if name in domains.OF_CRITICS and not _has_critic(observations):
         return False
     if value is None or not observations.configured(name) or _of_evaluation(observations.run.config[name].key):
@@ -49,6 +49,14 @@ def _has_critic(observations: Observations) -> bool:
     return named == "gae" and observations.run.algorithm not in WITHOUT_CRITIC
 
 
+def _number(observations: Observations, name: str) -> float | None:
+    """Return a setting as a number; one that is not finite, which other quantities do not see, breaks a limit."""
+    setting = observations.run.config.get(name)
+    if setting is None or isinstance(setting.value, str | bool | None):
+        return None
+    return float(setting.value)
+
+
 def _of_evaluation(key: str) -> bool:
     return any(part.startswith(("val", "eval", "test")) for part in key.lower().split(".")[:-1])
 
@@ -57,7 +65,7 @@ def _offences(observations: Observations) -> Iterator[tuple[str, Limit]]:
     run, held = observations.run, observations.held
     kind = domains.kind_of(run.framework, held, steps=OF_STEPS, completions=OF_COMPLETIONS)
     for name in sorted(domains.JUDGED & run.config.keys()):
-        value = observations.number(name)
+        value = _number(observations, name)
         if value is None or not _judged(observations, name):
             continue
         limit = domains.broken_limit(name, value, run.framework, kind)
@@ -78,7 +86,7 @@ def _count(observations: Observations, name: str, further: tuple[Evidence, ...] 
 
 def _evidence(observations: Observations, name: str, limit: Limit) -> Evidence:
     setting = observations.run.config[name]
-    value = observations.number(name)
+    value = _number(observations, name)
     default = frameworks.profile(observations.run.framework).defaults.get(name)
     known = f"; the default is {default:g}" if isinstance(default, int | float) else ""
     if value is None or not np.isfinite(value):
