@@ -250,6 +250,7 @@ def _coverage(coverage: Coverage) -> dict[str, Json]:
         "errored": coverage.errored,
         "missing_metrics": _strings(coverage.missing_metrics),
         "unanswered": {question: _strings(reasons) for question, reasons in coverage.unanswered.items()},
+        "failed": dict(coverage.failed),
     }
 
 
