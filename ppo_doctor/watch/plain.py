@@ -22,6 +22,7 @@ class PlainScreen:
     def __init__(self, *, quiet: bool = False, clock: Callable[[], datetime] = datetime.now) -> None:
         self._quiet = quiet
         self._clock = clock
+        self._left = False
 
     def tell(self, event: Event) -> None:
         """Print one event with the time of day; the wall clock serves this and nothing else."""
@@ -29,7 +30,8 @@ class PlainScreen:
             return
         sys.stdout.write(event.line(f"{self._clock():%Y-%m-%d %H:%M:%S}") + "\n")
         sys.stdout.flush()
-        if getattr(sys.stdout, "left", False):  # see streams.Output
+        if getattr(sys.stdout, "left", False) and not self._left:  # see streams.Output
+            self._left = True  # last words go nowhere, and end nothing
             raise KeyboardInterrupt
 
     def update(self, view: View) -> None:
