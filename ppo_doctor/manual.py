@@ -11,13 +11,13 @@ from ppo_doctor.report import pages
 from ppo_doctor.rulepack import Pack, load_pack, prose
 
 
-def page(name: str) -> str:
+def page(name: str, pack: Pack | None = None) -> str:
     """Return the manual page of a rule (by name or code), a cause, or a metric (canonical or native).
 
     Raises:
         DoctorError: no such name; the hint holds near misses (exit code 2).
     """
-    pack = load_pack()
+    pack = pack or load_pack()
     rule, cause = pack.rule(name), pack.cause(name)
     if rule is not None:
         return pages.rule_page(rule, prose(rule.path))
