@@ -350,10 +350,24 @@ def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
     if any(s.resolution.exact and _tells_fractions(s) for s in named.values()):
         return dict(named)  # the usual log, known by its first column
     fractional = [s for s in named.values() if not s.resolution.exact and _tells_fractions(s)]
-    if not fractional:
+    if not fractional or _by_digits(fractional):
         return dict(named)
     finest = min(series.resolution.absolute for series in fractional)
     return {name: _rounded(s, finest) if s.resolution.exact else s for name, s in named.items()}
+
+
+def _by_digits(rounded: Sequence[Series]) -> bool:
+    """Tell whether numbers were cut to so many digits (%.4g) rather than decimals: then a 0 is one in full.
+
+    The digits are as many in each column, and the decimals are not.
+    """
+    digits = {max(map(_digits, finite_of(s.values)[:4096].tolist())) for s in rounded}
+    return len(digits) == 1 and len({s.resolution.absolute for s in rounded}) > 1
+
+
+def _digits(value: float) -> int:
+    """Return the significant digits of a number, without the zeros behind them."""
+    return len(f"{abs(value):.14e}".partition("e")[0].replace(".", "").rstrip("0")) if value else 0
 
 
 def _tells_fractions(series: Series) -> bool:

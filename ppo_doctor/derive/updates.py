@@ -174,24 +174,45 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
 
 
+#: Share of passes from which on a loss seems to repeat in all of them.
+REPEATS = 0.9
+
+
 def passes_hidden(observations: Observations) -> Fact | None:
-    """Return the optimizer steps from record to record where they hide all but the first pass over a batch, else None.
+    """Return the passes over a batch where the log hides all but the first, else None.
 
     Of several passes that are configured, or that the spacing of generations shows, none may have been executed, or
-    each may have been compared with itself: a ratio of 1 and a loss that repeats show only where no step is left out.
-    None where a ratio or a clipped sample shows that later passes meet another policy than the stored one.
+    each may have been compared with itself: a ratio of 1 and a loss that repeats show only where no step is left out
+    and nothing is rounded away. None where a ratio or a clipped sample shows that later passes meet another policy
+    than the stored one.
     """
     generation = _marked(observations, "generation_marker")
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
-    if generation is None or every is None or len(every) < 3 or observations.fact("updates_observed") is not None:
+    if generation is None or every is None or len(every) < 3:
         return None
+    says = _left_out(observations, generation, every) or _rounded_away(observations)
+    if not says or any(map(partial(_departs, observations), DEPARTURES)):
+        return None
+    return Fact(name="passes_hidden", value=1.0, how="observed", source=every.source(), says=says)
+
+
+def _left_out(observations: Observations, generation: Series, every: Series) -> str:
     apart, configured = median(np.diff(every.axis.steps)), observations.run.facts.get("updates_configured")
     spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
     several = spaced or (configured is not None and float(str(configured.value)) > 1)
-    if not (apart > 1 and several) or any(map(partial(_departs, observations), DEPARTURES)):
-        return None
-    says = f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
-    return Fact(name="passes_hidden", value=apart, how="observed", source=every.source(), says=says)
+    if apart <= 1 or not several or observations.fact("updates_observed") is not None:
+        return ""
+    return f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
+
+
+def _rounded_away(observations: Observations) -> str:
+    """Tell where a loss seems to repeat from pass to pass, and is printed too coarsely to say so."""
+    change = observations.series("loss_change_within_batch")
+    if change is None or change.resolution.exact or not len(change):
+        return ""
+    if mean_of(change.values <= change.resolution.absolute) < REPEATS:
+        return ""
+    return f"{change.raw} is less than the log prints, and no ratio is but 1: log more digits, or the ratio"
 
 
 def _departs(observations: Observations, name: str) -> bool:
