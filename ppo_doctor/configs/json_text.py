@@ -24,7 +24,7 @@ def read_literal(text: str) -> Written:
     """Read a dict as Python's pprint writes it; raise ValueError where it is none, or holds more than literals."""
     try:
         values: Any = ast.literal_eval(text)
-    except (SyntaxError, MemoryError) as error:
+    except (SyntaxError, TypeError, MemoryError) as error:
         raise ValueError("it is no literal") from error
     return Written(values=values, lines=lines_in(text))
 

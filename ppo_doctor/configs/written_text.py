@@ -111,7 +111,7 @@ def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int
 def _literal(text: str) -> Scalar:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return value_of(text)
     return value if value is None or isinstance(value, str | int | float | bool) else text
 
