@@ -237,3 +237,14 @@ def test_a_cell_that_is_no_number_costs_itself_alone(cli, tmp_path, cell, at):
     outcome = cli("analyze", path, "--format", "json")
     assert outcome.code == 0
     assert outcome.json["run"]["records"] >= 599
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["gamma: {{1}}\n", "Namespace(gamma={{1}}, learning_rate=0.1)\n", "| ratio_mean | {{1}} |\n", "{'gamma': {{1}}}\n"],
+)
+def test_a_literal_that_python_cannot_hold_is_no_bug(cli, tmp_path, text):
+    (tmp_path / "train.log").write_text(text + "| approx_kl | 0.1 |\n", encoding="utf-8")
+    (tmp_path / "config.txt").write_text(text, encoding="utf-8")
+    assert cli("analyze", tmp_path / "train.log").code in (0, 3)
+    assert cli("check-config", tmp_path / "config.txt").code in (0, 2, 3)
