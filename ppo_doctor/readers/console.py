@@ -29,6 +29,8 @@ _RAY = re.compile(r"\([^()]*\bpid=\d+[^()]*\) ?")
 _DRAWING = str.maketrans(dict.fromkeys("│┃║", "|") | dict.fromkeys("─━═╭╮╰╯├┤┬┴┼┌┐└┘╞╡╪┏┓┗┛┡┩╇", "-"))
 #: Longer lines hold no record of any dialect, and cost time.
 _LONGEST = 1 << 18
+#: Blanks beyond the width of any table: patterns that look at what stands around them go over them again and again.
+_PADDING = re.compile(r"[ \t]{257,}")
 
 
 def read(source: Source) -> Iterator[Item]:
@@ -94,6 +96,7 @@ def _fragments(raw: bytes, number: int, *, torn: bool) -> list[Line]:
     text = raw[:_LONGEST].decode("utf-8", "replace")
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
+    text = _PADDING.sub(" " * 256, text)
     if not text.isascii():
         text = text.translate(_DRAWING)
     parts = [part for part in (_RAY.sub("", part, count=1).rstrip() for part in text.split("\r")) if part]

@@ -430,3 +430,11 @@ def test_bullets_of_nemo_rl(reading):
         {"Step": n, "Loss": n / 1000, "Generation KL Error": n / 10_000, "Avg Reward": n / 100} for n in (11, 12)
     ]
     assert got.lines == [1, 13]
+
+
+def test_blanks_without_end_cost_no_more_than_many(reading):
+    """Patterns that look for what stands around blanks take time by their square: a minute for a line like this."""
+    row = "{'loss': 0.5, 'kl': 0.1}"
+    got = reading(f"{row}\n{row.center(200_000)}\n{' ' * 200_000}x\n{row}\n")
+    assert got.records == [{"loss": 0.5, "kl": 0.1}] * 3
+    assert got.lines == [1, 2, 4]
