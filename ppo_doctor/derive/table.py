@@ -36,7 +36,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "one_update_by_default": _row("updates:one_update_by_default", "clip_fraction", "loss+ref_kl"),
         "passes_seen": _row("updates:passes_seen", "ratio_batch_var+ppo_epochs"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
-        "passes_hidden": _row("updates:passes_hidden", "loss", "grad_norm"),
+        "passes_hidden": _row("hidden:passes_hidden", "loss", "grad_norm"),
         "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
         "unexplained_share": _row(
             "updates:unexplained_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"

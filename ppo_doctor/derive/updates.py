@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,8 +37,6 @@ def updates_known(observations: Observations) -> Fact | None:
     return updates if updates is not None and updates.how != "default" else None
 
 
-#: What is 0 in each record where the policy of every pass is the stored one.
-DEPARTURES = ("ratio_departure", "clip_fraction", "clip_fraction_low", "clip_fraction_high")
 #: KL in nats between two passes over the same samples with the same weights, in half precision, with room.
 ROUNDING = 0.003
 #: Averages over the passes that steps are taken on: of one step per batch that pass is made before it.
@@ -147,7 +144,7 @@ def _finite(series: Series | None) -> FloatArray:
 
 
 def _from_step_counter(observations: Observations) -> Fact | None:
-    series = _marked(observations, "steps_counter")
+    series = marked(observations, "steps_counter")
     values = _finite(series)
     if series is None or not len(values):
         return None
@@ -159,7 +156,7 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
 
     Where records are not said to be single steps, those without a generation still show K of at least their spacing.
     """
-    generation = _marked(observations, "generation_marker")
+    generation = marked(observations, "generation_marker")
     every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
@@ -174,55 +171,9 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
 
 
-#: Share of passes from which on a loss seems to repeat in all of them.
-REPEATS = 0.9
-
-
-def passes_hidden(observations: Observations) -> Fact | None:
-    """Return the passes over a batch where the log hides all but the first, else None.
-
-    Of several passes that are configured, or that the spacing of generations shows, none may have been executed, or
-    each may have been compared with itself: a ratio of 1 and a loss that repeats show only where no step is left out
-    and nothing is rounded away. None where a ratio or a clipped sample shows that later passes meet another policy
-    than the stored one.
-    """
-    generation = _marked(observations, "generation_marker")
-    every = observations.run.series.get("loss") or observations.run.series.get("grad_norm")
-    if generation is None or every is None or len(every) < 3:
-        return None
-    says = _left_out(observations, generation, every) or _rounded_away(observations)
-    if not says or any(map(partial(_departs, observations), DEPARTURES)):
-        return None
-    return Fact(name="passes_hidden", value=1.0, how="observed", source=every.source(), says=says)
-
-
-def _left_out(observations: Observations, generation: Series, every: Series) -> str:
-    apart, configured = median(np.diff(every.axis.steps)), observations.run.facts.get("updates_configured")
-    spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
-    several = spaced or (configured is not None and float(str(configured.value)) > 1)
-    if apart <= 1 or not several or observations.fact("updates_observed") is not None:
-        return ""
-    return f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
-
-
-def _rounded_away(observations: Observations) -> str:
-    """Tell where a loss seems to repeat from pass to pass, and is printed too coarsely to say so."""
-    change = observations.series("loss_change_within_batch")
-    if change is None or change.resolution.exact or not len(change):
-        return ""
-    if mean_of(change.values <= change.resolution.absolute) < REPEATS:
-        return ""
-    return f"{change.raw} is less than the log prints, and no ratio is but 1: log more digits, or the ratio"
-
-
-def _departs(observations: Observations, name: str) -> bool:
-    series = observations.series(name)
-    return series is not None and bool(np.any(_finite(series) > series.resolution.absolute))
-
-
 def _from_single_cell(observations: Observations) -> Fact | None:
     """TRL PPO: a variance over minibatch means that is NaN in every record had a single minibatch."""
-    series = _marked(observations, "single_update_marker")
+    series = marked(observations, "single_update_marker")
     if series is None or len(series) < 3 or not np.isnan(series.values).all():
         return None
     return _counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
@@ -234,7 +185,7 @@ def passes_seen(observations: Observations) -> Fact | None:
     Only where several passes are configured and a pass is a single cell, so that a second cell is a second pass: with
     one cell the variance is NaN. A finite one anywhere shows that the passes are executed.
     """
-    series = _marked(observations, "single_update_marker")
+    series = marked(observations, "single_update_marker")
     cells = [observations.number(name) or 1.0 for name in ("num_minibatches", "gradient_accumulation_steps")]
     several = (observations.number("ppo_epochs") or 0.0) > 1 and observations.configured("ppo_epochs")
     if series is None or len(series) < 3 or not several or any(cell != 1 for cell in cells):
@@ -247,10 +198,10 @@ def passes_seen(observations: Observations) -> Fact | None:
 
 def _epochs_per_batch(observations: Observations) -> Fact | None:
     """Return the PPO epochs per batch from a cumulative counter (Stable-Baselines3's n_updates)."""
-    direct = _marked(observations, "epochs_per_batch")
+    direct = marked(observations, "epochs_per_batch")
     if direct is not None and len(_finite(direct)):
         return _counted(direct, median(_finite(direct)), f"median of '{direct.raw}'")
-    counter = _marked(observations, "epochs_counter")
+    counter = marked(observations, "epochs_counter")
     if counter is None or len(counter) < 3:
         return None
     batches = _batches_between(observations, counter)
@@ -262,7 +213,7 @@ def _epochs_per_batch(observations: Observations) -> Fact | None:
 
 
 def _batches_between(observations: Observations, counter: Series) -> FloatArray:
-    iterations = _marked(observations, "iteration_counter")
+    iterations = marked(observations, "iteration_counter")
     if iterations is None or not len(iterations):
         return np.ones(len(counter) - 1)
     place = iterations.axis.steps.searchsorted(counter.axis.steps, "right") - 1  # the last record of a step
@@ -319,7 +270,7 @@ def _rounds_to(loss: FloatArray, whole: FloatArray) -> bool:
 
 def _from_total(observations: Observations) -> Fact | None:
     """A cumulative counter of optimizer steps, per rollout batch where batches are counted too, else per record."""
-    total = _marked(observations, "updates_total")
+    total = marked(observations, "updates_total")
     if total is None or len(total) < 3:
         return None
     per_batch = np.diff(total.values) / _batches_between(observations, total)
@@ -331,7 +282,7 @@ def _from_total(observations: Observations) -> Fact | None:
 
 def _from_samples(observations: Observations) -> Fact | None:
     """Samples trained on per batch over samples per optimizer step."""
-    samples, size = _marked(observations, "samples_counter"), _marked(observations, "samples_per_update")
+    samples, size = marked(observations, "samples_counter"), marked(observations, "samples_per_update")
     if samples is None or size is None:
         return None
     seen, per_update = finite_median(samples.values), finite_median(size.values)
@@ -340,7 +291,7 @@ def _from_samples(observations: Observations) -> Fact | None:
     return _counted(samples, seen / per_update, f"'{samples.raw}' over '{size.raw}'")
 
 
-def _marked(observations: Observations, fact: str) -> Series | None:
+def marked(observations: Observations, fact: str) -> Series | None:
     """Return the series that a framework's fact names."""
     name = observations.run.facts.get(fact)
     return observations.run.series.get(str(name.value)) if name else None
