@@ -29,11 +29,12 @@ ALLOWED: dict[str, set[str]] = {
     "compiled": {"errors"},
     "evidence": {"model"},
     "predicates": {"arrays", "model"},
-    "readers": {"errors", "model", "table"},
+    "readers": {"errors", "literals", "model", "table"},
     "frameworks": {"compiled", "errors", "metrics", "model"},
     "configuration": {"configs", "errors", "frameworks", "model"},
     # bytes and lines of configurations; it knows no trainer
-    "configs": set(),
+    "configs": {"literals"},
+    "literals": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
     "builder": {"arrays", "clocks", "frameworks", "metrics", "model", "rounding", "table"},
@@ -110,7 +111,7 @@ ALLOWED: dict[str, set[str]] = {
         "readers",
         "report",
     },
-    "tensors": {"errors", "model"},
+    "tensors": {"errors", "literals", "model"},
     "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
     # it runs inside training scripts: it knows nothing of logs or rules
     "record": set(),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from ppo_doctor.configs import MOST_LINES, Written
+from ppo_doctor.literals import python_literal
 
 _SIGN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}\[\](),:]|\n')
 _CLOSED_BY = {"{": "}", "[": "]", "(": ")"}
@@ -22,10 +22,7 @@ def read(text: str) -> Written:
 
 def read_literal(text: str) -> Written:
     """Read a dict as Python's pprint writes it; raise ValueError where it is none, or holds more than literals."""
-    try:
-        values: Any = ast.literal_eval(text)
-    except (SyntaxError, TypeError, MemoryError) as error:
-        raise ValueError("it is no literal") from error
+    values: Any = python_literal(text)
     return Written(values=values, lines=lines_in(text))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ppo_doctor.configs import MOST_LINES, Written
 from ppo_doctor.configs.json_text import lines_in, read, read_literal
 from ppo_doctor.configs.values import Scalar, value_of
+from ppo_doctor.literals import python_literal
 
 #: (key, value, line)
 Setting = tuple[str, Scalar, int]
@@ -110,8 +110,8 @@ def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int
 
 def _literal(text: str) -> Scalar:
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        value = python_literal(text)
+    except ValueError:
         return value_of(text)
     return value if value is None or isinstance(value, str | int | float | bool) else text
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import warnings
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import orjson
+
+from ppo_doctor.literals import python_literal
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -182,8 +183,8 @@ def literal(text: str) -> dict[Any, Any] | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # the compiler's opinion of junk
         try:
-            value = ast.literal_eval(_WORDS.sub(_as_literal, text))
-        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            value = python_literal(_WORDS.sub(_as_literal, text))
+        except ValueError:
             return None
     return value if isinstance(value, dict) else None
 

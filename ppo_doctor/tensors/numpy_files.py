@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 import struct
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.literals import python_literal
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.dtypes import RAW, raw_type
 from ppo_doctor.tensors.naming import role
@@ -172,8 +172,8 @@ def _header(where: str, storage: Storage, size: int) -> tuple[dict[str, object],
         raise DoctorError(f"{where} has a header of {length:,} bytes in {size:,}", hint=DAMAGED)
     text = head[start - length : start].decode("utf-8" if head[6] == 3 else "latin-1", "replace")
     try:
-        header = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        header = python_literal(text.strip())
+    except ValueError as error:
         raise DoctorError(f"{where} has a header that cannot be read", hint=DAMAGED) from error
     if not isinstance(header, dict) or header.keys() != _HEADER_KEYS:
         raise DoctorError(f"{where} has a header without type or shape", hint=DAMAGED)
