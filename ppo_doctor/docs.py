@@ -147,16 +147,13 @@ def _traps(profile: Profile) -> list[str]:
 
 
 def write(folder: Path) -> list[str]:
-    """Write every generated page below a folder and remove generated ones that are gone; return what changed."""
-    changed = stale(folder)
-    pages_now = generated()
+    """Write every generated page below a folder; return those that changed. Pages that nothing generates are left."""
+    pages = generated()
+    changed = [name for name in stale(folder) if name in pages]
     for name in changed:
         path = folder / name
-        if name in pages_now:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(pages_now[name], encoding="utf-8")
-        else:
-            path.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(pages[name], encoding="utf-8")
     return changed
 
 

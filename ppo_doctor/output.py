@@ -164,6 +164,7 @@ def _job_summary(judged: Sequence[Judged], options: RenderOptions) -> None:
         return
     from ppo_doctor.report.github import summary
 
+    inputs.refuse(Path(place))
     try:
         with Path(place).open("a", encoding="utf-8") as file:
             file.write(summary([diagnosis for _, diagnosis in judged], options))

@@ -88,6 +88,9 @@ def generate_docs(
     """Write the pages of rules, causes and frameworks."""
     from ppo_doctor import docs
 
-    names = docs.stale(folder) if check else docs.write(folder)
-    write("".join(f"{'stale' if check else 'written'}: {name}\n" for name in names), None)
-    raise typer.Exit(ExitCode.SICK if check and names else ExitCode.OK)
+    written = [] if check else docs.write(folder)
+    stale = docs.stale(folder)
+    told = [f"written: {name}\n" for name in written]
+    told += [f"stale: {name}\n" if check else f"left, for nothing generates it: {name}\n" for name in stale]
+    write("".join(told), None)
+    raise typer.Exit(ExitCode.SICK if check and stale else ExitCode.OK)

@@ -14,6 +14,8 @@ _RESULT = re.compile(r"\s*Result for \S+:\s*\Z")
 _ENTRY = re.compile(r" +(?:- .*|([^\s:-][^:]{0,199}):(?: +(.*\S))?\s*)\Z")
 #: Entries of a result beyond these are not kept: histograms, and episodes by the thousand.
 _MOST_ENTRIES = 2_000
+#: Characters of a summary: what is longer is none, and costly to search.
+_LONGEST = 1 << 10
 _SUMMARY = re.compile(r"(?:.*[\s\]])?([\w ?=&-]+?)[.:] Step: (\d+)\. Time Elapsed: ([\d.]+) s\.?(.*)")
 _REWARD = re.compile(rf"\b(Mean Reward|Std of Reward|Mean Group Reward|ELO): ({NUMBER}?)\.?(?=\s|\Z)")
 _STAMP = r"\s*(?:\d{4}-\d\d-\d\d [^|]*\|\s*)?(?:\[[^\]]*\]\s*(?:\|\s*)?)?"
@@ -70,7 +72,7 @@ class UnitySummaries:
 
     def take(self, line: Line) -> bool:
         """Read a summary."""
-        summary = _SUMMARY.match(line.text) if "Time Elapsed: " in line.text else None
+        summary = _SUMMARY.match(line.text[:_LONGEST]) if "Time Elapsed: " in line.text else None
         if summary is None:
             return False
         rewards = _REWARD.findall(summary[4])
