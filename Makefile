@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab scoreboard calibrate rivals clean install
+.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab lab-daily score clean install
 
 install: $(STAMP)
 
@@ -57,21 +57,16 @@ demos: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 	$(BIN)/python -m benchmarks.demo_casts --out docs/images
 
-# About 6,300 lab runs (an hour on two free cores; what is there stays), and the figures of their held-out
-# side. Verdicts are kept beside the corpus until rules or code change.
+# Runs of third-party trainers, each in an environment of its own; what is there stays. docs/lab.md says what they cost.
 lab: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group lab
-	$(BIN)/python -m tests.lab.corpus build/corpus
+	$(BIN)/python -m lab train
 
-scoreboard: lab
-	$(BIN)/python -m tests.lab.scoreboard build/corpus --out docs
+lab-daily: $(STAMP)
+	$(BIN)/python -m lab train --daily
 
-calibrate: lab
-	$(BIN)/python -m tests.lab.calibrate build/corpus --out docs
-
-# Other tools, each in an environment that is thrown away, on a sample of the same logs; the scoreboard shows the counts.
-rivals: lab
-	$(BIN)/python -m benchmarks.peers build/corpus --held-out 24 --summary docs/rivals.json
+# Every packed run judged, bare and with its configuration, and what changed against the committed board.
+score: $(STAMP)
+	$(BIN)/python -m lab.board
 
 # Every figure of docs/benchmarks.md, seven rounds of it, in under ten minutes on an idle machine. The peer for
 # checkpoints is torch, which gets an environment of its own.

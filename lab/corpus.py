@@ -1,0 +1,42 @@
+"""The runs as one archive for each trainer, so that a clone can score without training."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tarfile
+from pathlib import Path
+
+from .environments import BUILD, ROOT
+from .labels import labels
+
+ARCHIVES = ROOT / "corpus"
+#: Bytes of all archives together.
+MOST_BYTES = 25_000_000
+
+
+def pack(trainer: str, runs: Path = BUILD / "runs") -> Path:
+    """Put the files that labels name into an archive that is the same for the same files."""
+    ARCHIVES.mkdir(exist_ok=True)
+    target = ARCHIVES / f"{trainer}.tar.xz"
+    names = sorted({(label.case, name) for label in labels(trainer) for name in label.files})
+    with tarfile.open(target, "w:xz", preset=9) as archive:
+        for case, name in names:
+            data = (runs / trainer / case / name).read_bytes()
+            told = tarfile.TarInfo(f"{case}/{name}")
+            told.size = len(data)
+            archive.addfile(told, io.BytesIO(data))
+    return target
+
+
+def unpacked(trainer: str) -> Path:
+    """Return the folder of a trainer's runs out of its archive, which is unpacked when it is new."""
+    archive, folder = ARCHIVES / f"{trainer}.tar.xz", BUILD / "corpus" / trainer
+    digest, mark = hashlib.sha256(archive.read_bytes()).hexdigest(), folder / "archive.sha256"
+    if not mark.is_file() or mark.read_text(encoding="utf-8") != digest:
+        shutil.rmtree(folder, ignore_errors=True)
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        mark.write_text(digest, encoding="utf-8")
+    return folder
