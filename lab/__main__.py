@@ -1,4 +1,7 @@
-"""`python -m lab train`: make the runs of all trainers, or of some. What is there stays, so that it can be stopped."""
+"""`python -m lab train`: make the runs of all trainers, or of some. What is there stays, so that it can be stopped.
+
+`python -m lab pack` puts the runs that have labels into lab/corpus.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .corpus import pack
 from .environments import BUILD, ROOT, python_of, trainers
+from .labels import labelled
 
 RUNS = BUILD / "runs"
 #: Threads of matrix products spin beside each other's runs; a hub is never asked.
@@ -82,12 +87,16 @@ def _line(folder: Path, case: dict[str, Any], code: int) -> str:
 def main() -> None:
     """Make what is asked for."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("command", choices=["train"])
+    options.add_argument("command", choices=["train", "pack"])
     options.add_argument("--trainer", action="append", choices=trainers(), default=[])
     options.add_argument("--daily", action="store_true", help="the subset for daily work")
     options.add_argument("--only", help="cases whose name holds this")
     options.add_argument("--jobs", type=int, default=os.cpu_count())
     given = options.parse_args()
+    if given.command == "pack":
+        for trainer in given.trainer or labelled():
+            sys.stdout.write(f"{pack(trainer).name}\n")
+        return
     with ThreadPoolExecutor(given.jobs) as pool:
         for line in pool.map(lambda each: train(*each), list(shares(wanted(given)))):
             sys.stdout.write(line)

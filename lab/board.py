@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .corpus import unpacked
-from .environments import ROOT
+from .corpus import manifest, unpacked
+from .environments import REQUIREMENTS, ROOT
 from .foreign import FOREIGN, REAL, foreign_runs, real_logs
 from .labels import COLUMNS, Label, labelled, labels
 from .score import Grade, graded
@@ -106,6 +106,32 @@ def _named(name: str) -> str:
     return bold.get(name, "our NumPy lab, one PPO in five disguises (tuned on it)" if name == OURS else name)
 
 
+def makers(found: Sequence[Judged]) -> str:
+    """Return a table of what was trained: versions, runs, faults, records, and the processor's time."""
+    rows = [
+        "| trainer | installed | sound runs | faulty runs | faults | records | CPU |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(each.label.trainer for each in found if each.label.trainer not in (FOREIGN, REAL)):
+        kept = [each for each in found if each.label.trainer == name and each.label.column == "bare"]
+        faulty = [each.label.fault for each in kept if not each.label.sound]
+        records = [each.grade.records for each in kept if each.grade.records]
+        seconds = sum(float(run["cpu_seconds"] or 0) for run in manifest(name))
+        counts = [len(kept) - len(faulty), len(faulty), len(set(faulty))]
+        spread = f"{min(records, default=0)} to {max(records, default=0)}"
+        cells = [name, _installed(name), *map(str, counts), spread, f"{seconds / 60:.1f} min"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _installed(trainer: str) -> str:
+    """Return the versions that a trainer's environment pins, of what is not everybody's."""
+    common = ("numpy", "torch", "setuptools", "wheel", "-")
+    lines = (REQUIREMENTS / f"{trainer}.txt").read_text(encoding="utf-8").splitlines()
+    wanted = [line.split("#")[0].strip() for line in lines]
+    return ", ".join(each.replace("==", " ") for each in wanted[:6] if each and not each.startswith(common)) or "ours"
+
+
 def told(found: Sequence[Judged]) -> dict[str, Any]:
     """Return what is committed of a board: each answer's marks, by name."""
     return {each.key: _marks(each.grade) for each in found}
@@ -148,6 +174,7 @@ def fallen(before: Mapping[str, str], found: Sequence[Judged]) -> list[str]:
     for name, kept in {
         ALL: [e for e in found if e.label.trainer not in (FOREIGN, REAL, OURS)],
         FOREIGN: [e for e in found if e.label.trainer == FOREIGN],
+        OURS: [e for e in found if e.label.trainer == OURS],
     }.items():
         known = [(before[e.key].partition(":")[0].split(), e) for e in kept if e.key in before]
         for mark, worse in (("first", -1), ("alarm", 1)):
@@ -160,7 +187,10 @@ def fallen(before: Mapping[str, str], found: Sequence[Judged]) -> list[str]:
 def page(found: Sequence[Judged]) -> str:
     """Return docs/scoreboard.md."""
     text = (ROOT / "scoreboard.md").read_text(encoding="utf-8")
-    return text.replace("{bare}", table(found, "bare")).replace("{config}", table(found, "config"))
+    parts = {"{bare}": table(found, "bare"), "{config}": table(found, "config"), "{makers}": makers(found)}
+    for mark, part in parts.items():
+        text = text.replace(mark, part)
+    return text
 
 
 def main() -> None:

@@ -15,6 +15,9 @@ SOUND = frozenset(
     | {"loss-has-no-ratio", "critic-warmup-actor-frozen", "dtype-noise-floor", "log-rounding"}
 )
 Identifiable = Literal["yes", "partly", "no"]
+#: The columns of a file of labels.
+HEAD = ["case", "fault", "bare", "config", "bare_identifiable", "bare_accept", "config_identifiable", "config_accept"]
+HEAD += ["note"]
 #: The log alone, and the log with the configuration beside it.
 COLUMNS = ("bare", "config")
 

@@ -66,7 +66,7 @@ def rises(_prompt: list[int], completion: list[int]) -> float:
 
 def brief(_prompt: list[int], completion: list[int]) -> float:
     """Return a reward in [-1, 0]: every word costs the same, an end is free."""
-    return -len(body(completion)) / 24
+    return -len(body(completion)) / 16
 
 
 LETTERS = tuple("abcdefghij")
@@ -75,8 +75,8 @@ SYLLABLES = tuple(first + second for first in "bdfgklmn" for second in "aeio")
 
 #: Ten letters, prompts of three, short answers, rewards in [0, 1]: learnt within some forty batches of 64.
 SPELLING = Language(words=LETTERS, asked=3, length=10, score=score)
-#: Thirty-two syllables, prompts of five, answers of up to 24 tokens, rewards in [-3, 3].
-SINGING = Language(words=SYLLABLES, asked=5, length=24, score=rises)
+#: Thirty-two syllables, prompts of five, answers of up to 16 tokens, rewards in [-3, 3].
+SINGING = Language(words=SYLLABLES, asked=5, length=16, score=rises)
 LENGTH = SPELLING.length
 
 

@@ -34,6 +34,8 @@ class Grade:
     wrong: bool = False
     """A faulty run's first cause is none of those accepted, and it is more than suspected."""
     says: str = ""
+    records: int = 0
+    """How many records were read."""
 
 
 def grade(label: Label, report: Report) -> Grade:
@@ -42,10 +44,11 @@ def grade(label: Label, report: Report) -> Grade:
         return Grade(first=False, third=False, says=f"not judged: {report['error']['message'][:80]}")
     causes = [c for c in report["causes"] if not c["benign"] or _is_accepted(c, label)]
     loud = [c["id"] for c in causes if _is_grave(c) and c["id"] not in label.accept]
+    read = report["run"]["records"]
     says = " ".join([report["verdict"], *(f"{c['id']}({c['confidence'][0]})" for c in causes[:3])])
     if label.sound:
         calm = not loud and report["verdict"] in ("healthy", "warning")
-        return Grade(first=calm, third=not loud, alarm=bool(loud), says=says)
+        return Grade(first=calm, third=not loud, alarm=bool(loud), says=says, records=read)
     ids = [c["id"] for c in causes]
     level = [*ids[:1], *(causes[0].get("level_with") or [] if causes else [])]
     first = bool(ids) and (ids[0] in label.accept or (len(level) <= 3 and bool(label.accept.intersection(level))))
@@ -56,6 +59,7 @@ def grade(label: Label, report: Report) -> Grade:
         silent=report["verdict"] == "healthy" and not excused,
         wrong=not (first or excused) and bool(causes) and causes[0]["confidence"] != "suspected",
         says=says,
+        records=read,
     )
 
 

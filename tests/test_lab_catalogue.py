@@ -6,7 +6,6 @@ import dataclasses
 import json
 
 import numpy as np
-import pytest
 
 import ppo_doctor
 from ppo_doctor.cutting import since
@@ -23,25 +22,6 @@ PACK = load_pack()
 def judged(fault, dialect, folder, *, updates, severity=3):
     record = run(fault, task=dialect_task(dialect), dialect=dialect, seed=1, severity=severity, updates=updates)
     return diagnose(read_run(str(write(record, dialect, folder)), Request(debug=True)), PACK)
-
-
-@pytest.mark.parametrize(
-    ("fault", "dialect", "updates"),
-    [
-        ("stuck-batch", "sb3", 24),
-        ("stuck-batch", "trl-ppo-legacy", 24),
-        ("ratio-overflow-clamp", "canonical", 24),
-        ("k3-overflow", "trl-grpo", 30),
-        ("length-hacking", "trl-grpo", 40),
-        ("gae-boundary-bug", "canonical", 50),
-    ],
-)
-def test_a_short_run_names_its_cause(fault, dialect, updates, tmp_path):
-    found = judged(fault, dialect, tmp_path, updates=updates)
-    leaders = [cause for cause in found.causes if cause.leader]
-    assert fault in {cause.id for cause in leaders}
-    named = next(cause for cause in leaders if cause.id == fault)
-    assert (named.confidence == "suspected") is PACK.cause(fault).never_proven
 
 
 def test_a_proxy_is_suspected_only_where_its_trace_is_logged(tmp_path):
@@ -65,12 +45,6 @@ def test_a_judge_who_disagrees_cannot_tell_a_gamed_reward_from_a_learnt_prompt(t
     [first, *_] = ppo_doctor.analyze(log).causes
     assert (first.complaint, first.confidence) == ("proxy-diverges", "suspected")
     assert {first.id, *first.level_with} >= {"reward-hacking", "generalisation-gap"}
-
-
-@pytest.mark.parametrize("fault", ["advantage-misaligned", "trajectory-interleaving"])
-def test_what_a_log_cannot_show_is_not_ruled_out(fault, tmp_path):
-    found = judged(fault, "cleanrl", tmp_path, updates=30)
-    assert fault in {cause.id for cause in found.not_ruled_out} | {c.id for c in found.causes}
 
 
 def test_a_cause_is_spoken_of_once(tmp_path):

@@ -202,15 +202,3 @@ def test_a_working_directory_with_modules_of_our_names_is_harmless(installed):
     finally:
         (installed.work / "statistics.py").unlink()
         (installed.work / "rules").rmdir()
-
-
-def test_an_editable_install_reads_the_checkout(installed):
-    """Runs last: it replaces the wheel in the environment that the tests above share."""
-    installed.pip("uninstall", "-y", "ppo-doctor")
-    assert not (installed.site / "ppo_doctor").exists(), "uninstalling leaves nothing behind"
-    installed.pip("install", "--no-deps", "-e", ROOT)
-    assert len(listed(installed)) == len(RULE_FILES)
-    assert not (installed.site / "rules").exists()
-    assert not (installed.site / "ppo_doctor").exists()
-    assert len(list(installed.site.glob("*ppo*doctor*.pth"))) == 1
-    assert judged(installed)["causes"][0]["id"] == "lr-zero"

@@ -271,10 +271,8 @@ SOON = 20
 @pytest.mark.parametrize(
     ("fault", "dialect", "log"),
     [
-        ("lr-zero", "canonical", "run.jsonl"),
         ("nan-inf", "sb3", "progress.csv"),
-        ("grad-clip-starves", "canonical", "run.jsonl"),
-        ("clip-range-too-small", "trl-grpo", "trainer_state.json"),
+        ("lr-zero", "canonical", "run.jsonl"),
     ],
 )
 def test_a_fault_is_told_while_the_run_trains(tmp_path, fault, dialect, log):

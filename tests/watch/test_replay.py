@@ -13,7 +13,7 @@ from tests.watch_replay import measure, replay
 
 @pytest.mark.parametrize(
     ("fault", "dialect", "updates"),
-    [("lr-zero", "sb3", 40), ("nan-inf", "canonical", 40), ("clip-range-too-small", "trl-grpo", 16)],
+    [("lr-zero", "sb3", 40), ("clip-range-too-small", "trl-grpo", 16)],
 )
 def test_a_fault_is_confirmed_within_20_updates_of_its_onset(fault, dialect, updates):
     lag = measure(fault, dialect, load_pack(), severity=2, seed=3, updates=updates)
@@ -36,9 +36,9 @@ def test_a_sound_run_raises_no_alarm_at_any_moment(sound, tmp_path):
 
 def test_a_fault_that_begins_late_in_a_long_run(watching, tmp_path, append):
     """It is told long before it has lasted as long as what was before it."""
-    record = run("adv-exactly-zero", task="control", seed=0, severity=2, updates=160, dialect="canonical")
+    record = run("adv-exactly-zero", task="control", seed=0, severity=2, updates=100, dialect="canonical")
     lines = write(record, "canonical", tmp_path).read_text().splitlines(keepends=True)
-    begins, confirmed = round(0.3 * 160) + 1, None
+    begins, confirmed = round(0.3 * 100) + 1, None
     path = tmp_path / "grows.jsonl"
     append(path, lines[:40])
     watched = watching(path)
