@@ -21,13 +21,14 @@ from .environments import BUILD, ROOT, python_of, trainers
 from .labels import labelled
 
 RUNS = BUILD / "runs"
-#: Threads of matrix products spin beside each other's runs; a hub is never asked.
+#: Threads of matrix products spin beside each other's runs; a hub is never asked; compiling loops outlasts short runs.
 QUIET = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONWARNINGS": "ignore",
     "WANDB_MODE": "disabled",
+    "NUMBA_DISABLE_JIT": "1",
 }
 
 

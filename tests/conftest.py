@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Variables that change what we print or where we look.
@@ -30,8 +30,10 @@ PLACES = ("PPO_DOCTOR_REAL_LOGS", "PPO_DOCTOR_RECIPE_SOURCES")
 
 
 # The same examples on every machine, so that a change is judged by itself; `make fuzz` looks for new ones.
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("fuzz", print_blob=True)
+# How long an example takes is the machine's affair.
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, **UNTIMED)
+settings.register_profile("fuzz", print_blob=True, **UNTIMED)
 settings.load_profile("fixed")
 
 _cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_errors=True)

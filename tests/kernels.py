@@ -36,7 +36,7 @@ def _suite(kernel: str, threads: str, tests: list[str], seen: set[str]) -> int:
         print(f"{told}is {probe.stdout.strip()}, which ran", flush=True)
         return 0
     seen.add(probe.stdout)
-    command = ["-m", "pytest", "-q", "-rf", "--numprocesses", "auto", "--dist", "worksteal", *tests]
+    command = ["-m", "pytest", "-q", "-rfE", "--numprocesses", "auto", "--dist", "worksteal", *tests]
     suite = _run(*command, environment=environment)
     failed = [line for line in suite.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     print(

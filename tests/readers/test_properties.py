@@ -4,7 +4,7 @@ import json
 from math import isfinite, isnan
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
@@ -12,7 +12,7 @@ from ppo_doctor.readers import READERS, sniff
 
 #: `make fuzz` draws anew, and many more.
 MORE = 1 if settings().derandomize else 6
-RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(max_examples=100)
 KEYS = ("loss", "train/approx_kl", "reward", "clip_frac", "lr")
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=64)
 #: tables with the same keys in every record

@@ -7,13 +7,13 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
 from tests.readers.conftest import read_back
 
-RUNS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(max_examples=150)
 STEPS = [1000, 2000, 3000]
 REWARDS = [[1.0, 3.0], [2.0, 4.0], [float("nan"), 1.0]]
 

@@ -6,7 +6,7 @@ import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
@@ -17,7 +17,7 @@ from ppo_doctor.table import Table
 from tests.readers.conftest import gather
 from tests.readers.event_files import event, event_file, masked, record, scalar, version
 
-RUNS = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(max_examples=200)
 COUNT = 12
 FRAMES = [record(version()), *(record(event(step, scalar("a", step / 4))) for step in range(1, COUNT))]
 DATA = b"".join(FRAMES)

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
@@ -22,7 +22,7 @@ from ppo_doctor.readers.mlflow_store import is_run, read_folder
 from ppo_doctor.readers.notes import Ledger
 from tests.readers.conftest import gather, read_back
 
-RUNS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(max_examples=100)
 
 
 def values(record):

@@ -7,7 +7,7 @@ import zlib
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.model import Note
@@ -18,7 +18,7 @@ from tests.readers.conftest import gather
 from tests.readers.event_files import field
 from tests.readers.wandb_files import BLOCK, HEADER, config, framed, history, item, leave, run, run_file
 
-RUNS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(max_examples=150)
 NAME = "run-abc.wandb"
 COUNT = 10
 DATA, PLACES = framed([history(step, loss=step / 4) for step in range(1, COUNT + 1)])

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -221,7 +221,7 @@ def _comments_of_any_length() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(name=st.sampled_from(NAMES), word=HOSTILE)
 @example(
     name="unhealthy",
@@ -237,7 +237,7 @@ def test_hostile_text_changes_no_structure(format: str, name: str, word: str) ->
         text.encode("utf-8")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(word=HOSTILE)
 def test_the_page_of_a_job_is_markdown_that_keeps_its_structure(word: str) -> None:
     options = RenderOptions()

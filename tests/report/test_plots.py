@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -50,7 +50,6 @@ def drawn(held: Series, marks: Marks | None = None) -> str:
     return plot(held, span(held), marks or Marks(), "a plot")
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, st.integers(1, 400), elements=FLOATS), st.integers(1, 20))
 def test_thinning_keeps_the_extremes_and_the_order(values: FloatArray, columns: int) -> None:
     held = series(values)
@@ -64,7 +63,6 @@ def test_thinning_keeps_the_extremes_and_the_order(values: FloatArray, columns: 
         assert points.values.max() == finite.max()
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, st.integers(1, 300), elements=FLOATS), st.integers(1, 20))
 def test_a_line_never_crosses_a_record_that_is_not_finite(values: FloatArray, columns: int) -> None:
     held = series(values)
@@ -75,7 +73,6 @@ def test_a_line_never_crosses_a_record_that_is_not_finite(values: FloatArray, co
         assert points.breaks[i] == (not np.isfinite(between).all())
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, st.integers(1, 300), elements=FLOATS), st.integers(1, 20))
 def test_every_record_that_is_not_finite_is_marked_with_its_sign(values: FloatArray, columns: int) -> None:
     odd = thin(held := series(values), span(held), columns).odd
@@ -85,7 +82,6 @@ def test_every_record_that_is_not_finite_is_marked_with_its_sign(values: FloatAr
             assert any(first <= step <= last and name == sign for first, last, name in odd)
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, st.integers(0, 30), elements=FINITE), st.lists(FINITE, max_size=3))
 def test_every_value_lies_on_the_axis_and_every_tick_too(values: FloatArray, bounds: list[float]) -> None:
     axis = scale(values, [Mark(op="<", value=bound) for bound in bounds])

@@ -34,7 +34,7 @@ def in_parts(folder, form, rows, cuts, names):
     return sorted(folder.iterdir())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     form=st.sampled_from(sorted(FORMS)),
     cuts=st.sets(st.integers(1, 39), min_size=1, max_size=4),

@@ -67,7 +67,7 @@ def test_a_poorer_file_adds_the_metrics_that_the_richest_lacks(tmp_path):
     assert any("adds approx_kl" in text for text in texts(run))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(first=st.sets(st.sampled_from(sorted(sb3_rows()[0][1])), min_size=2), seed=st.integers(0, 5))
 def test_every_number_stands_where_it_says(first, seed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")

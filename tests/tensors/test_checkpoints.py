@@ -35,7 +35,7 @@ _cells = st.floats(-1e4, 1e4, width=32) | st.sampled_from([math.nan, math.inf, 0
 
 
 @given(arrays(np.float32, st.integers(1, 50), elements=_cells), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_norms_and_counts_agree_with_plain_expressions(before, data):
     after = before.copy()
     for at in data.draw(st.lists(st.integers(0, len(before) - 1), max_size=5)):
@@ -134,7 +134,7 @@ def test_steps_below_half_a_unit_are_swallowed():
 
 
 @given(st.floats(2.0**-20, 2.0**13))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_half_a_unit_agrees_with_numpy_in_float16(value):
     held = np.float16(value)
     if not np.isfinite(held) or held == 0:

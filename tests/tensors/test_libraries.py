@@ -188,7 +188,7 @@ def test_other_alignments_of_torch_are_read_equal(alignment, tmp_path):
 
 @with_torch
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_view_of_torch_is_read_equal(tmp_path_factory, data):
     import torch
 

@@ -37,7 +37,7 @@ def correlation(one, other):
 logs = st.floats(-1e4, 0, allow_nan=False, allow_infinity=False).map(lambda v: round(v, 6))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(logs, logs, st.integers(0, 7)), min_size=1, max_size=60), st.booleans())
 def test_passes_agree_with_plain_expressions(rows, small_pieces):
     x, y = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
@@ -240,7 +240,7 @@ def test_rows_are_chosen_within_the_mask():
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=9), min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_summaries_of_parts_make_that_of_the_whole(parts):
     whole = describe(tensor([value for part in parts for value in part]))
     joined = pooled([describe(tensor(part)) for part in parts])

@@ -76,7 +76,7 @@ def test_ratio_statistics_agree(low):
             check_ratio(n, o, a, got)
 
     @given(rows(low))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def run(held):
         if held:
             shortened(once, *(np.array(column) for column in zip(*held, strict=True)))
@@ -110,7 +110,7 @@ def test_passes_agree(low):
                 assert agree(getattr(got, name), plain, scale), (name, getattr(got, name), plain)
 
     @given(st.lists(st.tuples(logs(low), logs(low), st.integers(0, 7).map(float)), min_size=1, max_size=40))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def run(held):
         shortened(once, *(np.array(column) for column in zip(*held, strict=True)))
 
@@ -118,7 +118,7 @@ def test_passes_agree(low):
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, math.nan, math.inf, -math.inf]), max_size=30))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_summaries_agree(values):
     shortened(lambda v: check_summary(describe(tensor(v)), v), np.array(values, np.float64))
 
@@ -130,7 +130,7 @@ _weight = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -0.0, math.nan,
 
 
 @given(st.lists(st.tuples(_weight, _weight), min_size=1, max_size=30))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_changes_of_weights_agree(pairs):
     before, after = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
     with np.errstate(all="ignore"):

@@ -125,7 +125,7 @@ _values = st.floats(-1e4, 0) | st.sampled_from([0.0, -1.0, -1e4, -math.inf, math
 
 
 @given(st.lists(st.tuples(_values, _values, st.floats(-50, 50) | st.just(0.0), st.booleans()), max_size=40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @example([(-362.0, 0.0, 0.0, True), (-364.0, 0.0, 0.0, True)])
 def test_agrees_on_extreme_inputs(rows):
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.empty(0)] * 4
@@ -133,7 +133,7 @@ def test_agrees_on_extreme_inputs(rows):
 
 
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=60), st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_pieces_add_up(deltas, seed):
     before = moments.kept_pieces.__defaults__
     moments.kept_pieces.__defaults__ = (7,)
