@@ -232,7 +232,8 @@ def _written(profile: Profile, name: str, setting: Setting) -> str:
 
 
 def _positive(setting: Setting | None) -> float | None:
+    """Return a count or share that a run could have, in which quotients and products stay finite."""
     if setting is None or isinstance(setting.value, str | bool | None):
         return None
     number = float(setting.value)
-    return number if 0 < number < 1e12 else None
+    return number if 1e-12 < number < 1e12 else None

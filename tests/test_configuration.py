@@ -255,6 +255,7 @@ def test_settings_may_come_from_a_caller(samples):
         ("canonical", {"ppo_epochs": True, "num_minibatches": 3}, None, None),
         ("canonical", {"ppo_epochs": 0, "num_minibatches": 3}, None, None),
         ("canonical", {"ppo_epochs": "four", "num_minibatches": 3}, None, None),
+        ("canonical", {"ppo_epochs": 4, "rollout_size": 1e11, "minibatch_size": 1e-300}, None, None),
         ("sb3", {"n_epochs": 10, "n_steps": 2048, "n_envs": 1, "batch_size": 64}, 320, "configured"),
         ("sb3", {"n_epochs": 10, "n_steps": 100, "n_envs": 1, "batch_size": 64}, 20, "configured"),
         ("sb3", {"n_epochs": 2}, 64, "default"),
