@@ -108,18 +108,22 @@ class _Walk:
         """Read a list of records; `prefix` goes before their keys."""
         self._take("[")
         while self._peek() not in ("]", ""):
-            start = self._at
-            line = self._line_of(start)
+            line = self._line_of(self._at)
             try:
                 self._record(self._value(), line, prefix)
+                self._expect_more()
             except _DamagedError as error:
-                self._skip_damaged(start, line, str(error))
+                self._skip_damaged(line, str(error))
             yield from self._configs.new()
             if self.packer.full:
                 yield from self.packer.flush()
             if self._peek() != "]":
                 self._take(",")
         self._take("]")
+
+    def _expect_more(self) -> None:
+        if (found := self._peek()) not in (",", "]", ""):
+            raise _DamagedError(f"expected , or ], found {found}")
 
     def _record(self, value: object, line: int, prefix: str) -> None:
         if not isinstance(value, dict):
@@ -130,8 +134,9 @@ class _Walk:
         if record or not value:
             self.packer.add(line, *self._values.flat(record, line))
 
-    def _skip_damaged(self, start: int, line: int, why: str) -> None:
+    def _skip_damaged(self, line: int, why: str) -> None:
         """Go on behind the next record that looks whole; with none, the list ends here."""
+        start = self._at
         following = _NEXT_RECORD.search(self._text, start)
         self._notes.skip("not JSON" if following else "it is cut off", line, detail=why)
         if following is None:

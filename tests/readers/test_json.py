@@ -84,6 +84,12 @@ def test_a_damaged_record_costs_only_itself(reading):
     assert got.skipped == 2
 
 
+def test_what_follows_a_stray_sign_is_read(reading):
+    got = reading('[{"a": 1}, {"a": 2}}, "x": 4}, {"a": 3}, {"a": 5}]')
+    assert [record["a"] for record in got.records] == [1, 2, 3, 5]
+    assert got.notes
+
+
 def test_a_configuration_beside_the_records(reading):
     got = reading(json.dumps({"config": {"lr": 0.1, "net": {"n": 2}}, "seed": 3, "history": [{"a": 1}]}))
     assert got.configs[0].values == {"seed": 3, "lr": 0.1, "net.n": 2}
