@@ -24,6 +24,15 @@ _opened: set[str] | None = None
 _named: list[str] = []
 
 
+def somewhere() -> bool:
+    """Tell whether the working directory still exists."""
+    try:
+        os.getcwd()  # noqa: PTH109 - only to see whether it fails
+    except OSError:
+        return False
+    return True
+
+
 def keep_track() -> None:
     """Note from now on which files this process opens to read them.
 

@@ -125,20 +125,11 @@ def _tell(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
 
 def _processes(runs: Sequence[RunSource], jobs: int | None) -> int:
     """Return how many processes to use; stdin can be read by this one alone, and others start where this one is."""
-    if any(source.log == "-" for source in runs) or len(runs) < 2 or not _is_somewhere():
+    if any(source.log == "-" for source in runs) or len(runs) < 2 or not inputs.somewhere():
         return 1
     if jobs is None:
         jobs = _processors() if _seconds(runs) > WORTH_PROCESSES else 1
     return max(1, min(jobs, len(runs), MOST_JOBS))
-
-
-def _is_somewhere() -> bool:
-    """Tell whether the working directory still exists."""
-    try:
-        os.getcwd()  # noqa: PTH109 - only to see whether it fails
-    except OSError:
-        return False
-    return True
 
 
 def _processors() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import MappingProxyType
 
+from ppo_doctor import inputs
 from ppo_doctor.cli.application import app
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.output import complain
@@ -73,19 +74,13 @@ def _refused(error: Exception) -> int | None:
     """Tell of a path that the system refuses, or of a working directory that is gone: neither is a bug of ours."""
     if not isinstance(error, OSError):
         return None
-    where = f"{os.fsdecode(error.filename)}: {error.strerror}" if isinstance(error.filename, str | bytes) else _gone()
+    where = "" if inputs.somewhere() else "the working directory no longer exists: name files by their whole path"
+    if isinstance(error.filename, str | bytes):
+        where = f"{os.fsdecode(error.filename)}: {error.strerror}"
     if not where or "--debug" in sys.argv:
         return None
     complain(DoctorError(where))
     return ExitCode.USAGE
-
-
-def _gone() -> str:
-    try:
-        os.getcwd()  # noqa: PTH109
-    except OSError:
-        return "the working directory no longer exists: name files by their whole path"
-    return ""
 
 
 def _bug(error: Exception) -> int:
