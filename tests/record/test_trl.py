@@ -14,11 +14,11 @@ import torch
 
 import ppo_doctor
 from ppo_doctor.record.trl import GrpoRecorder
-from tests.lab.real import grpo
+from tests.record.trainers import grpo
 
 pytestmark = pytest.mark.filterwarnings("default")
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-GENERATIONS = 10
+GENERATIONS = 14
 CASES = {
     "healthy": grpo.Recipe(),
     "benign-single-update": grpo.Recipe(settings={"num_iterations": 1, "learning_rate": 1e-2}),

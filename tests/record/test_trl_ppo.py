@@ -15,7 +15,7 @@ import torch
 
 import ppo_doctor
 from ppo_doctor.record.trl_ppo import WRAPPED, PpoRecorder
-from tests.lab.real import trl_ppo
+from tests.record.trainers import trl_ppo
 
 pytestmark = pytest.mark.filterwarnings("default")
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -29,7 +29,7 @@ CASES = {
 }
 
 
-def train(recipe, folder, monkeypatch, *, batches=10, record=True):
+def train(recipe, folder, monkeypatch, *, batches=14, record=True):
     monkeypatch.setattr(trl_ppo, "BATCHES", batches)
     np.random.seed(3)  # it orders the minibatches, and the trainer does not seed it
     made = []

@@ -126,7 +126,8 @@ def trl_dumps(folder: Path, form="pt", *, aliased=False, completions=False):
     from safetensors.torch import save_file
     from trl import GRPOConfig, GRPOTrainer
 
-    from tests.lab.real import grpo, tiny
+    from lab import language as tiny
+    from tests.record.trainers import grpo
 
     torch.set_num_threads(1)
 

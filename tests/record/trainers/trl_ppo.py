@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import transformers
-import trl
 from datasets import Dataset
-from transformers import LlamaConfig, LlamaForSequenceClassification
 from trl.experimental.ppo import PPOConfig, PPOTrainer
 
-from . import tiny
-from .cases import Plan, plans_of, write_settings
-from .edits import edited, untouched
+from lab import language as tiny
+from lab.cases import write_settings
+from lab.edits import edited
 
-TRAINER = f"TRL {trl.__version__} PPO, transformers {transformers.__version__}"
 BATCHES, BATCH = 40, 64
 SOUND: Mapping[str, Any] = {
     "learning_rate": 2e-3,
@@ -65,9 +61,8 @@ class RuleReward(torch.nn.Module):
         self.score = torch.nn.Identity()
 
 
-def constant_score(_prompt: list[int], _completion: list[int]) -> float:
-    """A reward model that fails on every answer and falls back to 0."""
-    return 0.0
+def untouched(_: Any) -> None:
+    """Do nothing to what was just made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +85,7 @@ class Recipe:
         """Train and return trainer_state.json."""
         torch.set_num_threads(1)
         policy = tiny.policy(seed, self.model)
-        value = LlamaForSequenceClassification(LlamaConfig(**tiny.settings(num_labels=1)))
+        value = tiny.critic(seed)
         args = self._arguments(folder, seed)
         chosen = self.optimizer(torch.nn.ModuleList([policy, value]), args.learning_rate) if self.optimizer else None
         trainer = self.trainer(
@@ -130,24 +125,6 @@ class AliasedOldPolicy(PPOTrainer):
     )
 
 
-class FlippedAdvantages(PPOTrainer):
-    """A minus too many."""
-
-    train = edited(
-        PPOTrainer.train,
-        {"mb_advantage = advantages[micro_batch_inds]": "mb_advantage = -advantages[micro_batch_inds]"},
-    )
-
-
-class ZeroAdvantages(PPOTrainer):
-    """Advantages that a mask of the wrong polarity wipes out."""
-
-    train = edited(
-        PPOTrainer.train,
-        {"torch.masked_fill(advantages, padding_mask, 0)": "torch.zeros_like(advantages)"},
-    )
-
-
 class DetachedLogProbs(PPOTrainer):
     """Log-probs come back without their graph."""
 
@@ -166,96 +143,6 @@ class BreaksLater(PPOTrainer):
     )
 
 
-class MisalignedOldLogProbs(PPOTrainer):
-    """Old log-probs shifted by one token against the new ones."""
-
-    train = edited(
-        PPOTrainer.train,
-        {"mb_logprobs = logprobs[micro_batch_inds]": "mb_logprobs = logprobs[micro_batch_inds].roll(1, dims=1)"},
-    )
-
-
-class ColderPass(PPOTrainer):
-    """The update's pass forgets the sampling temperature."""
-
-    train = edited(
-        PPOTrainer.train,
-        {_LOGITS: f"{_LOGITS} * args.temperature"},
-    )
-
-
-def dropout_on(trainer: Any) -> None:
-    """Dropout put back after TRL had switched it off."""
-    for layer in trainer.accelerator.unwrap_model(trainer.model).policy.model.layers:
-        layer.mlp.register_forward_hook(lambda module, _, out: torch.nn.functional.dropout(out, 0.2, module.training))
-
-
 def optimizer_of_copy(model: Any, learning_rate: float) -> Any:
     """An optimizer made before the model was copied (moved, wrapped, quantised)."""
     return torch.optim.AdamW(copy.deepcopy(model).parameters(), lr=learning_rate)
-
-
-def _healthy() -> Iterator[tuple[str, Recipe]]:
-    yield "the plain run", Recipe()
-    yield (
-        "Qwen2, two minibatches",
-        Recipe(variant="qwen2 minibatches", model="qwen2", settings={"num_mini_batches": 2, "num_ppo_epochs": 2}),
-    )
-    yield (
-        "linear schedule, rewards whitened, k3",
-        Recipe(
-            variant="whitened", settings={"lr_scheduler_type": "linear", "whiten_rewards": True, "kl_estimator": "k3"}
-        ),
-    )
-    yield (
-        "accumulation over four micro-batches",
-        Recipe(variant="accumulated", settings={"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}),
-    )
-
-
-def _faulty() -> Iterator[tuple[str, str, Recipe]]:
-    yield (
-        "benign-single-update",
-        "one epoch, one mini-batch",
-        Recipe(settings={"num_ppo_epochs": 1, "learning_rate": 6e-3}),
-    )
-    yield (
-        "benign-single-update",
-        "four mini-batches that accumulation joins again",
-        Recipe(
-            variant="accumulated",
-            settings={
-                "num_ppo_epochs": 1,
-                "num_mini_batches": 4,
-                "per_device_train_batch_size": 16,
-                "gradient_accumulation_steps": 4,
-                "learning_rate": 6e-3,
-            },
-        ),
-    )
-    yield "lr-zero", "learning_rate 0", Recipe(settings={"learning_rate": 0.0})
-    yield "lr-too-small", "1e-9 instead of 2e-3", Recipe(settings={"learning_rate": 1e-9})
-    yield "lr-too-high", "0.3 instead of 2e-3", Recipe(settings={"learning_rate": 0.3})
-    yield "adv-exactly-zero", ZeroAdvantages.__doc__ or "", Recipe(trainer=ZeroAdvantages)
-    yield "reward-pipeline-broken", constant_score.__doc__ or "", Recipe(score=constant_score)
-    yield "clip-range-too-small", "cliprange 1e-4", Recipe(settings={"cliprange": 1e-4})
-    yield "advantage-sign-flipped", FlippedAdvantages.__doc__ or "", Recipe(trainer=FlippedAdvantages)
-    yield "old-policy-aliased", AliasedOldPolicy.__doc__ or "", Recipe(trainer=AliasedOldPolicy)
-    yield (
-        "epochs-not-executed",
-        "num_ppo_epochs set back after the configuration was saved",
-        Recipe(hidden={"num_ppo_epochs": 1}),
-    )
-    yield "dropout-or-train-mode", dropout_on.__doc__ or "", Recipe(before=dropout_on)
-    yield "temperature-mismatch", ColderPass.__doc__ or "", Recipe(settings={"temperature": 0.6}, trainer=ColderPass)
-    yield "token-misalignment", MisalignedOldLogProbs.__doc__ or "", Recipe(trainer=MisalignedOldLogProbs)
-    yield "optimizer-orphaned-params", optimizer_of_copy.__doc__ or "", Recipe(optimizer=optimizer_of_copy)
-    yield "no-grad-path", DetachedLogProbs.__doc__ or "", Recipe(trainer=DetachedLogProbs)
-    yield "nan-inf", BreaksLater.__doc__ or "", Recipe(trainer=BreaksLater)
-    yield "kl-penalty-too-strong", "kl_coef 50", Recipe(settings={"kl_coef": 50.0})
-    yield "ref-model-wrong", "the reference is another model", Recipe(other_reference=True)
-
-
-def plans() -> Iterator[Plan]:
-    """Yield every run."""
-    return plans_of("trl-ppo", _healthy, _faulty)

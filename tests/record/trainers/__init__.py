@@ -1,0 +1,1 @@
+"""Sound and faulty runs of the trainers that the recorder attaches to."""
