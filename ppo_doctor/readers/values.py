@@ -131,6 +131,8 @@ class Values:
         )
 
     def _dressed(self, key: str, text: str, line: int) -> float | str | None:
+        if len(text) > LONGEST_TEXT:  # no number, and costly to search
+            return text
         if match := re.match(_PERCENT, text):
             self._notes.tell_once("written in percent", key, f"{key} is written in percent; read as a fraction", line)
             return float(match[1]) / 100

@@ -54,6 +54,12 @@ def test_null_and_blank_are_absent_keys(reading, written):
     assert got.records[1] == {"y": 2.0}
 
 
+def test_a_share_of_a_thousand_digits_is_no_number(reading):
+    """Whether it is one takes the square of its length to tell, and no log has any."""
+    got = reading('{"x": "' + "5" * 1000 + '%"}\n{"x": "50%"}\n')
+    assert [record.get("x") for record in got.records] == [None, 0.5]
+
+
 def test_overflow_percent_and_totals_are_noted_once_per_key(reading):
     got = reading('{"x": 1e400, "y": "5%", "z": "1/9"}\n' * 5)
     assert [note.source.key for note in got.notes if "percent" in note.text] == ["y"]
