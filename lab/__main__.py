@@ -59,7 +59,7 @@ def wanted(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 #: Runs that one process makes of a trainer that forks.
-SHARE = 40
+SHARE = 24
 
 
 def shares(asked: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
