@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab lab-daily score clean install
+.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab lab-daily score ratchet clean install
 
 install: $(STAMP)
 
@@ -67,6 +67,10 @@ lab-daily: $(STAMP)
 # Every packed run judged, bare and with its configuration, and what changed against the committed board.
 score: $(STAMP)
 	$(BIN)/python -m lab.board
+
+# The same, and a failure where fewer are first, or more sound runs alarm, than on the committed board.
+ratchet: $(STAMP)
+	$(BIN)/python -m lab.board --ratchet
 
 # Every figure of docs/benchmarks.md, seven rounds of it, in under ten minutes on an idle machine. The peer for
 # checkpoints is torch, which gets an environment of its own.

@@ -39,7 +39,7 @@ def _list(trainer: str, runs: Path, kept: Set[str]) -> None:
     """Write what each run is, how it was made, how it ended and what it cost."""
     cases = [json.loads(line) for line in (runs / "cases.jsonl").read_text(encoding="utf-8").splitlines()]
     with (ARCHIVES / f"{trainer}.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, MANIFEST, extrasaction="ignore")
+        writer = csv.DictWriter(file, MANIFEST, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         for case in cases:
             if case["case"] in kept:

@@ -73,7 +73,7 @@ def label() -> None:
         both = f"{log};config.json" if (folder / "config.json").is_file() else log
         rows.append([folder.name, case.fault, log, both, known, accept, known, accept, "not looked at"])
     with (FOLDER / "numpy_lab.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([HEAD, *rows])
+        csv.writer(file, lineterminator="\n").writerows([HEAD, *rows])
 
 
 if __name__ == "__main__":
