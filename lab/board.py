@@ -17,7 +17,7 @@ from typing import Any
 from .corpus import manifest, unpacked
 from .environments import REQUIREMENTS, ROOT
 from .foreign import FOREIGN, REAL, foreign_runs, real_logs
-from .labels import COLUMNS, Label, labelled, labels
+from .labels import COLUMNS, Label, agreement, labelled, labels
 from .score import Grade, graded
 
 BOARD = ROOT / "board.json"
@@ -108,10 +108,8 @@ def _named(name: str) -> str:
 
 def makers(found: Sequence[Judged]) -> str:
     """Return a table of what was trained: versions, runs, faults, records, and the processor's time."""
-    rows = [
-        "| trainer | installed | sound runs | faulty runs | faults | records | CPU |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    head = ["trainer", "installed", "sound runs", "faulty runs", "faults", "records", "CPU", "blind review"]
+    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for name in dict.fromkeys(each.label.trainer for each in found if each.label.trainer not in (FOREIGN, REAL)):
         kept = [each for each in found if each.label.trainer == name and each.label.column == "bare"]
         faulty = [each.label.fault for each in kept if not each.label.sound]
@@ -119,7 +117,9 @@ def makers(found: Sequence[Judged]) -> str:
         seconds = sum(float(run["cpu_seconds"] or 0) for run in manifest(name))
         counts = [len(kept) - len(faulty), len(faulty), len(set(faulty))]
         spread = f"{min(records, default=0)} to {max(records, default=0)}"
-        cells = [name, _installed(name), *map(str, counts), spread, f"{seconds / 60:.1f} min"]
+        reviewed, agreed, alike = agreement(name)
+        review = f"{agreed} of {reviewed} ({alike})" if reviewed else "–"
+        cells = [name, _installed(name), *map(str, counts), spread, f"{seconds / 60:.1f} min", review]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 

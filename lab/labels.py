@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 FOLDER = Path(__file__).resolve().parent / "labels"
+#: What somebody said who saw nothing but the bare log of some of the runs.
+REVIEWS = FOLDER.parent / "reviews"
 #: Causes of runs in which nothing is wrong.
 SOUND = frozenset(
     {"HEALTHY", "benign-single-update", "benign-schedule", "benign-converged", "benign-ref-sync", "reward-saturated"}
@@ -74,6 +76,18 @@ def _label(row: dict[str, str], trainer: str, column: str) -> Label:
         identifiable=one_of(row[f"{column}_identifiable"]),
         accept=frozenset(filter(None, row[f"{column}_accept"].split(";"))),
     )
+
+
+def agreement(trainer: str, folder: Path = REVIEWS) -> tuple[int, int, int]:
+    """Return how many bare logs were reviewed blind, first answers that are accepted, and equal identifiability."""
+    path = folder / f"{trainer}.csv"
+    if not path.is_file():
+        return 0, 0, 0
+    bare = {label.case: label for label in labels(trainer) if label.column == "bare"}
+    with path.open(encoding="utf-8", newline="") as file:
+        pairs = [(row, bare[row["case"]]) for row in csv.DictReader(file)]
+    agreed = sum(row["first"] in label.accept for row, label in pairs)
+    return len(pairs), agreed, sum(row["identifiable"] == label.identifiable for row, label in pairs)
 
 
 def labelled(folder: Path = FOLDER) -> list[str]:
