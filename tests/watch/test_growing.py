@@ -101,7 +101,7 @@ def test_every_snapshot_equals_a_reading_of_the_whole_lines_so_far(data):
         size = numbers.choice((1, 5_000, 70_000))
         log.feed(data[fed : fed + size])
         fed = min(fed + size, len(data))
-        if numbers.random() < 0.1 or not looked:
+        if numbers.random() < 0.15 or not looked:
             end = data.rfind(b"\n", 0, fed) + 1
             if not end:
                 continue
