@@ -37,7 +37,7 @@ def pack(trainer: str, runs: Path = BUILD / "runs") -> Path:
 
 def _neutral(data: bytes) -> bytes:
     """Return a file without the place where it was made, which tracebacks name; nothing else in it is changed."""
-    return data if b"\0" in data else data.replace(bytes(ROOT.parent), b"/home/user/project")
+    return data if b"\0" in data else data.replace(bytes(ROOT.parent), b"/project")
 
 
 def _list(trainer: str, runs: Path, kept: Set[str]) -> None:

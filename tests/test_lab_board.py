@@ -142,5 +142,5 @@ def test_the_same_files_make_the_same_archive(tmp_path, monkeypatch):
 
 def test_the_archive_does_not_tell_where_it_was_made():
     place = bytes(corpus.ROOT.parent)
-    assert corpus._neutral(b'File "' + place + b'/lab/cases.py"') == b'File "/home/user/project/lab/cases.py"'
+    assert corpus._neutral(b'File "' + place + b'/lab/cases.py"') == b'File "/project/lab/cases.py"'
     assert corpus._neutral(b"\0" + place) == b"\0" + place, "records of event files have lengths and sums"
