@@ -79,6 +79,8 @@ def train(trainer: str, cases: list[dict[str, Any]]) -> str:
 
 def _line(folder: Path, case: dict[str, Any], code: int) -> str:
     done = folder.with_name(f"{folder.name}.done.json")
+    if not done.is_file() and code < 0:  # somebody stopped us: the run is made the next time
+        return f"{folder.name:<24}{case['name']:<52} stopped by signal {-code}\n"
     if not done.is_file():
         done.write_text(json.dumps({"ended": f"exit {code}", "cpu_seconds": None}) + "\n", encoding="utf-8")
     told = json.loads(done.read_text(encoding="utf-8"))

@@ -203,6 +203,8 @@ def main() -> None:
     options.add_argument("--json", type=Path, help="write every answer with its label")
     options.add_argument("--jobs", type=int)
     given = options.parse_args()
+    if given.write and given.trainer:
+        options.error("the board and its page are of all trainers: --write takes no --trainer")
     begun = time.monotonic()
     found = judged(given.trainer or [*labelled(), FOREIGN, REAL], given.jobs)
     before = json.loads(BOARD.read_text(encoding="utf-8")) if BOARD.is_file() else {}
@@ -213,8 +215,7 @@ def main() -> None:
     if given.json:
         given.json.write_text(json.dumps([_row(each) for each in found], indent=1) + "\n", encoding="utf-8")
     if given.write:
-        kept = {} if not given.trainer else before
-        BOARD.write_text(json.dumps(kept | told(found), indent=0, sort_keys=True) + "\n", encoding="utf-8")
+        BOARD.write_text(json.dumps(told(found), indent=0, sort_keys=True) + "\n", encoding="utf-8")
         PAGE.write_text(page(found), encoding="utf-8")
     if given.ratchet and (lines := fallen(before, found)):
         sys.exit("the scoreboard fell: " + "; ".join(lines))

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -101,12 +101,3 @@ def graded(asked: Sequence[tuple[Label, Path]], jobs: int | None = None) -> list
     """Return the grade of each label, in order."""
     with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("fork")) as pool:
         return list(pool.map(_graded, asked, chunksize=4))
-
-
-def share(grades: Iterable[Grade], name: str) -> float:
-    """Return the share of grades for which a property holds; NaN of none."""
-    found = [getattr(each, name) for each in grades]
-    return sum(found) / len(found) if found else float("nan")
-
-
-__all__ = ["Grade", "grade", "graded", "judge", "share"]
