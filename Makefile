@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A suite that starts a thousand processes wants its modules compiled once, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
 STAMP := $(VENV)/.installed
 
 .PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab lab-daily score ratchet clean install

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -72,6 +73,8 @@ def shares(asked: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, l
 
 def train(trainer: str, cases: list[dict[str, Any]]) -> str:
     """Make runs and return a line about each."""
+    for case in cases:  # loggers append to what a run that was stopped left behind
+        shutil.rmtree(RUNS / trainer / case["case"], ignore_errors=True)
     pairs = [word for case in cases for word in (case["name"], str(RUNS / trainer / case["case"]))]
     code = _asked(trainer, "train", *pairs).returncode
     return "".join(_line(RUNS / trainer / case["case"], case, code) for case in cases)

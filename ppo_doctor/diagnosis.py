@@ -72,6 +72,9 @@ def assemble(
     verdict, because = _verdict(explanations, coverage, pack, findings)
     if alone and verdict not in ("unhealthy", "warning"):
         verdict, because = "inconclusive", _of_settings(observations, findings)
+    lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
+    if lost is not None and verdict == "healthy":
+        verdict, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
     causes = in_order(explanations, findings, pack, logged=not alone)
     return Diagnosis(
         tool_version=__version__,

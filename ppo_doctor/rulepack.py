@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.compiled import Compiled, load, parse_toml
+from ppo_doctor.compiled import Compiled, load, parse_toml, stamp_of
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
@@ -120,12 +120,25 @@ def load_pack(extra: Iterable[Path] = (), *, installed: bool = True) -> Pack:
     Raises:
         DoctorError: a pack is missing or invalid, or two contradict each other; the message names the file.
     """
-    built_in = _Part(folder=builtin_rules(), origin="built in", compiled=load("rules", builtin_rules(), build))
     further = [*(_installed() if installed else ()), *(_part(folder.resolve(), "--rules") for folder in extra)]
     folders: dict[Path, _Part] = {}
     for part in further:  # one that is installed and named besides is one pack
         folders.setdefault(part.folder, part)
-    return _merged([built_in, *folders.values()]) if folders else _pack(built_in)
+    folder = builtin_rules()
+    if not folders:
+        return _alone(folder, repr(stamp_of(folder)))
+    return _merged([_built_in(folder), *folders.values()])
+
+
+@lru_cache(maxsize=1)
+def _alone(folder: Path, stamped: str) -> Pack:
+    """Return the built-in pack as its files are now: who judges many runs in one process builds it once."""
+    del stamped
+    return _pack(_built_in(folder))
+
+
+def _built_in(folder: Path) -> _Part:
+    return _Part(folder=folder, origin="built in", compiled=load("rules", folder, build))
 
 
 def build(parsed: Parsed) -> Compiled:

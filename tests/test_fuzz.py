@@ -8,7 +8,7 @@ from tests.fuzz.cases import drawn, run_case, with_baseline
 from tests.fuzz.seeds import all_seeds
 
 #: Cases of each kind of file.
-EACH = 2
+EACH = 1
 #: Cases in which each kind has had its turn.
 TURN = 30
 

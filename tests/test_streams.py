@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -72,6 +73,7 @@ def foreign(tmp_path_factory):
     return folder / "rün.jsonl"
 
 
+@cache
 def encoded(encoding, *arguments):
     command = [sys.executable, "-m", "ppo_doctor", *map(str, arguments)]
     environment = os.environ | {"PYTHONIOENCODING": encoding}

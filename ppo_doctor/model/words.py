@@ -17,7 +17,8 @@ Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive"]
 Confidence = Literal["established", "likely", "suspected"]
 #: The surest first.
 CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
-NoteKind = Literal["skipped", "merged", "renamed", "info"]
+#: "lost": the file goes on behind what was read, nobody knows for how long.
+NoteKind = Literal["skipped", "lost", "merged", "renamed", "info"]
 LinkState = Literal["alive", "dead", "unknown"]
 
 #: The signal chain, in the order in which a reward becomes a ratio, then the side links.

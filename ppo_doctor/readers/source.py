@@ -103,7 +103,7 @@ class Source:
             if dropping:
                 tail = []
             if size > ENDLESS:
-                self.notes.tell("endless", "a line that does not end; what follows is not read", self.line)
+                self.notes.tell("endless", "a line that does not end; what follows is not read", self.line, kind="lost")
                 break
         self.ended = not size
         last = b"".join(tail)
@@ -234,7 +234,7 @@ class Source:
             self._lost("damaged", error)
 
     def _lost(self, how: str, why: object) -> None:
-        self.notes.tell("compression", f"the compressed data is {how}, and the rest of it lost: {why}")
+        self.notes.tell("compression", f"the compressed data is {how}, and the rest of it lost: {why}", kind="lost")
 
 
 class Leading:

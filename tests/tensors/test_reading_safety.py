@@ -190,10 +190,10 @@ def test_claims_beyond_the_storage_are_refused(claim, tmp_path):
 
 
 BOMBS = {
-    "deep-lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
-    "deep-tuples": b"\x80\x02N" + b"\x85" * 100_000 + b".",
-    "deep-tuple-as-key": b"\x80\x02}N" + b"\x85" * 100_000 + b"Ns.",
-    "deep-tuple-in-set": b"\x80\x04\x8fN(" + b"N" + b"\x85" * 100_000 + b"\x90.",
+    "deep-lists": b"\x80\x02" + b"]" * 40_000 + b"a" * 39_999 + b".",
+    "deep-tuples": b"\x80\x02N" + b"\x85" * 40_000 + b".",
+    "deep-tuple-as-key": b"\x80\x02}N" + b"\x85" * 40_000 + b"Ns.",
+    "deep-tuple-in-set": b"\x80\x04\x8fN(" + b"N" + b"\x85" * 40_000 + b"\x90.",
     "laughs": b"\x80\x02]q\x00Na" + b"".join(b"](" + b"h%c" % n * 50 + b"eq%c" % (n + 1) for n in range(40)) + b".",
     "list-in-itself": b"\x80\x02]q\x00(h\x00h\x00e.",
     "containers": b"\x80\x02" + b"}" * 60_000 + b".",
@@ -209,9 +209,9 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", sorted(BOMBS))
 def test_pickle_bombs_end_soon(bomb, tmp_path, peak, monkeypatch):
-    monkeypatch.setattr(pickled, "MOST_OPCODES", 500_000 if bomb.startswith("deep") else 100_000)
-    monkeypatch.setattr(pickled, "MOST_CONTAINERS", 500_000 if bomb.startswith("deep") else 50_000)
-    monkeypatch.setattr(nesting, "MOST_VISITS", 100_000)
+    monkeypatch.setattr(pickled, "MOST_OPCODES", 200_000 if bomb.startswith("deep") else 40_000)
+    monkeypatch.setattr(pickled, "MOST_CONTAINERS", 200_000 if bomb.startswith("deep") else 20_000)
+    monkeypatch.setattr(nesting, "MOST_VISITS", 40_000)
     path = torch_zip(tmp_path / "bomb.pt", BOMBS[bomb])
     if bomb == "memo":  # a memo is a mapping here, so that a far entry costs nothing
         assert read_archive(path).scalars == {"": None}

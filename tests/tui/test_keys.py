@@ -20,12 +20,12 @@ from tests.tui.stage import Judge, Screen, drive, several
 TITLES = ("Causes", "Findings", "Metrics", "Config & K", "Source")
 
 
-@pytest.mark.parametrize(("key", "title"), list(zip("12345", TITLES, strict=True)))
-def test_a_digit_shows_its_view(key, title):
+def test_a_digit_shows_its_view():
     async def script(screen: Screen) -> None:
-        await screen.press("3", key)
-        assert f"[{key} {title}]" in screen.text()
-        assert screen.rows
+        for key, title in zip("31245", (TITLES[2], *TITLES[:2], *TITLES[3:]), strict=True):
+            await screen.press(key)
+            assert f"[{key} {title}]" in screen.text()
+            assert screen.rows
 
     drive(script)
 
@@ -250,21 +250,19 @@ def test_copy_puts_the_chosen_text_on_the_clipboard():
     drive(script)
 
 
-@pytest.mark.parametrize("format", list(FORMATS))
-def test_export_writes_every_format(format, tmp_path):
-    target = tmp_path / "report.out"
-
+def test_export_writes_every_format(tmp_path):
     async def script(screen: Screen) -> None:
-        await screen.press("e")
-        await screen.wait_for(lambda: isinstance(screen.app.screen, Export))
-        screen.app.screen.query_one(OptionList).highlighted = list(FORMATS).index(format)
-        await screen.press("enter")
-        screen.app.screen.query_one(Input).value = str(target)
-        await screen.press("enter")
-        assert not isinstance(screen.app.screen, Export)
+        for format in FORMATS:
+            await screen.press("e")
+            await screen.wait_for(lambda: isinstance(screen.app.screen, Export))
+            screen.app.screen.query_one(OptionList).highlighted = list(FORMATS).index(format)
+            await screen.press("enter")
+            screen.app.screen.query_one(Input).value = str(tmp_path / format)
+            await screen.press("enter")
+            assert not isinstance(screen.app.screen, Export)
 
     drive(script)
-    assert target.stat().st_size > 100
+    assert all((tmp_path / format).stat().st_size > 100 for format in FORMATS)
 
 
 def test_export_asks_before_it_replaces_a_file_and_tells_what_fails(tmp_path):
