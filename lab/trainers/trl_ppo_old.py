@@ -10,6 +10,9 @@ from collections.abc import Iterator  # noqa: E402
 from functools import partial  # noqa: E402
 from typing import Any  # noqa: E402
 
+import torch  # noqa: E402
+
+from lab import language  # noqa: E402
 from lab.cases import Case, main  # noqa: E402
 
 from . import trl_ppo_old_faults as faults  # noqa: E402
@@ -36,7 +39,7 @@ def _sound() -> Iterator[tuple[str, str, str, int, Recipe]]:
     for task, seed in RUNS:
         yield "plain", "the plain run of its scale", task, seed, Recipe()
     yield "schedule", "the rate falls to 0", "spelling", 1, Recipe(schedule=lambda step, most: 1 - step / most)
-    adaptive = {"adap_kl_ctrl": True, "init_kl_coef": 0.1, "target": 6.0, "horizon": 1000}
+    adaptive = {"adap_kl_ctrl": True, "init_kl_coef": 0.05, "target": 2.0, "horizon": 400}
     yield "adaptive", "a coefficient that follows the KL", "spelling", 2, Recipe(settings=adaptive)
     single = {"ppo_epochs": 1, "mini_batch_size": 64, "learning_rate": 6e-3}
     yield "single update", "one epoch, one mini-batch", "spelling", 1, Recipe(settings=single)
@@ -45,19 +48,20 @@ def _sound() -> Iterator[tuple[str, str, str, int, Recipe]]:
     yield "tight clip", "a clip range of 0.02 that does no harm", "spelling", 1, Recipe(settings={"cliprange": 0.02})
     capped = {"max_grad_norm": 1e-3}
     yield "capped", "a gradient cap that acts in the first step only", "spelling", 2, Recipe(settings=capped)
-    scaled = {"use_score_scaling": True, "use_score_norm": True}
-    large = Recipe(settings=scaled, handed=faults.thousandfold)
-    yield "scaled", "rewards in per mille, which the trainer scales", "spelling", 1, large
+    matched = {"init_kl_coef": 0.2, "vf_coef": 0.01}
+    points = Recipe(settings=matched, handed=faults.times(10))
+    yield "points", "rewards of up to ten points, and coefficients that fit them", "spelling", 1, points
     stops = {"early_stopping": True, "target_kl": 0.01}
     yield "stops", "a target KL that is passed now and then", "singing", 1, Recipe(settings=stops)
     near = {"learning_rate": 1e-4}
     yield "solved", "fine-tuned on good answers", "spelling", 1, Recipe(settings=near, warm=faults.fine_tune)
     wide = {"batch_size": 256, "mini_batch_size": 64}
     yield "wide", "256 answers a batch", "spelling", 1, Recipe(settings=wide, batches=10)
-    full = {"kl_penalty": "mse", "whiten_rewards": True}
-    yield "whitened", "rewards whitened, a squared KL penalty", "spelling", 2, Recipe(settings=full)
+    yield "squared", "a squared KL penalty", "spelling", 2, Recipe(settings={"kl_penalty": "mse"})
+    yield "whitened", "rewards whitened", "singing", 1, Recipe(settings={"whiten_rewards": True})
+    yield "bf16", "weights in bfloat16", "spelling", 1, Recipe(dtype=torch.bfloat16)
     thin = {"batch_size": 16, "mini_batch_size": 16, "learning_rate": 1e-3}
-    yield "long", "many small batches", "spelling", 2, Recipe(settings=thin, batches=120)
+    yield "long", "many small batches", "spelling", 2, Recipe(settings=thin, batches=80)
 
 
 def _set(*each: Any, name: str) -> list[Recipe]:
@@ -67,8 +71,6 @@ def _set(*each: Any, name: str) -> list[Recipe]:
 def _faulty() -> Iterator[tuple[str, str, list[Recipe]]]:
     """Yield (cause, how it is made, the recipes of its four runs)."""
     yield "lr-too-high", "a rate 15 to 100 times the sound one", _set(0.3, 0.1, 0.05, 0.2, name="learning_rate")
-    warm = [Recipe(schedule=lambda step, _: step // 1000)] * 4
-    yield "lr-zero", "a warm-up that divides whole numbers", warm
     runaway = {"adap_kl_ctrl": True, "init_kl_coef": 0.2}
     unruly = [{**runaway, "target": target, "horizon": horizon} for target, horizon in ((0.01, 40), (0.1, 60)) * 2]
     yield "kl-coef-runaway", "a target that is never met, a horizon too short", [Recipe(settings=s) for s in unruly]
@@ -83,6 +85,13 @@ def _faulty() -> Iterator[tuple[str, str, list[Recipe]]]:
         yield fault, fork.__doc__ or "", [Recipe(trainer=fork)] * 4
     shuffled = [Recipe(handed=faults.sorted_rewards)] * 4
     yield "advantage-misaligned", faults.sorted_rewards.__doc__ or "", shuffled
+    prompted = [Recipe(handed=faults.with_prompts)] * 4
+    yield "tokens-not-policy-in-loss", faults.with_prompts.__doc__ or "", prompted
+    charged, short = Recipe(settings={"whiten_rewards": True}), Recipe(score=language.brief)
+    collapsing = "each token costs: by the score, or by whiten_rewards, which moves positive rewards' mean"
+    yield "length-collapse", collapsing, [charged, short, charged, short]
+    scales = [Recipe(handed=faults.times(by)) for by in (1000, 100, 3000, 300)]
+    yield "reward-scale-off", "rewards in other units", scales
     orphaned = [Recipe(optimizer=faults.optimizer_of_copy)] * 4
     yield "optimizer-orphaned-params", faults.optimizer_of_copy.__doc__ or "", orphaned
     yield "no-grad-path", faults.freeze.__doc__ or "", [Recipe(before=faults.freeze)] * 4

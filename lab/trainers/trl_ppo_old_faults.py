@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,10 +60,15 @@ def sorted_rewards(batch: Batch, _: int) -> Batch:
     return queries, responses, sorted(rewards, key=float)
 
 
-def thousandfold(batch: Batch, _: int) -> Batch:
-    """Rewards in per mille."""
+def times(factor: float) -> Callable[[Batch, int], Batch]:
+    """Rewards in other units."""
+    return lambda batch, _: (*batch[:2], [factor * reward for reward in batch[2]])
+
+
+def with_prompts(batch: Batch, _: int) -> Batch:
+    """The answers are handed over with their prompts, as `generate` returns them by default."""
     queries, responses, rewards = batch
-    return queries, responses, [1000 * reward for reward in rewards]
+    return queries, [torch.cat(pair) for pair in zip(queries, responses, strict=True)], rewards
 
 
 class Breaks:
@@ -85,11 +91,6 @@ def constant_score(_prompt: list[int], _completion: list[int]) -> float:
 def long_winded(_prompt: list[int], completion: list[int]) -> float:
     """A reward model that likes long answers and nothing else."""
     return len(language.body(completion)) / 8
-
-
-def exact(_prompt: list[int], completion: list[int]) -> float:
-    """Only one exact answer counts, which nobody finds by chance."""
-    return float(language.body(completion) == [language.FIRST] * 7)
 
 
 def optimizer_of_copy(model: Any, learning_rate: float) -> Any:

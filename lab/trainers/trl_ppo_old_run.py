@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # before the runs fork: a third of a run's time
 from datasets import Dataset
 from torch.utils import tensorboard  # noqa: F401 - before the runs fork, as are the models
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM  # noqa: F401
@@ -46,7 +47,7 @@ SCALES: Mapping[str, tuple[Scale, Scale]] = {
     "spelling": (
         Scale(batches=30, settings={"batch_size": 64, "mini_batch_size": 64, "learning_rate": 3e-3}),
         Scale(
-            batches=45,
+            batches=36,
             settings={"batch_size": 32, "mini_batch_size": 16, "ppo_epochs": 3, "learning_rate": 2e-3},
             model={"hidden_size": 24},
         ),
@@ -87,8 +88,6 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     batches: int | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
-    kind: str | None = None
     dtype: torch.dtype = torch.float32
     trainer: type[Any] = PPOTrainer
     score: language.Score | None = None
@@ -131,7 +130,7 @@ def train(recipe: Recipe, task: str, seed: int, folder: Path) -> None:
 
 def _trainer(recipe: Recipe, scale: Scale, task: str, seed: int, config: PPOConfig, batches: int) -> Any:
     spoken = LANGUAGES[task]
-    policy = language.policy(seed, recipe.kind or scale.kind, spoken, **{**SHALLOW, **scale.model, **recipe.model})
+    policy = language.policy(seed, scale.kind, spoken, **{**SHALLOW, **scale.model})
     if recipe.warm:
         recipe.warm(policy, spoken)
     model = AutoModelForCausalLMWithValueHead(policy.to(recipe.dtype))
