@@ -126,7 +126,7 @@ def makers(found: Sequence[Judged]) -> str:
 
 def _installed(trainer: str) -> str:
     """Return the versions that a trainer's environment pins, of what is not everybody's."""
-    common = ("numpy", "torch", "setuptools", "wheel", "-")
+    common = ("numpy==", "torch==", "torchao", "torchdata", "setuptools", "wheel", "-")
     lines = (REQUIREMENTS / f"{trainer}.txt").read_text(encoding="utf-8").splitlines()
     wanted = [line.split("#")[0].strip() for line in lines]
     return ", ".join(each.replace("==", " ") for each in wanted[:6] if each and not each.startswith(common)) or "ours"
