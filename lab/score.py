@@ -41,7 +41,8 @@ class Grade:
 def grade(label: Label, report: Report) -> Grade:
     """Grade a report, as the acceptance tests' own script does."""
     if "error" in report:
-        return Grade(first=False, third=False, says=f"not judged: {report['error']['message'].rpartition(': ')[2][:80]}")
+        why = report["error"]["message"].rpartition(": ")[2]
+        return Grade(first=False, third=False, says=f"not judged: {why[:80]}")
     causes = [c for c in report["causes"] if not c["benign"] or _is_accepted(c, label)]
     loud = [c["id"] for c in causes if _is_grave(c) and c["id"] not in label.accept]
     read = report["run"]["records"]

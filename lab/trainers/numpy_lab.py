@@ -67,7 +67,8 @@ def label() -> None:
         fault, dialect = case.name.split("/")[:2]
         folder = BUILD / "runs" / "numpy_lab" / identity("numpy_lab", case.name)
         twins = FAULTS[fault].twins(dialect) if fault in FAULTS else ()
-        accept = "HEALTHY;benign-single-update" if case.fault == "healthy" else ";".join([case.fault, *twins]).replace("healthy", "HEALTHY")
+        named = ["HEALTHY" if each == "healthy" else each for each in (case.fault, *twins)]
+        accept = ";".join([*named, "benign-single-update"] if case.fault == "healthy" else named)
         known = "partly" if twins else "yes"
         log = next(path.name for path in sorted(folder.iterdir()) if path.name not in ("config.json", "stdout.log"))
         both = f"{log};config.json" if (folder / "config.json").is_file() else log
