@@ -260,7 +260,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=_raw(found),
         notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path)),
-        unknown_keys=tuple(sorted(profile.unknown(builder.keys))),
+        keys=profile.uses(builder.keys),
     )
 
 
@@ -335,10 +335,10 @@ def _first_note(notes: Sequence[Note]) -> str:
 
 def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | None) -> Profile:
     if request.framework:
-        return frameworks.profile(request.framework).resolved(builder.keys)
+        return frameworks.as_written(request.framework, builder.keys)
     found = frameworks.detect(builder.keys)
     if like is not None and (found is None or found.name == frameworks.CANONICAL):
-        named = frameworks.profile(like.name).resolved(builder.keys)
+        named = frameworks.as_written(like.name, builder.keys)
         found = named if any(map(builder.keys.intersection, (m.keys for m in named.metrics.values()))) else found
     if found is not None and not found.ppo_family:
         raise DoctorError(

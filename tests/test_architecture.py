@@ -30,7 +30,8 @@ ALLOWED: dict[str, set[str]] = {
     "evidence": {"model"},
     "predicates": {"arrays", "model"},
     "readers": {"errors", "literals", "model", "table"},
-    "frameworks": {"compiled", "errors", "metrics", "model"},
+    "ingest": {"model"},
+    "frameworks": {"compiled", "errors", "ingest", "metrics", "model"},
     "configuration": {"configs", "errors", "frameworks", "model"},
     # bytes and lines of configurations; it knows no trainer
     "configs": {"literals"},
@@ -111,7 +112,7 @@ ALLOWED: dict[str, set[str]] = {
         "readers",
         "report",
     },
-    "tensors": {"errors", "literals", "model"},
+    "tensors": {"errors", "ingest", "literals", "model"},
     "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
     # it runs inside training scripts: it knows nothing of logs or rules
     "record": set(),

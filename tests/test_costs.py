@@ -128,6 +128,7 @@ def test_rules_are_loaded_once_for_many_runs(tmp_path, monkeypatch):
     logs = [tmp_path / f"{i}.jsonl" for i in range(3)]
     for log in logs:
         log.write_text("\n".join(lines(60, NAMES)), encoding="utf-8")
+    rulepack._alone.cache_clear()
     loaded: list[str] = []
     load = compiled.load
     monkeypatch.setattr(rulepack, "load", lambda kind, *rest: loaded.append(kind) or load(kind, *rest))

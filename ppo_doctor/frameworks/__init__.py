@@ -12,8 +12,8 @@ from typing import Any
 from ppo_doctor.compiled import Compiled, Parsed, load
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import Keys, is_pattern
-from ppo_doctor.frameworks.names import COMMON_NAMES, aliases, clocks, fuzzy, squashed
 from ppo_doctor.frameworks.profiles import MetricProfile, PartialMean, Profile, UpdateFormula, profile_of
+from ppo_doctor.ingest.naming import aliases, clocks, metric_of, squashed
 from ppo_doctor.metrics import METRICS
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "PartialMean",
     "Profile",
     "UpdateFormula",
+    "as_written",
     "build",
     "detect",
-    "fuzzy",
     "meaningful",
     "names_of_settings",
     "near_misses",
@@ -116,7 +116,7 @@ def _detect(keys: frozenset[str]) -> Profile | None:
     if not best and 2 * len(held.names & METRICS.keys()) < len(held.names):
         best = [found] if (found := _by_peculiar_keys(held)) else []
     found = best[0] if best else None
-    return found.resolved(held.names) if found else _by_likeness(held)
+    return _as_written(found, held) if found else _by_likeness(held)
 
 
 @lru_cache(maxsize=64)  # the tables of a log hold the same keys
@@ -127,7 +127,7 @@ def meaningful(keys: frozenset[str]) -> frozenset[str]:
     """
     held, (names, patterns) = Keys(keys), _names_of_all()
     known = (keys & names).union(*map(held.matching, patterns))
-    like = {key for key in keys - known if fuzzy(key) or fuzzy(key, language=True)}
+    like = {key for key in keys - known if metric_of(key) or metric_of(key, language=True)}
     return frozenset({*known, *like, *clocks(keys)})
 
 
@@ -162,7 +162,9 @@ def _peculiar() -> Mapping[str, tuple[str, str]]:
             for key in table["keys"]:
                 owners.setdefault(key, set()).add((raw.get("extends", raw["name"]), metric))
     alone = {key: held for key, held in owners.items() if len({name for name, _ in held}) == 1}
-    return {key: min(held) for key, held in alone.items() if squashed(key) not in COMMON_NAMES and key not in METRICS}
+    return {
+        key: min(held) for key, held in alone.items() if not (metric_of(key) and "/" not in key) and key not in METRICS
+    }
 
 
 def _priority(name: str) -> int:
@@ -186,6 +188,25 @@ def _by_likeness(keys: Keys) -> Profile | None:
     return dataclasses.replace(plain, metrics=metrics, fuzzy=guessed, axis=dict(plain.axis) | {"step": steps})
 
 
+def as_written(name: str, keys: Iterable[str]) -> Profile:
+    """Return a framework's profile for the log that holds these native keys, whether they show it or not.
+
+    Raises:
+        DoctorError: there is no such framework (exit code 2).
+    """
+    held = Keys(keys)
+    return (_by_likeness(held) if name == CANONICAL else None) or _as_written(profile(name), held)
+
+
+def _as_written(found: Profile, keys: Keys) -> Profile:
+    """Return a framework's profile for a log, with what the keys that it leaves over probably mean."""
+    profile = found.resolved(keys.names)
+    named = {name for name, metric in profile.metrics.items() if any(map(keys.has, metric.keys))}
+    guessed = {raw: name for raw, name in aliases(profile.unknown(keys.names), keys.names).items() if name not in named}
+    metrics = dict(profile.metrics) | {name: _guess(name, raw) for raw, name in guessed.items()}
+    return dataclasses.replace(profile, metrics=metrics, fuzzy=guessed) if guessed else profile
+
+
 def _guess(name: str, raw: str) -> MetricProfile:
     """Return a metric known by likeness: nobody says which estimator, or what it was averaged over."""
     return MetricProfile(name=name, keys=(raw,))
@@ -196,7 +217,7 @@ def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
     import difflib
 
     native = {k for p in profiles().values() for metric in p.metrics.values() for k in metric.keys if "*" not in k}
-    likely = [found] if (found := fuzzy(key)) else []
+    likely = [found] if (found := metric_of(key)) else []
     for names in (METRICS, native):
         by_form = {squashed(name): name for name in sorted(names, reverse=True)}
         close = difflib.get_close_matches(squashed(key), by_form, n=n, cutoff=0.7)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from ppo_doctor.frameworks.matching import Keys, captured, is_pattern
 from ppo_doctor.frameworks.overlay import overlaid
+from ppo_doctor.ingest.naming import of_machine
+from ppo_doctor.model import KeyUse
 from ppo_doctor.model.frozen import frozen
 
 #: Keys by which trackers number and time their rows.
@@ -151,7 +153,33 @@ class Profile:
         """Return the native keys that this profile neither maps nor knows to ignore."""
         mapped = (key for metric in self.metrics.values() for key in metric.keys)
         clocks = (key for names in self.axis.values() for key in names)
-        return Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy, *BOOKKEEPING])
+        left = Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy, *BOOKKEEPING])
+        return frozenset(key for key in left if not of_machine(key))
+
+    def uses(self, keys: Iterable[str]) -> dict[str, KeyUse]:
+        """Return what is made of each native key of a log, in alphabetical order."""
+        held, unknown = Keys(keys), self.unknown(keys)
+        metrics = {key: metric.keys for metric in self.metrics.values() for key in metric.keys}
+        clocks = {key for names in self.axis.values() for key in names}
+        return {key: self._use(key, metrics, clocks, unknown, held) for key in sorted(held.names)}
+
+    def _use(
+        self,
+        key: str,
+        metrics: Mapping[str, Sequence[str]],
+        clocks: Container[str],
+        unknown: Container[str],
+        held: Keys,
+    ) -> KeyUse:
+        if key in unknown:
+            return "unknown"
+        if key in self.fuzzy:
+            return "guessed"
+        if key in metrics:
+            return "mapped" if key == next(name for name in metrics[key] if name in held.names) else "again"
+        if key in clocks:
+            return "clock"
+        return "machine" if of_machine(key) else "not used"
 
     def resolved(self, keys: Iterable[str]) -> Profile:
         """Return this profile for the log that holds these native keys."""

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.words import ConfigValue, How, NoteKind
+from ppo_doctor.model.words import ConfigValue, How, KeyUse, NoteKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,7 +221,13 @@ class Run:
     #: settings as written, with secrets redacted; what reports show
     config_raw: Mapping[str, ConfigValue] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
-    unknown_keys: tuple[str, ...] = ()
+    #: every native key of the log → what is made of it
+    keys: Mapping[str, KeyUse] = field(default_factory=dict)
+
+    @property
+    def unknown_keys(self) -> tuple[str, ...]:
+        """Return the native keys that mean nothing to us."""
+        return tuple(key for key, use in self.keys.items() if use == "unknown")
 
     @property
     def steps(self) -> tuple[int, int] | None:

@@ -122,6 +122,11 @@ class Sink:
         if not any(values == known.values for known in self.configs):
             self.configs.append(EmbeddedConfig(values=values, source=SourceRef(path=self._path, line=line)))
 
+    @property
+    def records(self) -> int:
+        """The number of records taken so far, those that may be messages included."""
+        return self._certain + len(self._loose)
+
     def flush(self) -> Iterator[Table]:
         """Yield the tables so far."""
         yield from self.packer.flush()

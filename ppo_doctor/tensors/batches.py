@@ -10,7 +10,7 @@ import numpy as np
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.naming import role, without_row
+from ppo_doctor.tensors.naming import roles_of, without_row
 from ppo_doctor.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
         DoctorError: rows that are too long to be joined.
     """
     grouped: dict[str, dict[str, list[Tensor]]] = {}
+    named = roles_of(archive.tensors, overrides)
     for name, tensor in archive.tensors.items():
-        known = role(name, overrides)
+        known = named[name]
         if known is not None:
             stem = without_row(name) if len(tensor.shape) < 2 else name
             grouped.setdefault(known, {}).setdefault(stem, []).append(tensor)

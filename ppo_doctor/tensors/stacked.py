@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.naming import roles_of
 from ppo_doctor.tensors.tensor import Archive, Tensor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def updates_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> 
     Raises:
         DoctorError: there are more updates than a dump has, or those of one lie apart.
     """
-    roles = {name: role(name, overrides) for name in archive.tensors}
+    roles = roles_of(archive.tensors, overrides)
     rows = next((t.shape[0] for name, t in archive.tensors.items() if roles[name] in _LOG_PROBS and t.shape), 0)
     numbers = _numbers(archive, roles, rows)
     if numbers is None:

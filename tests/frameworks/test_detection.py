@@ -49,10 +49,13 @@ def test_no_other_fingerprint_fits(log: KeySet) -> None:
 
 
 @for_each([log for log in keysets() if frameworks.profile(log.profile).ppo_family], str)
-def test_no_key_of_a_framework_is_unknown_to_it(log: KeySet) -> None:
+def test_every_key_of_a_framework_is_accounted_for(log: KeySet) -> None:
     profile = frameworks.profile(log.profile).resolved(log.keys)
-    assert profile.unknown([*log.keys, *BOOKKEEPING]) == frozenset()
-    assert profile.coverage(log.keys) > 0
+    uses = profile.uses(log.keys)
+    assert set(uses) == set(log.keys)
+    assert {key for key, use in uses.items() if use == "unknown"} == profile.unknown(log.keys)
+    assert profile.unknown(BOOKKEEPING) == frozenset()
+    assert 0 < sum(use == "mapped" for use in uses.values()) <= profile.coverage(log.keys)
 
 
 def test_every_profile_that_keys_can_show_has_a_key_set() -> None:

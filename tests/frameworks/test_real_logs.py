@@ -96,5 +96,4 @@ def test_logs_as_they_are_read(path: Path, name: str) -> None:
     profile = frameworks.detect(keys)
     assert profile is not None
     assert profile.name == name
-    if name != "canonical" and profile.ppo_family:
-        assert profile.unknown(keys) == frozenset()
+    assert set(profile.uses(keys)) == keys

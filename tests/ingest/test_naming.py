@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lab.names import of_profiles
 from ppo_doctor import frameworks
-from ppo_doctor.frameworks import fuzzy, near_misses
+from ppo_doctor.frameworks import near_misses
+from ppo_doctor.ingest.naming import metric_of, parse
+from ppo_doctor.metrics import METRICS
 
 MEANT = (
     ("Train/ApproxKL", "approx_kl"),
@@ -39,24 +42,30 @@ MEANT = (
     ("KL", "approx_kl"),
     ("kl_ref", "ref_kl"),
     ("old_approx_kl", "approx_kl_k1"),
+    ("critic/grad_norm", "critic_grad_norm"),
+    ("grad_norm_actor", "grad_norm"),
+    ("param_delta_actor", "update_norm"),
+    ("critic/lr", "critic_learning_rate"),
+    ("learning_rate_critic", "critic_learning_rate"),
+    ("response_length/clip_ratio", "truncated_fraction"),
+    ("max 100 episode reward", "episode_return_max"),
+    ("sampling/importance_sampling_ratio/max", "rollout_ratio_max"),
+    ("clip_ratio/high_mean", "clip_fraction_high"),
+    ("rewards/iter", "reward_mean"),
+    ("AverageVVals", "values_mean"),
+    ("Loss/value_function", "value_loss"),
+    ("clip_ratio", "clip_fraction"),
 )
 NOT_MEANT = (
     "time/kl_something",
     "time/policy_loss",
     "timing_s/entropy",
     "perf/grad_norm",
-    "critic/grad_norm",
-    "critic/lr",
     "value/entropy",
-    "learning_rate_critic",
-    "critic_lr",
-    "critic_grad_norm",
     "discriminator/loss",
     "target_kl",
     "clip_range_vf",
     "config/learning_rate",
-    "response_length/clip_ratio",
-    "clip_ratio",
     "reward_model_loss",
     "eval/entropy",
     "val/policy_loss",
@@ -66,7 +75,6 @@ NOT_MEANT = (
     "entropy_coef_lr",
     "loss_scale_window",
     "episode_reward_std",
-    "max 100 episode reward",
     "",
     "/",
     "()",
@@ -77,22 +85,22 @@ NOT_MEANT = (
 
 @pytest.mark.parametrize(("key", "name"), MEANT)
 def test_what_a_name_means(key: str, name: str) -> None:
-    assert fuzzy(key) == name
+    assert metric_of(key) == name
 
 
 @pytest.mark.parametrize("key", NOT_MEANT)
 def test_what_a_name_does_not_mean(key: str) -> None:
-    assert fuzzy(key) is None
+    assert metric_of(key) is None
 
 
 @pytest.mark.parametrize("key", ["eval_reward", "test/mean_reward", "val_reward"])
 def test_evaluation_is_not_training(key: str) -> None:
-    assert fuzzy(key) == "eval_return"
+    assert metric_of(key) == "eval_return"
 
 
 def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
-    assert fuzzy("kl") == "approx_kl"
-    assert fuzzy("kl", language=True) == "ref_kl"
+    assert metric_of("kl") == "approx_kl"
+    assert metric_of("kl", language=True) == "ref_kl"
     profile = frameworks.detect(["kl", "policy_loss", "response_tokens"])
     assert profile is not None
     assert profile.fuzzy == {"kl": "ref_kl"}
@@ -173,7 +181,7 @@ def test_near_misses_are_few_and_never_the_key() -> None:
     ],
 )
 def test_what_scripts_call_what_they_collect(key, metric):
-    assert fuzzy(key) == metric
+    assert metric_of(key) == metric
 
 
 @pytest.mark.parametrize(
@@ -191,3 +199,36 @@ def test_a_bare_kl_without_a_critic_is_the_references(keys: list[str], kl: str) 
     profile = frameworks.detect(keys)
     assert profile is not None
     assert profile.fuzzy[keys[0]] == kl
+
+
+def test_names_of_frameworks_are_read_without_their_profiles() -> None:
+    answers = [asked.answer for asked in of_profiles(frameworks.profiles())]
+    assert len(answers) > 500
+    assert answers.count("right") + answers.count("vaguer") >= 0.9 * len(answers)
+    assert answers.count("wrong") <= 0.01 * len(answers)
+
+
+@pytest.mark.parametrize("name", sorted(METRICS))
+def test_a_metric_is_called_by_its_own_name_or_by_none(name: str) -> None:
+    assert metric_of(name, language=True) in (name, None)
+
+
+def test_a_name_tells_its_parse() -> None:
+    name = parse("critic/grad_norm_max")
+    assert name.slot("quantity") == ("gradient", "norm")
+    assert name.slot("part") == ("critic",)
+    assert name.slot("statistic") == ("max",)
+    assert parse("losses/approx_kl_k3").slot("estimator") == ("approx", "k3")
+    assert parse("entropy_bonus_foo").unknown == ("foo",)
+
+
+def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
+    keys = ["train/approx_kl", "train/n_updates", "train/grad_norm", "rollout/ep_rew_max", "rollout/foo", "time/fps"]
+    profile = frameworks.detect(keys)
+    assert profile is not None
+    assert profile.name == "sb3"
+    assert profile.fuzzy == {"train/grad_norm": "grad_norm", "rollout/ep_rew_max": "episode_return_max"}
+    uses = profile.uses(keys)
+    assert uses["train/approx_kl"] == "mapped"
+    assert uses["train/grad_norm"] == "guessed"
+    assert uses["rollout/foo"] == "unknown"

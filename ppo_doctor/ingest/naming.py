@@ -1,0 +1,262 @@
+"""Names by meaning: a key is parsed into words of known meaning, and a set of meanings is a metric or an array.
+
+A name is what stands behind its last separator; a group before it may lend a meaning that the name lacks
+("loss/policy", "advantages/mean") or say that the number is of something else ("eval/reward"). A name with a word that
+nobody knows is not guessed: a wrong guess is worse than none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import combinations
+
+from ppo_doctor.ingest.vocabulary import ARRAYS, CLOCKS, COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
+from ppo_doctor.model.frozen import frozen
+
+#: Words of one spelling, and characters of a key that are looked at: nobody's name is longer.
+MOST_WORDS, LONGEST = 4, 200
+#: The shortest spelling that is looked for within a word that is written together.
+SHORTEST = 2
+#: Slots whose words say that a number is none of the policy's training.
+ELSEWHERE = frozenset({"time", "system", "other"})
+
+_SLOTS = {concept: slot for slot, concepts in WORDS.items() for concept in concepts}
+_SPELLED: Mapping[str, frozenset[str]] = {
+    **{word: frozenset() for word in NEUTRAL.split()},
+    **{
+        spelling: frozenset({concept})
+        for words in WORDS.values()
+        for concept, s in words.items()
+        for spelling in s.split()
+    },
+    **{spelling: frozenset(concepts.split()) for spelling, concepts in COMPOUNDS.items()},
+}
+_JOINED = {spelling.replace("_", ""): spelling for spelling in _SPELLED if len(spelling) >= SHORTEST}
+#: Statistics and the like say nothing by themselves: their group is a part of the name.
+_WITHOUT_SUBJECT = frozenset(c for c, slot in _SLOTS.items() if slot in ("statistic", "side", "estimator"))
+
+
+@frozen
+class Name:
+    """What a key says: the meanings of its name and of its groups, and the words that nobody knows."""
+
+    key: str
+    concepts: frozenset[str]
+    groups: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+
+    def slot(self, slot: str) -> tuple[str, ...]:
+        """Return the concepts of a slot that name and groups hold, such as "statistic" → ("std",)."""
+        return tuple(sorted(c for c in self.concepts | self.groups if _SLOTS[c] == slot))
+
+    def __str__(self) -> str:
+        said = {slot: found for slot in WORDS if (found := self.slot(slot))}
+        return ", ".join(f"{slot} {' '.join(found)}" for slot, found in said.items())
+
+
+_Meaning = tuple[frozenset[str], tuple[str, ...]]
+_REMARK = re.compile(r"@\w+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
+_SEPARATOR = re.compile(r"[/|:.@>\\]|__")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+#: A word; digits say nothing but for estimators such as k3.
+_WORD = re.compile(r"k[123](?![a-z0-9])|[a-z]+")
+
+
+@lru_cache(maxsize=1 << 16)
+def parse(key: str) -> Name:
+    """Return the meanings of a key's words."""
+    parts = [_part(part) for part in _SEPARATOR.split(_REMARK.sub(" ", key[:LONGEST])) if _WORD.search(part.lower())]
+    if len(parts) > 1 and parts[-1] in _AXES_ALONE and not parts[-2][1] and _is_quantity(parts[-2][0]):
+        parts.pop()
+    concepts, unknown = parts.pop() if parts else (frozenset(), ())
+    while parts and not unknown and concepts <= _WITHOUT_SUBJECT:
+        more, unknown = parts.pop()
+        concepts |= more
+    return Name(key=key, concepts=concepts, groups=frozenset().union(*(group for group, _ in parts)), unknown=unknown)
+
+
+def _is_quantity(concepts: frozenset[str]) -> bool:
+    return any(_SLOTS[concept] in ("quantity", "part") for concept in concepts)
+
+
+@lru_cache(maxsize=1 << 14)
+def _part(part: str) -> _Meaning:
+    """Return the meanings of what stands between two separators."""
+    return _meanings(_WORD.findall(_CAMEL.sub(" ", part).lower()))
+
+
+def _meanings(words: list[str]) -> _Meaning:
+    """Return the concepts of words, the longest spelling first, and the words that are none."""
+    found: set[str] = set()
+    unknown = []
+    at = 0
+    while at < len(words):
+        size = next((n for n in range(MOST_WORDS, 0, -1) if "_".join(words[at : at + n]) in _SPELLED), 0)
+        if size:
+            found |= _SPELLED["_".join(words[at : at + size])]
+        elif (split := _split(words[at])) is not None:
+            found |= split
+        else:
+            unknown.append(words[at])
+        at += size or 1
+    return frozenset(found), tuple(unknown)
+
+
+@lru_cache(maxsize=1 << 14)
+def _split(word: str) -> frozenset[str] | None:
+    """Return the concepts of words that are written together ("approxkl"), None where a rest is left.
+
+    The longest spelling is tried first at each place.
+    """
+    if word in _JOINED:
+        return _SPELLED[_JOINED[word]]
+    for end in range(len(word) - 1, SHORTEST - 1, -1):
+        if word[:end] in _JOINED and (rest := _split(word[end:])) is not None:
+            return _SPELLED[_JOINED[word[:end]]] | rest
+    return None
+
+
+#: Meanings of a name that stands last and only says over what axis the group before it is drawn ("rewards/step").
+_AXES_ALONE = [(frozenset({axis}), ()) for axis in ("step", "time", "iteration", "frame")]
+
+
+def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
+    return {frozenset(phrase.split()): name for name, all_ in table.items() for phrase in all_.split(",")}
+
+
+_METRICS, _ARRAYS = _phrases(METRICS), _phrases(ARRAYS)
+
+
+#: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
+_OPTIONAL = ("rollout", "sample", "sequence", "token", "epoch", "batch", "minibatch")
+#: Names that only the kind of training decides → (metric of an agent in an environment, of a language model).
+_BY_KIND = {
+    frozenset({"kl"}): ("approx_kl", "ref_kl"),
+    frozenset({"kl", "loss"}): (None, "ref_kl"),
+    frozenset({"kl", "max"}): ("approx_kl_max", None),
+    frozenset({"return"}): ("episode_return", "returns_mean"),
+    frozenset({"length"}): ("episode_length", "response_length"),
+}
+#: Groups that say it themselves.
+_DECIDING = frozenset(
+    {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
+)
+#: Groups that name another model, another text or another data: what a number is says so, or is not known.
+_BINDING = frozenset({"reference", "evaluation", "prompt"})
+#: What is another number of the rollout engine's policy.
+_OF_POLICIES = frozenset({"kl", "ratio", "importance", "clip", "logprob", "entropy"})
+#: Groups of a critic, which hold little else than what is its own.
+_CRITICS = frozenset({"critic", "value"})
+#: What nobody computes on validation data, so that "val" is short for values.
+_NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_")
+#: A group of losses says nothing of these.
+_NO_TERM = frozenset({"loss"})
+
+
+def metric_of(key: str, *, language: bool = False) -> str | None:
+    """Return the canonical metric that a key means, None where that is not clear.
+
+    `language` says that completions are trained on, so that a bare "kl" is the one to the reference model and a
+    return that of a token.
+    """
+    name = parse(key)
+    if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
+        return None
+    found = _by_kind(name, language) or _found(name, _METRICS)
+    if "val" in name.groups and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
+        return None
+    return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
+
+
+def _by_kind(name: Name, language: bool) -> str | None:
+    concepts = name.concepts - {"mean"}
+    if concepts not in _BY_KIND or name.groups & (_BINDING if "loss" in concepts else _DECIDING | _BINDING):
+        return None
+    return _BY_KIND[concepts][language]
+
+
+def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
+    """Return the phrase that a name is with meanings of its groups, the more of them the better, or by itself."""
+    concepts = name.concepts - {"mean"}
+    groups = name.groups - concepts - {"mean"}
+    for wanted in dict.fromkeys((name.concepts, concepts, concepts.difference(_OPTIONAL))):
+        lendable = groups - _NO_TERM if wanted in table and wanted - {"value", "policy"} else groups
+        for more in (2, 1, 0):
+            wider = (_of_values(wanted.union(lent)) for lent in combinations(sorted(lendable), more))
+            found = {table[phrase] for phrase in wider if phrase in table and not _foreign(name.groups, phrase)}
+            if len(found) == 1:
+                return found.pop()
+    return None
+
+
+def _foreign(groups: frozenset[str], phrase: frozenset[str]) -> bool:
+    """Tell whether a group says that the number is of something that the phrase does not speak of."""
+    return bool((groups & _BINDING) - phrase) or ("engine" in groups - phrase and bool(phrase & _OF_POLICIES))
+
+
+def _of_values(concepts: frozenset[str]) -> frozenset[str]:
+    """Return concepts with "value" for a critic of which something is said."""
+    return concepts - {"critic"} | {"value"} if "critic" in concepts and len(concepts) > 1 else concepts
+
+
+def role_of(key: str) -> str | None:
+    """Return what an array of a dump is by its name, None where that is not clear; rows and indices say nothing."""
+    name = parse(key)
+    return None if name.unknown or not name.concepts else _found(name, _ARRAYS)
+
+
+#: Meanings that only the log of a language model holds.
+_OF_LANGUAGE = frozenset({"completion", "token", "prompt"})
+#: What GRPO and its kin log of a group of answers, and what only a run with a critic, or with episodes, has.
+_OF_GROUPS = frozenset({"reward_std", "advantages_std", "frac_reward_zero_std", "reward_group_std"})
+_OF_CRITICS = frozenset(
+    {"value_loss", "explained_variance", "values_mean", "returns_mean", "returns_std", "episode_return", "env_steps"}
+    | {"episode_length", "fps", "action_std", "success_rate"}
+)
+
+
+def of_language(keys: Iterable[str]) -> bool:
+    """Tell whether the names of a log show that a language model is trained.
+
+    They speak of completions, of a reference model, or of a group of answers without a critic and without episodes, as
+    GRPO does: its objective has one KL, to the reference (Shao et al. 2024, equation 3), and a bare "kl" is that then.
+    """
+    names = [parse(key) for key in keys]
+    if any(name.concepts & _OF_LANGUAGE or {"kl", "reference"} <= name.concepts | name.groups for name in names):
+        return True
+    found = {metric_of(name.key) for name in names}
+    return bool(found & _OF_GROUPS) and not found & _OF_CRITICS
+
+
+def of_machine(key: str) -> bool:
+    """Tell whether a key speaks of time or of the machine, by its name or by a group of it."""
+    name = parse(key)
+    return any(_SLOTS[concept] in ("time", "system") for concept in name.concepts | name.groups)
+
+
+def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return raw → canonical for the keys that mean something; of several for one metric the plainest name.
+
+    `beside` are further keys of the log, which tell what kind of training it is of.
+    """
+    keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
+    language = of_language({*keys, *beside})
+    chosen: dict[str, str] = {}
+    for key in keys:
+        name = metric_of(key, language=language)
+        if name is not None:
+            chosen.setdefault(name, key)
+    return {raw: name for name, raw in chosen.items()}
+
+
+def squashed(text: str) -> str:
+    """Return letters and digits only, in lower case; what stands in brackets is a unit or a remark."""
+    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text).lower() if c.isalnum())
+
+
+def clocks(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return the keys that may count the steps of a log, most trusted first."""
+    held = [(CLOCKS.index(name), key) for key in keys if (name := squashed(re.split(r"[/.]", key)[-1])) in CLOCKS]
+    return tuple(key for _, key in sorted(held))

@@ -1,0 +1,370 @@
+"""The words of trainers' names, and the phrases of those words that are a metric or an array of a dump.
+
+A concept is one meaning with all its spellings. A phrase is a set of concepts: their order and what stands between
+them in a name say nothing. Words of NEUTRAL add nothing to any phrase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: slot → concept → spellings; a spelling of several words is written with underscores. What a key with a word of the
+#: slots time, system or other tells is not of the policy's training.
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "quantity": {
+        "kl": "kl kls kld kldiv kldivs kl_div kl_divs kl_divergence kl_divergences kullback_leibler_divergence"
+        " kullback_leibler",
+        "ratio": "ratio ratios",
+        "importance": "importance importance_weight importance_weights importance_ratio importance_ratios"
+        " imp_weight prob_ratio probs_ratio probability_ratio importance_sampling_ratio is_ratio ppo_ratio",
+        "clip": "clip clipped clips clipping",
+        "fraction": "share frac fracs fraction fractions rate percent proportion factor",
+        "entropy": "entropy entropies ent",
+        "loss": "loss losses",
+        "surrogate": "surrogate surr",
+        "reward": "reward rewards rew rews score scores",
+        "return": "return returns ret rets",
+        "advantage": "advantage advantages adv advs gae advant",
+        "gradient": "gradient gradients grad grads",
+        "norm": "norm norms",
+        "learning_rate": "learning_rate learning_rates lr lrs learn_rate",
+        "length": "length lengths len lens eplen",
+        "truncated": "overlong truncated truncation truncations trunc no_eos",
+        "explained": "explained_variance explained_var explained_variances var_explained exp_var expl_var"
+        " vf_explained_var variance_explained ev",
+        "logprob": "logprob logprobs log_prob log_probs logp logps log_p log_pi logpi logpa lp lps log_probability"
+        " log_probabilities logpac logpacs per_token_logps per_token_logp actlogprob actlogprobs",
+        "action": "action actions acts",
+        "noise": "noise",
+        "beta": "beta",
+        "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value",
+        "success": "success successes solved win_rate goal_reached",
+        "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta"
+        " params_delta parameter_delta update_magnitude",
+        "score": "token_score token_scores token_level_score token_level_scores",
+        "kept": "kept_mass kept_probability_mass kept_prob_mass top_p_mass",
+        "version": "version versions weight_version weights_version model_version",
+        "mask": "mask masks",
+        "done": "done dones terminated terminal terminals terminations episode_start episode_starts",
+        "staleness": "staleness lag policy_lag",
+        "ess": "ess effective_sample_size eff_sample_size",
+        "penalty": "penalty penalties",
+        "difference": "diff difference differences abs_diff absdiff",
+        "prob": "prob probs probability probabilities",
+        "index": "group_id group_ids uid uids prompt_id prompt_ids prompt_idx prompt_index group_idx group_index",
+        "group": "group groups",
+    },
+    "part": {
+        "policy": "policy policies pol pi pg actor act",
+        "value": "value values vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values vpredictions",
+        "critic": "critic critics cri crit vf v value_function value_functions valuefunction value_fn",
+    },
+    "role": {
+        "old": "old prev previous proximal prox behaviour behavior",
+        "new": "now new cur curr current actual",
+        "reference": "sft ref reference base init initial init_policy reference_policy ref_policy base_model ref_model",
+        "rollout": "rollout rollouts",
+        "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference"
+        " mismatch engine",
+        "target": "target targets",
+    },
+    "statistic": {
+        "mean": "mean avg average means averaged",
+        "std": "sd std stdev stddev standard_deviation sigma stds",
+        "variance": "var variance",
+        "min": "min minimum smallest lowest mins",
+        "max": "worst max maximum largest highest maxs",
+        "median": "median",
+        "absolute": "abs absolute",
+        "sum": "sum",
+        "deviation": "dev deviation",
+        "instantaneous": "instantaneous",
+        "distribution": "dist distribution",
+        "running": "running ema moving smoothed rolling smooth",
+    },
+    "estimator": {
+        "approx": "approx approximate approximated estimate estimated",
+        "k1": "k1",
+        "k2": "k2",
+        "k3": "k3",
+    },
+    "side": {
+        "low": "low lower lo below",
+        "high": "high upper hi above",
+        "dual": "dual",
+    },
+    "moment": {
+        "first": "first start begin",
+        "last": "last final",
+        "before": "unnorm unwhitened before pre raw unnormalized unnormalised unclipped",
+        "after": "normed after post whitened whitening normalized normalised",
+        "total": "total totals cumulative",
+        "threshold": "threshold",
+        "objective": "objective",
+    },
+    "subject": {
+        "episode": "episode episodes episodic ep eps_ep traj trajectory trajectories",
+        "completion": "response responses resp completion completions gen generation generated generations answer"
+        " answers",
+        "token": "token tokens tok toks token_level",
+        "sample": "sample samples sampled",
+        "sequence": "sequence sequences seq seqs",
+        "reward_model": "rm reward_model",
+        "prompt": "problem problems prompt prompts query queries question questions",
+        "step": "step steps timestep timesteps",
+        "environment": "env environment environments envs",
+        "update": "update updates",
+        "epoch": "epoch epochs",
+        "batch": "batch batches",
+        "minibatch": "minibatch minibatches mini_batch mini_batches",
+        "iteration": "iter iters iteration iterations it",
+        "frame": "frame frames",
+        "count": "num number n count",
+        "zero": "zero zeros",
+        "attention": "attention attn att",
+        "id": "id ids idx",
+    },
+    "time": {
+        "time": "time times timing timings timer timers timeperf sec secs second seconds ms elapsed duration"
+        " walltime runtime uptime clock eta latency",
+    },
+    "system": {
+        "system": "gpu cpu mem memory mfu util utilization utilisation bytes gb gib flops tflops throughput fps sps"
+        " speed perf performance bandwidth sys system nccl disk temp_celsius power",
+    },
+    "evaluation": {
+        "evaluation": "eval evaluation evaluate evals test validation valid testing evaluator",
+    },
+    # evaluation to some, values to others
+    "ambiguous": {
+        "val": "val",
+    },
+    "other": {
+        "other": "disc discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost"
+        " costs reward_model distill distillation ptx sft world_model central clamp clamped delta config args"
+        " hparams hyperparameters debug error errors conf seed",
+    },
+}
+
+#: Spellings that stand for several concepts at once.
+COMPOUNDS: Mapping[str, str] = {
+    "policy_gradient_loss": "policy loss",
+    "policy_gradient": "policy surrogate",
+    "a_loss": "policy loss",
+    "c_loss": "value loss",
+    "v_loss": "value loss",
+    "loss_v": "value loss",
+    "loss_pi": "policy loss",
+    "v_old": "value old",
+    "dist_entropy": "entropy",
+    "action_entropy": "entropy",
+    "aloss": "policy loss",
+    "closs": "value loss",
+    "vloss": "value loss",
+    "pgloss": "policy loss",
+    "piloss": "policy loss",
+    "lossv": "value loss",
+    "losspi": "policy loss",
+    "kl_old_new": "kl old",
+    "kl_new_old": "kl old",
+    "grad_gnorm": "gradient norm",
+    "noise_std": "noise std",
+    "cumulative_reward": "episode reward",
+    "total_reward": "episode reward",
+    "running_reward": "episode reward",
+    "moving_reward": "episode reward",
+    "sum_reward": "episode reward",
+    "b_logprob": "logprob old",
+    "b_logprobs": "logprob old",
+    "b_logp": "logprob old",
+    "valid_mask": "mask",
+    "eos_mask": "mask",
+    "full_attention_mask": "attention mask",
+    "input_id": "token id",
+    "input_ids": "token id",
+    "input_length": "length",
+    "input_lengths": "length",
+    "trained_version": "version new",
+    "trainer_version": "version new",
+    "train_version": "version new",
+    "rollout_is": "importance engine",
+    "rlhf_reward": "reward total",
+    "non_score_reward": "kl reward",
+    "scaled_entropy": "entropy loss",
+    "version_diff": "staleness",
+    "steps_off_policy": "staleness",
+    "gnorm": "gradient norm",
+    "vtarg": "return",
+    "vtargs": "return",
+    "sigma": "action std",
+    "is_weight": "importance",
+    "is_weights": "importance",
+    "entropy_bonus": "entropy loss",
+    "ent_bonus": "entropy loss",
+    "epsilon_clip": "clip coefficient",
+    "eplen": "episode length",
+    "eprew": "episode reward",
+    "ppo_kl": "kl policy",
+    "tis": "importance engine",
+    "value_target": "return",
+    "value_targets": "return",
+    "return_target": "return",
+    "target_return": "return",
+    "target_returns": "return",
+    "old_approx_kl": "kl k1",
+    "e_clip": "clip coefficient",
+    "eps_clip": "clip coefficient",
+    "clip_epsilon": "clip coefficient",
+    "clip_range": "clip coefficient",
+    "clip_eps": "clip coefficient",
+    "clip_coef": "clip coefficient",
+    "clip_param": "clip coefficient",
+}
+
+#: Words that say nothing about what a number is.
+NEUTRAL = (
+    "mb exploration active scalar train training trainer learner learners learn learning info stats stat statistics"
+    " metric metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo"
+    " rloo algo algorithm all optimizer optim optimizers per extrinsic model models main tune ray misc diagnostics"
+    " used the l of at at_sum region vs dbg overview output outputs value_of local env_runners b discounted"
+    " prediction predictions pred preds calc process worker"
+)
+
+#: metric → phrases
+METRICS: Mapping[str, str] = {
+    "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss,"
+    " policy clip loss, surrogate clip loss, surrogate clip, objective loss",
+    "value_loss": "value loss, value reward loss",
+    "value_loss_unclipped": "value loss before",
+    "loss": "loss, loss total",
+    "objective_entropy": "entropy objective",
+    "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
+    "entropy_loss": "entropy loss, policy entropy loss",
+    "entropy_coef": "entropy coefficient, entropy coefficient new",
+    "approx_kl": "kl approx, kl policy, kl approx policy, kl old, kl old new, kl approx old, kl approx old new, kl"
+    " policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
+    "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
+    "approx_kl_k2": "kl approx k2, kl policy k2, kl old k2",
+    "approx_kl_max": "kl approx max, kl policy max, kl old max",
+    "ref_kl": "kl objective, kl reference, kl reference policy, kl reference k1, kl reference k2, kl reference k3,"
+    " kl completion reference",
+    "rollout_kl": "kl engine, kl engine policy, kl rollout, kl approx engine, kl engine k3",
+    "kl_penalty_reward": "kl reward, kl penalty reward",
+    "kl_coef": "kl beta, kl coefficient, kl penalty coefficient, kl penalty reward coefficient, kl coefficient new,"
+    " kl reward coefficient",
+    "ratio_mean": "ratio old, ratio, importance, importance ratio, policy ratio, ratio old new, ratio new old,"
+    " importance policy",
+    "ratio_min": "ratio min, importance min, policy ratio min",
+    "ratio_max": "ratio max, importance max, policy ratio max",
+    "ratio_std": "ratio std, importance std, policy ratio std",
+    "rollout_ratio_mean": "ratio rollout, importance engine, engine ratio",
+    "rollout_ratio_min": "ratio rollout min, importance engine min, engine ratio min",
+    "rollout_ratio_max": "ratio rollout max, importance engine max, engine ratio max",
+    "clip_fraction": "clip fraction total, clip ratio, policy clip ratio, clip fraction, policy clip fraction,"
+    " ratio clip fraction, importance clip fraction, surrogate clip fraction, importance clip",
+    "clip_fraction_low": "clip low, importance clip fraction low, clip ratio low, clip fraction low, policy clip"
+    " fraction low, ratio clip fraction low",
+    "clip_fraction_high": "clip high, importance clip fraction high, clip ratio high, clip fraction high, policy"
+    " clip fraction high, ratio clip fraction high",
+    "clip_fraction_dual": "clip ratio dual, clip fraction dual, policy clip fraction dual",
+    "policy_lag": "staleness",
+    "effective_sample_size": "ess",
+    "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
+    "value_clip_fraction": "value clip fraction, value clip ratio",
+    "reward_mean": "reward, reward reward_model, frame reward, reward before, reward completion, reward token,"
+    " reward instantaneous, reward last",
+    "reward_group_std": "reward group std",
+    "reward_total": "reward total",
+    "reward_std": "reward std, reward reward_model std",
+    "reward_min": "reward min, reward low, reward reward_model low, reward reward_model min, reward instantaneous min",
+    "reward_max": "reward max, reward high, reward reward_model high, reward reward_model max, reward instantaneous"
+    " max",
+    "frac_reward_zero_std": "fraction reward zero std, fraction zero std",
+    "advantages_mean": "advantage",
+    "advantages_std": "advantage std",
+    "advantages_min": "advantage min",
+    "advantages_max": "advantage max",
+    "advantages_abs_max": "advantage absolute max",
+    "advantages_raw_std": "advantage before std",
+    "returns_mean": "return, value return",
+    "returns_std": "return std, value return std",
+    "returns_min": "return min",
+    "returns_max": "return max",
+    "returns_var": "return variance",
+    "values_var": "value variance",
+    "rollout_logp_diff": "logprob engine difference, logprob rollout difference",
+    "rollout_logp_diff_max": "logprob engine difference max, logprob rollout difference max",
+    "rollout_prob_diff": "prob engine difference, prob rollout difference",
+    "rollout_prob_diff_max": "prob engine difference max, prob rollout difference max",
+    "values_mean": "value, value approx",
+    "values_std": "value std",
+    "values_min": "value min",
+    "values_max": "value max",
+    "explained_variance": "explained, value explained",
+    "learning_rate": "learning_rate, policy learning_rate, learning_rate new, learning_rate last, learning_rate group",
+    "critic_learning_rate": "value learning_rate",
+    "grad_norm": "gradient norm, policy gradient norm, gradient norm total",
+    "critic_grad_norm": "value gradient norm",
+    "update_norm": "update_norm, policy update_norm",
+    "action_std": "action std, action noise std, noise std, policy std, policy noise std, action policy std, policy"
+    " distribution std, action deviation",
+    "response_length": "completion token mean, completion length, completion token length",
+    "response_length_min": "completion length min",
+    "response_length_max": "completion length max",
+    "truncated_fraction": "truncated fraction, completion truncated, completion truncated fraction, truncated,"
+    " completion length clip fraction, completion clip fraction, completion length clip ratio, completion clip"
+    " ratio, truncated ratio",
+    "episode_return": "episode reward, episode return, episode reward total, episode return total, episode reward"
+    " running, episode return running, episode reward last, episode return last",
+    "episode_return_min": "episode reward min, episode return min",
+    "episode_return_max": "episode reward max, episode return max",
+    "episode_length": "episode length, episode step length",
+    "success_rate": "success, success fraction, evaluation success, evaluation success fraction",
+    "eval_return": "val reward, val return, val episode reward, val episode return, evaluation reward, evaluation"
+    " return, evaluation episode reward, evaluation episode return",
+}
+
+#: What a critic's group may hold and be nonetheless what its own name says.
+IN_CRITICS = ("value", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")
+
+#: array of a dump → phrases
+ARRAYS: Mapping[str, str] = {
+    "log_prob": "logprob, logprob new, logprob policy, logprob policy new, logprob token",
+    "old_log_prob": "logprob old, logprob old policy, logprob old token, logprob old action, logprob before",
+    "ref_log_prob": "logprob reference, logprob reference policy, logprob reference token, logprob reference action",
+    "rollout_log_prob": "logprob engine, logprob engine policy, logprob rollout, logprob completion, logprob engine"
+    " token",
+    "advantages": "advantage norm, advantage target, advantage, advantage token, advantage after",
+    "advantages_raw": "advantage before, advantage before after",
+    "returns": "target, return, value return, value target, return target",
+    "values": "value policy, value, value new, value approx",
+    "old_values": "value old",
+    "rewards": "reward last, reward, reward total, episode reward",
+    "mask": "mask, completion mask, action mask, loss mask, completion attention mask, completion token mask, loss"
+    " token mask, token mask",
+    "attention_mask": "attention mask",
+    "sample_mask": "sample mask, sample loss mask",
+    "prompt_lengths": "prompt length, prompt token count",
+    "tokens": "completion prompt, token, token id, completion, completion id, completion token, action, id, sequence",
+    "lengths": "length, completion length, id length",
+    "token_scores": "score",
+    "token_rewards": "token reward",
+    "kept_mass": "kept",
+    "step": "step",
+    "update": "update, update id, iteration, rollout id",
+    "epoch": "epoch, epoch id",
+    "minibatch": "minibatch, minibatch id, batch id",
+    "dones": "done",
+    "truncations": "truncated",
+    "group": "index prompt, group id prompt, index, group, prompt, prompt id",
+    "entropy": "entropy, entropy token, entropy policy",
+    "version": "version, policy version, engine version, policy old version, rollout version",
+    "trained_version": "version new, policy version new",
+}
+
+#: Names of a clock, most trusted first, as words without anything between them.
+CLOCKS = (
+    *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
+    *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
+    *("episode", "episodes", "ep", "epoch", "frame", "frames"),
+)

@@ -1,0 +1,52 @@
+"""The exception that a console log ends in: why a run died is said before anything else."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ppo_doctor.readers.console_base import Line, Sink
+
+_BEGIN = "Traceback (most recent call last):"
+_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)')
+#: The line that ends a traceback: the exception's class, perhaps with its module, and what it says.
+_EXCEPTION = re.compile(r"((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)\w*)(?:: (.*))?$")
+#: Lines of one traceback; characters of its message that are told.
+_MOST_LINES, _TOLD = 400, 160
+
+
+class Exceptions:
+    """Takes the lines of tracebacks; the last one is noted where no record follows it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._open = 0
+        self._frame = ""
+        #: the last exception: its line, what it says, and how many records stood before it
+        self._last: tuple[int, str, int] | None = None
+
+    def take(self, line: Line) -> bool:
+        """Read a line of a traceback."""
+        if line.text.lstrip().startswith(_BEGIN):
+            self._open, self._frame = _MOST_LINES, ""
+            return True
+        if not self._open:
+            return False
+        self._open -= 1
+        if frame := _FRAME.match(line.text):
+            self._frame = f"{frame[1].replace(chr(92), '/').rpartition('/')[2]}:{frame[2]}, in {frame[3]}"
+        elif found := _EXCEPTION.match(line.text.strip()):
+            where = f" ({self._frame})" if self._frame else ""
+            told = f"{found[1]}: {found[2]}" if found[2] else found[1]
+            self._last, self._open = (line.number, told[:_TOLD] + where, self._sink.records), 0
+        elif not line.indent:  # a traceback of which the end is missing
+            self._open = 0
+            return False
+        return True
+
+    def finish(self) -> None:
+        """Note the exception that the log ends in."""
+        if self._last is not None and self._last[2] == self._sink.records:
+            number, told, _ = self._last
+            self._sink.notes.tell("exception", f"the run died here: {told}", number)

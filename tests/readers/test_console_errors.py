@@ -1,0 +1,44 @@
+"""The exception that a console ends in is told with its last frame; one that the run survived is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor import readers
+
+TRACE = """Traceback (most recent call last):
+  File "/srv/lab/train.py", line 12, in main
+    loss.backward()
+  File "/srv/lab/torch/distribution.py", line 77, in __init__
+    raise ValueError(
+ValueError: Expected parameter logits to satisfy the constraint, but found invalid values:
+tensor([[nan, nan],
+        [nan, nan]])
+"""
+STEPS = "".join(f"step={i} policy_loss=0.0{i} value_loss=1.{i} entropy=0.6{i} approx_kl=0.00{i}\n" for i in range(1, 9))
+
+
+def notes(tmp_path, text):
+    (tmp_path / "stdout.log").write_text(text)
+    _, items = readers.read(tmp_path / "stdout.log")
+    return [str(item) for item in items if "died here" in str(getattr(item, "text", ""))]
+
+
+def test_the_exception_at_the_end_is_told_with_its_last_frame(tmp_path):
+    (note,) = notes(tmp_path, STEPS + TRACE)
+    assert "stdout.log:14:" in note
+    assert "ValueError: Expected parameter logits" in note
+    assert "distribution.py:77, in __init__" in note
+    assert "/srv" not in note
+
+
+@pytest.mark.parametrize("text", [TRACE + STEPS, STEPS, STEPS + "Traceback (most recent call last):\n" + STEPS])
+def test_what_a_run_survived_did_not_end_it(tmp_path, text):
+    assert notes(tmp_path, text) == []
+
+
+def test_a_run_that_never_began_says_why(cli, tmp_path):
+    (tmp_path / "stdout.log").write_text("Loading\n" + TRACE)
+    asked = cli("analyze", tmp_path / "stdout.log")
+    assert asked.code == 3
+    assert "ValueError: Expected parameter logits" in asked.err
