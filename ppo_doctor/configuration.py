@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks import names_of_settings
+from ppo_doctor.frameworks import CANONICAL, names_of_settings
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.spelling import nearest
 from ppo_doctor.frameworks.updates import FUNCTIONS
+from ppo_doctor.ingest.naming import setting_of
 from ppo_doctor.model import ConfigValue, Fact, Setting, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -121,7 +122,36 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
             if key is not None:
                 value = _within_float(_unquoted(origin.values[key]))
                 settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
+    if profile.name == CANONICAL:  # what a framework that we know calls otherwise is another thing there
+        for origin in found:
+            settings |= _guessed(origin, settings, names)
     return settings | _defaults(profile, settings)
+
+
+def is_guess(profile: Profile, name: str, setting: Setting) -> bool:
+    """Tell whether a setting was named by the meaning of its key, and not as its framework or we name it."""
+    named = {name, *(key.rpartition(".")[2] for key in profile.config.get(name, ()))}
+    return setting.how == "configured" and setting.key.rpartition(".")[2] not in named
+
+
+def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str, Sequence[str]]) -> dict[str, Setting]:
+    """Return settings by the meaning of their keys, of those that nobody named otherwise; two that fit are none."""
+    used = {setting.key for setting in settings.values()}
+    native = {key.rpartition(".")[2] for keys in names.values() for key in keys}
+    fitting: dict[str, list[str]] = {}
+    for key, value in islice(origin.values.items(), MOST_COMPARED):
+        if key in used or isinstance(value, str | None) or key.rpartition(".")[2] in native:
+            continue
+        name = setting_of(key)
+        if name is not None and name not in settings:
+            fitting.setdefault(name, []).append(key)
+    return {
+        name: Setting(
+            key=keys[0], value=_within_float(origin.values[keys[0]]), how=origin.how, source=origin.place(keys[0])
+        )
+        for name, keys in fitting.items()
+        if len(keys) == 1
+    }
 
 
 def _within_float(value: ConfigValue) -> ConfigValue:

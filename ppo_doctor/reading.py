@@ -259,7 +259,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=_raw(found),
-        notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path)),
+        notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path, settings)),
         keys=profile.uses(builder.keys),
     )
 
@@ -316,8 +316,13 @@ def _without_constants(profile: Profile, settings: Mapping[str, Setting], builde
     return replace(profile, metrics=kept) if dropped else profile
 
 
-def _names_guessed(profile: Profile, path: str) -> list[Note]:
+def _names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
     source = SourceRef(path=path)
+    set_by_likeness = [
+        Note(text=f"'{setting.key}' is read as {name}, for its name is like it", source=setting.source, kind="renamed")
+        for name, setting in sorted(settings.items())
+        if configuration.is_guess(profile, name, setting)
+    ]
     guessed = [
         Note(text=f"'{raw}' is read as {name}, for its name is like it", source=source, kind="renamed")
         for raw, name in sorted(profile.fuzzy.items())
@@ -326,7 +331,7 @@ def _names_guessed(profile: Profile, path: str) -> list[Note]:
         Note(text=f"{name}: '{keys[0]}' and {len(keys) - 1} more keys fit it too and are not used", source=source)
         for name, keys in sorted(profile.further.items())
     ]
-    return guessed + further
+    return guessed + set_by_likeness + further
 
 
 def _first_note(notes: Sequence[Note]) -> str:

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "readers": {"errors", "literals", "model", "table"},
     "ingest": {"model"},
     "frameworks": {"compiled", "errors", "ingest", "metrics", "model"},
-    "configuration": {"configs", "errors", "frameworks", "model"},
+    "configuration": {"configs", "errors", "frameworks", "ingest", "model"},
     # bytes and lines of configurations; it knows no trainer
     "configs": {"literals"},
     "literals": set(),

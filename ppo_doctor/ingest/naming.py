@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import combinations
 
-from ppo_doctor.ingest.vocabulary import ARRAYS, CLOCKS, COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
+from ppo_doctor.ingest.vocabulary import ARRAYS, CLOCKS, COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, SETTINGS, WORDS
 from ppo_doctor.model.frozen import frozen
 
 #: Words of one spelling, and characters of a key that are looked at: nobody's name is longer.
@@ -126,7 +126,7 @@ def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
     return {frozenset(phrase.split()): name for name, all_ in table.items() for phrase in all_.split(",")}
 
 
-_METRICS, _ARRAYS = _phrases(METRICS), _phrases(ARRAYS)
+_METRICS, _ARRAYS, _SETTINGS = _phrases(METRICS), _phrases(ARRAYS), _phrases(SETTINGS)
 
 
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
@@ -205,6 +205,18 @@ def role_of(key: str) -> str | None:
     """Return what an array of a dump is by its name, None where that is not clear; rows and indices say nothing."""
     name = parse(key)
     return None if name.unknown or not name.concepts else _found(name, _ARRAYS)
+
+
+def setting_of(key: str) -> str | None:
+    """Return the canonical setting that a key of a configuration means, None where that is not clear.
+
+    Its group says only whose it is: what is not the policy's, or is of an evaluation, is not guessed.
+    """
+    name = parse(key)
+    if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
+        return None
+    concepts = name.concepts | (name.groups & _CRITICS)
+    return None if name.groups & _BINDING else _SETTINGS.get(_of_values(concepts))
 
 
 #: Meanings that only the log of a language model holds.

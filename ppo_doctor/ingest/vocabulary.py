@@ -43,6 +43,12 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         " params_delta parameter_delta update_magnitude",
         "score": "token_score token_scores token_level_score token_level_scores",
         "kept": "kept_mass kept_probability_mass kept_prob_mass top_p_mass",
+        "gamma": "gamma discount discount_factor discounting",
+        "lambda": "lambda lmbda lam",
+        "size": "size sizes",
+        "horizon": "horizon unroll",
+        "temperature": "temperature temp",
+        "normalize": "normalize normalise normalization normalisation standardize whiten",
         "version": "version versions weight_version weights_version model_version",
         "mask": "mask masks",
         "done": "done dones terminated terminal terminals terminations episode_start episode_starts",
@@ -140,9 +146,9 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "val": "val",
     },
     "other": {
-        "other": "disc discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost"
-        " costs reward_model distill distillation ptx sft world_model central clamp clamped delta config args"
-        " hparams hyperparameters debug error errors conf seed",
+        "other": "num_train_epochs train_epochs num_timesteps n_timesteps disc discriminator aux auxiliary rnd"
+        " curiosity gail icm intrinsic symmetry bounds bound cost costs reward_model distill distillation ptx sft"
+        " world_model central clamp clamped delta config args hparams hyperparameters debug error errors conf seed",
     },
 }
 
@@ -360,6 +366,34 @@ ARRAYS: Mapping[str, str] = {
     "entropy": "entropy, entropy token, entropy policy",
     "version": "version, policy version, engine version, policy old version, rollout version",
     "trained_version": "version new, policy version new",
+}
+
+#: setting → phrases
+SETTINGS: Mapping[str, str] = {
+    "ppo_epochs": "epoch, epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch"
+    " policy count",
+    "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
+    "minibatch_size": "minibatch size",
+    "rollout_steps": "rollout length, rollout step, rollout step count, step environment, step environment count,"
+    " horizon, horizon length, rollout horizon",
+    "num_envs": "environment count",
+    "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
+    "learning_rate": "learning_rate, policy learning_rate",
+    "critic_learning_rate": "value learning_rate",
+    "clip_range": "clip, clip coefficient, clip ratio, policy clip, policy clip coefficient, importance clip, ratio"
+    " clip",
+    "clip_range_vf": "value clip, value clip coefficient",
+    "target_kl": "kl target, kl threshold, kl max",
+    "gamma": "gamma",
+    "gae_lambda": "lambda, advantage lambda",
+    "ent_coef": "entropy coefficient, entropy beta, entropy loss coefficient",
+    "vf_coef": "value coefficient, value loss coefficient",
+    "kl_coef": "kl coefficient, kl beta, kl penalty coefficient, kl loss coefficient",
+    "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max",
+    "normalize_advantages": "advantage normalize",
+    "num_generations": "completion count, completion prompt count, group size",
+    "temperature": "temperature, completion temperature, engine temperature, rollout temperature",
+    "max_response_length": "completion length max, completion token max, token new max",
 }
 
 #: Names of a clock, most trusted first, as words without anything between them.

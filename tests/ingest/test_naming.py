@@ -7,7 +7,9 @@ import pytest
 from lab.names import of_profiles
 from ppo_doctor import frameworks
 from ppo_doctor.frameworks import near_misses
-from ppo_doctor.ingest.naming import metric_of, parse
+from ppo_doctor.frameworks.settings import SETTINGS as KNOWN_SETTINGS
+from ppo_doctor.ingest.naming import metric_of, parse, setting_of
+from ppo_doctor.ingest.vocabulary import SETTINGS
 from ppo_doctor.metrics import METRICS
 
 MEANT = (
@@ -232,3 +234,29 @@ def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
     assert uses["train/approx_kl"] == "mapped"
     assert uses["train/grad_norm"] == "guessed"
     assert uses["rollout/foo"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("clip_epsilon", "clip_range"),
+        ("loss.clip_eps", "clip_range"),
+        ("frames_per_batch", "rollout_size"),
+        ("lmbda", "gae_lambda"),
+        ("discount", "gamma"),
+        ("entropy_coeff", "ent_coef"),
+        ("critic_lr", "critic_learning_rate"),
+        ("critic.lr", "critic_learning_rate"),
+        ("num_train_epochs", None),
+        ("total_timesteps", None),
+        ("eval.temperature", None),
+        ("seed", None),
+    ],
+)
+def test_what_a_setting_means(key: str, setting: str | None) -> None:
+    assert setting_of(key) == setting
+
+
+def test_settings_are_canonical() -> None:
+    assert set(SETTINGS) <= set(KNOWN_SETTINGS)
+    assert all(setting_of(name) in (name, None) for name in SETTINGS)
