@@ -139,9 +139,11 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
 
 def _read(path: str, folders: tuple[Path, ...]) -> Content:
     if path != "-" and Path(path).is_dir():
-        from ppo_doctor.readers.mlflow_store import read_folder
+        from ppo_doctor.readers import mlflow_store, scalar_files
 
-        return collect(path, "mlflow", read_folder(Path(path)), folders)
+        if mlflow_store.is_run(Path(path)):
+            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders)
+        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders)
     container, stream = readers.read(path)
     return collect(path, container, stream, folders)
 

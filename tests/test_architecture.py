@@ -72,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
         *("pipeline", "policy", "report", "rounding"),
     },
     "testing_plugin": {"errors", "testing"},
-    "report": {"errors", "evidence", "model", "ruling"},
+    "report": {"errors", "evidence", "ingest", "model", "ruling"},
     "ruling": {"errors", "judgement", "model"},
     "budgets": {"errors", "evidence", "metrics", "model", "ruling"},
     "policy": {"budgets", "compiled", "errors", "judgement", "model", "rulepack"},

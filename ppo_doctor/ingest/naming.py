@@ -31,7 +31,7 @@ _SPELLED: Mapping[str, frozenset[str]] = {
         for concept, s in words.items()
         for spelling in s.split()
     },
-    **{spelling: frozenset(concepts.split()) for spelling, concepts in COMPOUNDS.items()},
+    **{spelling: frozenset(concepts.split()) for concepts, s in COMPOUNDS.items() for spelling in s.split()},
 }
 _JOINED = {spelling.replace("_", ""): spelling for spelling in _SPELLED if len(spelling) >= SHORTEST}
 #: Statistics and the like say nothing by themselves: their group is a part of the name.

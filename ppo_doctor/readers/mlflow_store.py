@@ -39,7 +39,7 @@ def read_folder(path: Path) -> Iterator[Item]:
     """
     notes = Ledger(str(path))
     points = Points(str(path), notes)
-    parts = [_metric(file, points.tag(key), notes) for key, file in _files(path / "metrics", notes)]
+    parts = [_metric(file, points.tag(key), notes) for key, file in files_below(path / "metrics", notes)]
     parts = [part for part in parts if len(part)]
     if parts:
         rows = np.concatenate(parts)
@@ -53,7 +53,7 @@ def read_folder(path: Path) -> Iterator[Item]:
     yield from notes.notes()
 
 
-def _files(folder: Path, notes: Ledger) -> list[tuple[str, Path]]:
+def files_below(folder: Path, notes: Ledger) -> list[tuple[str, Path]]:
     """Return the files below a folder by their name, which may hold slashes."""
     found: list[tuple[str, Path]] = []
     for parent, _, names in os.walk(folder):  # follows no links to folders
@@ -88,7 +88,7 @@ def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
 
 def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:
     settings: dict[str, ConfigValue] = {}
-    for key, file in _files(folder, notes):
+    for key, file in files_below(folder, notes):
         try:
             with file.open("rb") as stream:
                 settings[key] = value_of(stream.read(_LONGEST_PARAMETER).decode("utf-8", "replace"))

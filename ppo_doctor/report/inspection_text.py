@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import number
+from ppo_doctor.ingest.naming import parse
 from ppo_doctor.report.escape import plain
 
 if TYPE_CHECKING:
     from ppo_doctor.inspection import Inspection
+    from ppo_doctor.model import KeyUse
 
 MOST_UNKNOWN = 20
 
@@ -20,6 +23,7 @@ def render(inspection: Inspection, *, everything: bool = False) -> str:
     blocks = [
         _head(inspection),
         _metrics(inspection),
+        _keys(inspection, everything),
         _unknown(inspection, everything),
         _settings(inspection, everything),
         _updates(inspection),
@@ -64,6 +68,30 @@ def _metrics(inspection: Inspection) -> Iterator[str]:
         for m in inspection.mapped
     ]
     yield from _table(rows)
+
+
+#: What is made of a key → how that is told of several.
+_USES: Mapping[KeyUse, str] = {
+    "mapped": "mapped",
+    "guessed": "guessed by their names",
+    "clock": "clocks",
+    "again": "of a metric that another key gives",
+    "machine": "of time or the machine",
+    "not used": "known and not used",
+    "unknown": "unknown",
+}
+
+
+def _keys(inspection: Inspection, everything: bool) -> Iterator[str]:
+    """Account for every key of the log; `everything` lists those that are no metric, with what their names say."""
+    keys = inspection.run.keys
+    if not keys:
+        return
+    counts = Counter(keys.values())
+    told = ", ".join(f"{counts[use]} {words}" for use, words in _USES.items() if counts[use])
+    yield f"Keys  {len(keys)} in the log: {told}"
+    if everything:
+        yield from _table([(key, _USES[use], str(parse(key))) for key, use in keys.items() if use != "mapped"])
 
 
 def _unknown(inspection: Inspection, everything: bool) -> Iterator[str]:

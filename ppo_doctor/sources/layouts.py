@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.readers.scalar_files import is_store
 from ppo_doctor.sources.naming import LOG_NAMES, TELLING, tells
 from ppo_doctor.sources.walking import Folder
 
@@ -58,7 +59,7 @@ def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSour
     """Yield the runs in a folder; `settings` are the folders above that hold configurations, nearest first."""
     if folder.of("config"):
         settings = (folder.path, *settings)[:2]
-    if _is_mlflow_run(folder):
+    if _is_mlflow_run(folder) or _is_scalar_store(folder):
         yield RunSource(logs=(str(folder.path),), folders=settings)
     elif _is_wandb_run(folder):
         yield _whole(folder, settings)
@@ -130,6 +131,15 @@ def _size(path: Path) -> int:
 
 def _is_mlflow_run(folder: Folder) -> bool:
     return (folder.path / "meta.yaml").is_file() and any(child.path.name == "metrics" for child in folder.folders)
+
+
+def _is_scalar_store(folder: Folder) -> bool:
+    """Tell a folder of headerless CSV files, one for each metric; its metrics may lie in folders one below."""
+    if set(folder.files) - {"text"}:
+        return False
+    own = folder.of("text")
+    below = [path for child in folder.folders for path in child.of("text")] if folder.path.name == "scalars" else []
+    return is_store([*own, *below])
 
 
 def _is_wandb_run(folder: Folder) -> bool:
