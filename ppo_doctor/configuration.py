@@ -209,10 +209,13 @@ def _own_by_tail(values: Mapping[str, ConfigValue]) -> dict[str, list[str]]:
 
 
 def _key_in(values: Mapping[str, ConfigValue], tails: Mapping[str, list[str]], keys: tuple[str, ...]) -> str | None:
-    """Return the key of a setting: as named, else after the last dot, the policy's before any other model's."""
-    for key in keys:
-        if key in values:
-            return key
+    """Return the key of a setting: as named, else after the last dot, the policy's before any other model's.
+
+    Of several keys that mean the same, one that is set to nothing gives way to the next.
+    """
+    named = [key for key in keys if key in values]
+    if named:
+        return next((key for key in named if values[key] is not None), named[0])
     for key in keys:
         if key in tails:
             return min(
