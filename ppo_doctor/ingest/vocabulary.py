@@ -326,7 +326,7 @@ ARRAYS: Mapping[str, str] = {
 
 #: setting → phrases
 SETTINGS: Mapping[str, str] = {
-    "ppo_epochs": "epoch, epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch"
+    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch"
     " policy count",
     "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
     "minibatch_size": "minibatch size",

@@ -251,6 +251,7 @@ def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
         ("total_timesteps", None),
         ("eval.temperature", None),
         ("seed", None),
+        ("epoch", None),
     ],
 )
 def test_what_a_setting_means(key: str, setting: str | None) -> None:
