@@ -54,7 +54,8 @@ def of_profiles(chosen: Mapping[str, Profile]) -> Iterator[Asked]:
     for name, profile in chosen.items():
         if profile.ppo_family and name != "canonical":
             named = {key: m.name for m in profile.metrics.values() for key in m.keys if not is_pattern(key)}
-            yield from _asked(name, named, [*named, *profile.ignore])
+            settings = [key for keys in profile.config.values() for key in keys]
+            yield from _asked(name, named, [*named, *profile.ignore, *settings])
 
 
 def of_table(path: Path) -> Iterator[Asked]:

@@ -137,6 +137,9 @@ _BY_KIND = {
     frozenset({"kl", "loss"}): (None, "ref_kl"),
     frozenset({"kl", "max"}): ("approx_kl_max", None),
     frozenset({"return"}): ("episode_return", "returns_mean"),
+    frozenset({"return", "min"}): ("episode_return_min", "returns_min"),
+    frozenset({"return", "max"}): ("episode_return_max", "returns_max"),
+    frozenset({"return", "std"}): (None, "returns_std"),
     frozenset({"length"}): ("episode_length", "response_length"),
 }
 #: Groups that say it themselves.
@@ -144,7 +147,7 @@ _DECIDING = frozenset(
     {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
 )
 #: Groups that name another model, another text or another data: what a number is says so, or is not known.
-_BINDING = frozenset({"reference", "evaluation", "prompt"})
+_BINDING = frozenset({"reference", "evaluation", "prompt", "running"})
 #: What is another number of the rollout engine's policy.
 _OF_POLICIES = frozenset({"kl", "ratio", "importance", "clip", "logprob", "entropy"})
 #: Groups of a critic, which hold little else than what is its own.
@@ -164,17 +167,19 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
     name = parse(key)
     if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
         return None
-    found = _by_kind(name, language) or _found(name, _METRICS)
+    kinds = _by_kind(name)
+    found = kinds[language] if kinds else _found(name, _METRICS)
     if "val" in name.groups and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
         return None
     return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
 
 
-def _by_kind(name: Name, language: bool) -> str | None:
+def _by_kind(name: Name) -> tuple[str | None, str | None] | None:
+    """Return what a name means in either kind of training, None where the kind does not decide it."""
     concepts = name.concepts - {"mean"}
     if concepts not in _BY_KIND or name.groups & (_BINDING if "loss" in concepts else _DECIDING | _BINDING):
         return None
-    return _BY_KIND[concepts][language]
+    return _BY_KIND[concepts]
 
 
 def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
