@@ -173,7 +173,7 @@ def _nothing(archives: Sequence[Archive]) -> DoctorError:
     what = f"its tensors: {', '.join(names)}" if names else "it holds no tensor"
     return DoctorError(
         f"{archives[0].path if archives else 'these files'}: neither log-probs nor weights that can be judged",
-        hint=f"{what}; docs/dumps.md tells the names that are read",
+        hint=f"{what}; --map old_log_prob=NAME names one, docs/dumps.md tells the names that are read",
     )
 
 

@@ -46,12 +46,13 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "gamma": "gamma discount discount_factor discounting",
         "lambda": "lambda lmbda lam",
         "size": "size sizes",
+        "discounted": "discounted",
         "horizon": "horizon unroll",
         "temperature": "temperature temp",
         "normalize": "normalize normalise normalization normalisation standardize whiten",
         "version": "version versions weight_version weights_version model_version",
         "mask": "mask masks",
-        "done": "done dones terminated terminal terminals terminations episode_start episode_starts",
+        "done": "termination done dones terminated terminal terminals terminations episode_start episode_starts",
         "staleness": "staleness lag policy_lag",
         "ess": "ess effective_sample_size eff_sample_size",
         "penalty": "penalty penalties",
@@ -103,7 +104,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "first": "first start begin",
         "last": "last final",
         "before": "unnorm unwhitened before pre raw unnormalized unnormalised unclipped",
-        "after": "normed after post whitened whitening normalized normalised",
+        "after": "scaled normed after post whitened whitening normalized normalised",
         "total": "total totals cumulative",
         "threshold": "threshold",
         "objective": "objective",
@@ -146,9 +147,10 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "val": "val",
     },
     "other": {
-        "other": "num_train_epochs train_epochs num_timesteps n_timesteps disc discriminator aux auxiliary rnd"
-        " curiosity gail icm intrinsic symmetry bounds bound cost costs reward_model distill distillation ptx sft"
-        " world_model central clamp clamped delta config args hparams hyperparameters debug error errors conf seed",
+        "other": "log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps disc"
+        " discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs reward_model"
+        " distill distillation ptx sft world_model central clamp clamped delta config args hparams hyperparameters"
+        " debug error errors conf seed",
     },
 }
 
@@ -188,8 +190,8 @@ NEUTRAL = (
     "mb exploration active scalar train training trainer learner learners learn learning info stats stat statistics"
     " metric metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo"
     " rloo algo algorithm all optimizer optim optimizers per extrinsic model models main tune ray misc diagnostics"
-    " used the l of at at_sum region vs dbg overview output outputs value_of local env_runners b discounted"
-    " prediction predictions pred preds calc process worker"
+    " used the l of at at_sum region vs dbg overview output outputs value_of local env_runners b prediction"
+    " predictions pred preds calc process worker"
 )
 
 #: metric → phrases
@@ -228,8 +230,8 @@ METRICS: Mapping[str, str] = {
     " fraction low, ratio clip fraction low",
     "clip_fraction_high": "clip high, importance clip fraction high, clip ratio high, clip fraction high, policy"
     " clip fraction high, ratio clip fraction high",
-    "clip_fraction_dual": "clip ratio dual, clip fraction dual, policy clip fraction dual",
-    "policy_lag": "staleness",
+    "clip_fraction_dual": "clip dual, policy clip dual, clip ratio dual, clip fraction dual, policy clip fraction dual",
+    "policy_lag": "staleness, version difference, policy version difference",
     "effective_sample_size": "ess",
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "value_clip_fraction": "value clip fraction, value clip ratio",
@@ -242,7 +244,7 @@ METRICS: Mapping[str, str] = {
     "reward_max": "reward max, reward high, reward reward_model high, reward reward_model max, reward instantaneous"
     " max",
     "frac_reward_zero_std": "fraction reward zero std, fraction zero std",
-    "advantages_mean": "advantage",
+    "advantages_mean": "advantage, reward advantage",
     "advantages_std": "advantage std",
     "advantages_min": "advantage min",
     "advantages_max": "advantage max",
@@ -296,11 +298,11 @@ ARRAYS: Mapping[str, str] = {
     "ref_log_prob": "logprob reference, logprob reference policy, logprob reference token, logprob reference action",
     "rollout_log_prob": "logprob engine, logprob engine policy, logprob rollout, logprob completion, logprob engine"
     " token",
-    "advantages": "advantage norm, advantage target, advantage, advantage token, advantage after",
+    "advantages": "reward advantage, advantage norm, advantage target, advantage, advantage token, advantage after",
     "advantages_raw": "advantage before, advantage before after",
-    "returns": "target, return, value return, value target, return target",
-    "values": "value policy, value, value new, value approx",
-    "old_values": "value old",
+    "returns": "target, return discounted, reward return, return, value return, value target, return target",
+    "values": "reward value, value policy, value, value new, value approx",
+    "old_values": "value old, reward value old",
     "rewards": "reward last, reward, reward total, episode reward",
     "mask": "mask, completion mask, action mask, loss mask, completion attention mask, completion token mask, loss"
     " token mask, token mask",
@@ -326,8 +328,7 @@ ARRAYS: Mapping[str, str] = {
 
 #: setting → phrases
 SETTINGS: Mapping[str, str] = {
-    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch"
-    " policy count",
+    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count",
     "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
     "minibatch_size": "minibatch size",
     "rollout_steps": "rollout length, rollout step, rollout step count, step environment, step environment count,"

@@ -103,6 +103,6 @@ def test_a_gate_tells_what_it_held():
 
 
 def test_a_comment_stays_within_what_github_takes():
-    text = render_many([CASES["hostile"]] * 40, RenderOptions(all=True), "markdown")
+    text = render_many([CASES["hostile"]] * 20, RenderOptions(all=True), "markdown")
     assert len(text) < 65_536
     assert "more parts are left out" in text
