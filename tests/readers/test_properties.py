@@ -12,7 +12,7 @@ from ppo_doctor.readers import READERS, sniff
 
 #: `make fuzz` draws anew, and many more.
 MORE = 1 if settings().derandomize else 6
-RUNS = settings(max_examples=100)
+RUNS = settings(max_examples=50)
 KEYS = ("loss", "train/approx_kl", "reward", "clip_frac", "lr")
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=64)
 #: tables with the same keys in every record
@@ -131,7 +131,7 @@ def test_loose_text_comes_back_as_written(reading, write, table):
 
 
 @pytest.mark.parametrize("container", sorted(READERS))
-@settings(RUNS, max_examples=100 * MORE)
+@settings(RUNS, max_examples=50 * MORE)
 @given(data=HOSTILE)
 def test_no_bytes_crash_a_reader(reading, container, data):
     try:
@@ -143,7 +143,7 @@ def test_no_bytes_crash_a_reader(reading, container, data):
         assert got.skipped <= data.count(b"\n") + data.count(b"\r") + data.count(b"{") + data.count(b",") + 2
 
 
-@settings(RUNS, max_examples=150 * MORE)
+@settings(RUNS, max_examples=60 * MORE)
 @given(data=HOSTILE)
 def test_no_bytes_crash_the_choice_of_a_reader(reading, data):
     assert sniff(data) in {None, *READERS}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ppo_doctor.errors import DoctorError
 from tests.readers.conftest import read_back
 
-RUNS = settings(max_examples=150)
+RUNS = settings(max_examples=60)
 STEPS = [1000, 2000, 3000]
 REWARDS = [[1.0, 3.0], [2.0, 4.0], [float("nan"), 1.0]]
 

@@ -17,7 +17,7 @@ from ppo_doctor.table import Table
 from tests.readers.conftest import gather
 from tests.readers.event_files import event, event_file, masked, record, scalar, version
 
-RUNS = settings(max_examples=200)
+RUNS = settings(max_examples=80)
 COUNT = 12
 FRAMES = [record(version()), *(record(event(step, scalar("a", step / 4))) for step in range(1, COUNT))]
 DATA = b"".join(FRAMES)

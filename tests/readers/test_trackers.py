@@ -22,7 +22,7 @@ from ppo_doctor.readers.mlflow_store import is_run, read_folder
 from ppo_doctor.readers.notes import Ledger
 from tests.readers.conftest import gather, read_back
 
-RUNS = settings(max_examples=100)
+RUNS = settings(max_examples=50)
 
 
 def values(record):

@@ -18,7 +18,7 @@ from tests.readers.conftest import gather
 from tests.readers.event_files import field
 from tests.readers.wandb_files import BLOCK, HEADER, config, framed, history, item, leave, run, run_file
 
-RUNS = settings(max_examples=150)
+RUNS = settings(max_examples=60)
 NAME = "run-abc.wandb"
 COUNT = 10
 DATA, PLACES = framed([history(step, loss=step / 4) for step in range(1, COUNT + 1)])

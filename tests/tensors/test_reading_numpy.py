@@ -64,7 +64,7 @@ def test_npz_is_read_equal_to_numpy(array, save, elements, t):
         check(read_archive(single).tensors["dump"], np.load(single), elements)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     dims=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=5),
     offset=st.integers(0, 4),

@@ -118,7 +118,7 @@ def test_passes_agree(low):
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, math.nan, math.inf, -math.inf]), max_size=30))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_summaries_agree(values):
     shortened(lambda v: check_summary(describe(tensor(v)), v), np.array(values, np.float64))
 
@@ -130,7 +130,7 @@ _weight = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -0.0, math.nan,
 
 
 @given(st.lists(st.tuples(_weight, _weight), min_size=1, max_size=30))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_changes_of_weights_agree(pairs):
     before, after = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
     with np.errstate(all="ignore"):
