@@ -24,9 +24,8 @@ def test_every_fault_does_what_it_says():
     selfcheck.check_physics("trl-grpo", 0, updates=40)
 
 
-def test_every_check_has_its_fault_and_other_faults_change_something():
+def test_every_check_has_its_fault():
     assert set(selfcheck.CHECKS) <= set(FAULTS)
-    selfcheck.check_switches("trl-grpo", 0, updates=8)
 
 
 def test_logs_show_what_was_trained():

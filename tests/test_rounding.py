@@ -94,7 +94,7 @@ def usual():
     return {path: verdicts([path]) for path in JUDGED}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_no_verdict_of_a_sample_log_hangs_on_the_last_bit(seed, usual):
     with another_processor(seed):
         assert {path: verdicts([path]) for path in JUDGED} == usual

@@ -272,7 +272,6 @@ SOON = 20
     ("fault", "dialect", "log"),
     [
         ("nan-inf", "sb3", "progress.csv"),
-        ("lr-zero", "canonical", "run.jsonl"),
     ],
 )
 def test_a_fault_is_told_while_the_run_trains(tmp_path, fault, dialect, log):
