@@ -145,12 +145,10 @@ def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str,
         name = setting_of(key)
         if name is not None and name not in settings:
             fitting.setdefault(name, []).append(key)
+    single = {name: keys[0] for name, keys in fitting.items() if len(keys) == 1}
     return {
-        name: Setting(
-            key=keys[0], value=_within_float(origin.values[keys[0]]), how=origin.how, source=origin.place(keys[0])
-        )
-        for name, keys in fitting.items()
-        if len(keys) == 1
+        name: Setting(key=key, value=_within_float(origin.values[key]), how=origin.how, source=origin.place(key))
+        for name, key in single.items()
     }
 
 

@@ -96,7 +96,7 @@ def joined(contents: Sequence[Content], framework: str | None, *, together: bool
 
 def _profile(keys: frozenset[str], framework: str | None) -> Profile:
     if framework:
-        return frameworks.profile(framework).resolved(keys)
+        return frameworks.as_written(framework, keys)
     return frameworks.detect(keys) or frameworks.profile(frameworks.CANONICAL)
 
 

@@ -144,7 +144,7 @@ def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:
     """Return the profile of a log that holds too little for a fingerprint, yet names that only one framework uses."""
-    owners = [owner for key in keys.names if (owner := _peculiar().get(key))]
+    owners = [owner for key in keys.names if (owner := _peculiar().get(key)) and not _is_common(key)]
     counted = Counter(name for name, _ in owners).most_common(1)
     if not counted or counted[0][1] < PECULIAR:
         return None
@@ -155,16 +155,19 @@ def _by_peculiar_keys(keys: Keys) -> Profile | None:
 
 @cache
 def _peculiar() -> Mapping[str, tuple[str, str]]:
-    """Return key → (profile, metric) for keys that one framework alone uses, and nobody would choose by accident."""
+    """Return key → (profile, metric) for keys that one framework alone uses."""
     owners: dict[str, set[tuple[str, str]]] = {}
     for raw in _tables().values():
         for metric, table in raw.get("metrics", {}).items():
             for key in table["keys"]:
                 owners.setdefault(key, set()).add((raw.get("extends", raw["name"]), metric))
     alone = {key: held for key, held in owners.items() if len({name for name, _ in held}) == 1}
-    return {
-        key: min(held) for key, held in alone.items() if not (metric_of(key) and "/" not in key) and key not in METRICS
-    }
+    return {key: min(held) for key, held in alone.items()}
+
+
+def _is_common(key: str) -> bool:
+    """Tell a name that anybody may choose."""
+    return key in METRICS or ("/" not in key and metric_of(key) is not None)
 
 
 def _priority(name: str) -> int:
@@ -179,13 +182,11 @@ def _by_likeness(keys: Keys) -> Profile | None:
     """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
     plain = _profile(CANONICAL)
     mapped = {key for metric in plain.metrics.values() for key in metric.keys}
-    named = {name for name, metric in plain.metrics.items() if any(map(keys.has, metric.keys))}
-    guessed = {raw: name for raw, name in aliases(keys.names - mapped, keys.names).items() if name not in named}
-    if not named and not guessed:
+    found = _with_guesses(plain, keys.names - mapped, keys)
+    if not found.coverage(keys.names):
         return None
-    metrics = dict(plain.metrics) | {name: _guess(name, raw) for raw, name in guessed.items()}
     steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
-    return dataclasses.replace(plain, metrics=metrics, fuzzy=guessed, axis=dict(plain.axis) | {"step": steps})
+    return dataclasses.replace(found, axis=dict(plain.axis) | {"step": steps})
 
 
 def as_written(name: str, keys: Iterable[str]) -> Profile:
@@ -201,15 +202,18 @@ def as_written(name: str, keys: Iterable[str]) -> Profile:
 def _as_written(found: Profile, keys: Keys) -> Profile:
     """Return a framework's profile for a log, with what the keys that it leaves over probably mean."""
     profile = found.resolved(keys.names)
+    return _with_guesses(profile, profile.unknown(keys.names), keys)
+
+
+def _with_guesses(profile: Profile, left: Iterable[str], keys: Keys) -> Profile:
+    """Return a profile with the metrics that some keys mean by their names, of those that no other key gives.
+
+    Of a metric known so nobody says which estimator it is, or what it was averaged over.
+    """
     named = {name for name, metric in profile.metrics.items() if any(map(keys.has, metric.keys))}
-    guessed = {raw: name for raw, name in aliases(profile.unknown(keys.names), keys.names).items() if name not in named}
-    metrics = dict(profile.metrics) | {name: _guess(name, raw) for raw, name in guessed.items()}
-    return dataclasses.replace(profile, metrics=metrics, fuzzy=guessed) if guessed else profile
-
-
-def _guess(name: str, raw: str) -> MetricProfile:
-    """Return a metric known by likeness: nobody says which estimator, or what it was averaged over."""
-    return MetricProfile(name=name, keys=(raw,))
+    guessed = {raw: name for raw, name in aliases(left, keys.names).items() if name not in named}
+    metrics = {name: MetricProfile(name=name, keys=(raw,)) for raw, name in guessed.items()}
+    return dataclasses.replace(profile, metrics=dict(profile.metrics) | metrics, fuzzy=guessed) if guessed else profile
 
 
 def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
