@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor import __version__
-from ppo_doctor.companions import in_order
-from ppo_doctor.cutting import since, until
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.domains import judged
-from ppo_doctor.derive.leaps import leap_step
-from ppo_doctor.derive.onset import collapse_step
-from ppo_doctor.derive.rewards import PEAK_BEFORE
-from ppo_doctor.earlier import break_step, joined, numbers_broke
-from ppo_doctor.engine import FROM_SETTINGS, run_rules
+from ppo_doctor.diagnose.coverage import not_ruled_out
+from ppo_doctor.diagnose.problems import in_order, problems
+from ppo_doctor.diagnose.verdict import verdict
+from ppo_doctor.engine import FROM_SETTINGS
 from ppo_doctor.evidence import says
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
-    ASKED,
     CHAIN,
     QUESTIONS,
     SIDE_LINKS,
@@ -32,31 +27,19 @@ from ppo_doctor.model import (
     Coverage,
     Diagnosis,
     Fact,
-    OpenComplaint,
     RunSummary,
     Series,
-    Severity,
     UpdatesPerBatch,
 )
-from ppo_doctor.not_ruled_out import not_ruled_out
-from ppo_doctor.ranking import explain
 
 if TYPE_CHECKING:
-    from ppo_doctor.complaints import Explanation
-    from ppo_doctor.model import Finding, Rule, Verdict
+    from ppo_doctor.model import Finding, Rule
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates: checks for faults of each kind run from there on.
 LEAST_UPDATES = 12
-#: The part of a run after the onset of a complaint is judged by itself from this many records on.
-LEAST_AFTER = 5
-#: A complaint that begins within this share of the run is judged by the whole of it.
-EARLIER_SHARE = 0.1
-#: The part of a run before it broke is judged by itself from this many records on, and this share of its steps.
-LEAST_BEFORE, BEFORE_SHARE = 15, 0.2
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
-WORST_VERDICT: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 
 
 def assemble(
@@ -64,113 +47,32 @@ def assemble(
 ) -> Diagnosis:
     """Return the diagnosis that findings add up to."""
     rules = pack.by_name
-    explanations = explain(pack, findings, partial(_since, observations, pack, findings))
-    explanations = _with_earlier(explanations, observations, pack, findings)
-    said = [*findings, *_later(explanations)]
-    coverage = replace(cover(observations, rules, findings), failed=_failed(pack, said))
+    completions = observations.fact("completions")
+    found = problems(pack, findings, completions)
+    coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     alone = FROM_SETTINGS in observations.run.facts
-    verdict, because = _verdict(explanations, coverage, pack, findings)
-    if alone and verdict not in ("unhealthy", "warning"):
-        verdict, because = "inconclusive", _of_settings(observations, findings)
+    said, because = verdict(found, coverage, pack, findings)
+    if alone and said not in ("unhealthy", "warning"):
+        said, because = "inconclusive", _of_settings(observations, findings)
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
-    if lost is not None and verdict == "healthy":
-        verdict, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
-    causes = in_order(explanations, findings, pack, logged=not alone)
+    if lost is not None and said == "healthy":
+        said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
+    causes = in_order(found)
+    titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,
         run=_summary(observations, pack),
-        verdict=verdict,
+        verdict=said,
         verdict_because=because,
         causes=causes,
         findings=tuple(findings),
-        chain=_chain(rules, said),
+        chain=_chain(rules, findings),
         coverage=coverage,
-        complaints=tuple(_complaint(explanation, pack) for explanation in explanations),
-        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes], observations.fact("completions")),
+        complaints=tuple(problem.open(titles) for problem in found),
+        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes], completions),
         suppressed=suppressed,
         packs=pack.further,
     )
-
-
-def _complaint(explanation: Explanation, pack: Pack) -> OpenComplaint:
-    return OpenComplaint(
-        id=explanation.complaint,
-        title=_title(explanation, pack),
-        openers=tuple(opener.rule for opener in explanation.openers),
-        leader=explanation.leader,
-        verdict=explanation.verdict,
-        folded_into=explanation.folded_into,
-        since_step=explanation.since_step,
-        until_step=explanation.until_step,
-        scores=explanation.scores,
-    )
-
-
-def _since(observations: Observations, pack: Pack, findings: Sequence[Finding], step: int) -> Sequence[Finding] | None:
-    """Return what the rules say of the run from a step on; None where that is nearly all of it, or too little."""
-    axis = max((s.axis for s in observations.run.series.values()), key=len)
-    before = int(np.searchsorted(axis.steps, step))
-    if before < EARLIER_SHARE * len(axis) or len(axis) - before < LEAST_AFTER:
-        return None
-    judged = {finding.rule for finding in findings}
-    later, peak = since(observations.run, step), observations.fact("reward_peak")
-    if peak is not None:
-        later = replace(later, facts={**later.facts, PEAK_BEFORE: replace(peak, name=PEAK_BEFORE)})
-    return run_rules(Observations(later), [rule for rule in pack.rules if rule.name in judged])
-
-
-def _with_earlier(
-    explanations: tuple[Explanation, ...], observations: Observations, pack: Pack, findings: Sequence[Finding]
-) -> tuple[Explanation, ...]:
-    """Return the explanations, with what was wrong already before the run broke, where it did and enough was logged.
-
-    What broke first is asked first; where numbers stopped being finite later, what was wrong until then as well.
-    """
-    step, broke = break_step(explanations, _collapse(observations, findings)), numbers_broke(explanations)
-    for at in dict.fromkeys(at for at in (step, broke) if at is not None):
-        explanations = _with_the_part_before(explanations, at, observations, pack, findings)
-    return explanations
-
-
-def _with_the_part_before(
-    explanations: tuple[Explanation, ...],
-    step: int,
-    observations: Observations,
-    pack: Pack,
-    findings: Sequence[Finding],
-) -> tuple[Explanation, ...]:
-    """Return the explanations, with what was wrong already before a step where enough was logged before it."""
-    steps = max((s.axis for s in observations.run.series.values()), key=len).steps
-    share = (step - steps[0]) / max(1, steps[-1] - steps[0])  # of the steps: short episodes are many records
-    if np.searchsorted(steps, step) < LEAST_BEFORE or share < BEFORE_SHARE:
-        return explanations
-    judged = {finding.rule for finding in findings}
-    part = Observations(until(observations.run, step))
-    earlier = explain(pack, run_rules(part, [rule for rule in pack.rules if rule.name in judged]))
-    return joined(explanations, earlier, step, pack)
-
-
-def _collapse(observations: Observations, findings: Sequence[Finding]) -> int | None:
-    """Return the first step at which the reward or a part of it was lost for good, or the learning rate leapt, or None.
-
-    Without one of its parts a reward asks for something else. One that is lost because it stops is lost where it stops,
-    however late a mean over episodes shows that.
-    """
-    fired = {finding.rule: finding for finding in findings if finding.status == "fired"}
-    lost = collapse_step(observations) if "reward-collapses-late" in fired else None
-    stopped = fired["reward-stops-at-once"].onset_step if lost is not None and "reward-stops-at-once" in fired else None
-    leapt = leap_step(observations) if "learning-rate-leaps" in fired else None
-    part = fired["part-of-reward-stops"].onset_step if "part-of-reward-stops" in fired else None
-    return min((step for step in (lost, stopped, leapt, part) if step is not None), default=None)
-
-
-def _later(explanations: Sequence[Explanation]) -> list[Finding]:
-    """Return what was found of the later part of the run where a complaint was judged by that part."""
-    return [finding for e in explanations if e.since_step is not None for finding in e.findings.values()]
-
-
-def _title(explanation: Explanation, pack: Pack) -> str:
-    return next((c.title for c in pack.complaints if c.id == explanation.complaint), explanation.complaint)
 
 
 def _of_settings(observations: Observations, findings: Sequence[Finding]) -> str:
@@ -182,40 +84,6 @@ def _of_settings(observations: Observations, findings: Sequence[Finding]) -> str
         f"what it sets is possible, of use and not unusual ({listed})" if names else "none of its settings is judged"
     )
     return f"{'what the configuration shows names no cause' if noted else sound}; whether it trains takes a log"
-
-
-def _verdict(
-    explanations: Sequence[Explanation], coverage: Coverage, pack: Pack, findings: Sequence[Finding]
-) -> tuple[Verdict, str]:
-    """Return the verdict, and why."""
-    worst = min(explanations, key=lambda e: WORST_VERDICT.index(e.verdict), default=None)
-    if worst is not None and worst.verdict in ("unhealthy", "warning"):
-        return worst.verdict, _named(worst, pack)
-    if worst is not None and worst.verdict == "inconclusive":
-        return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_named(worst, pack)}"
-    if coverage.failed:
-        return "inconclusive", f"nothing found, but {' and '.join(coverage.failed)} failed to run"
-    if not coverage.complete:
-        open_questions = [ASKED[q] for q in QUESTIONS if not getattr(coverage, q)]
-        return "inconclusive", f"nothing found, but the log does not show {', nor '.join(open_questions)}"
-    benign = [e for e in explanations if e.causes]
-    return "healthy", _named(benign[0], pack) if benign else _nothing(findings)
-
-
-def _nothing(findings: Sequence[Finding]) -> str:
-    """Say that no cause was found, and the worst of what was seen without one, from medium severity on."""
-    seen = [f for f in findings if f.status == "fired" and f.severity.at_least(Severity.MEDIUM)]
-    if not seen:
-        return "every question was asked and nothing was found"
-    worst = min(seen, key=lambda finding: finding.severity.rank)
-    return f"no fault was found that explains what was seen: {worst.title}"
-
-
-def _named(explanation: Explanation, pack: Pack) -> str:
-    if explanation.leader == "unknown":
-        return f"{_title(explanation, pack)}, and no cause that we know explains it"
-    leaders = [cause.title for cause in explanation.causes if cause.leader]
-    return "; or: ".join(leaders) if leaders else explanation.complaint
 
 
 def cover(observations: Observations, rules: Mapping[str, Rule], findings: Sequence[Finding]) -> Coverage:
@@ -249,7 +117,7 @@ def _failed(pack: Pack, findings: Sequence[Finding]) -> dict[str, str]:
         return broken
     weighed = {weight.finding for cause in pack.causes for weight in cause.weights}
     rules = pack.by_name
-    return {n: why for n, why in broken.items() if rules[n].answers or rules[n].opens or n in weighed}
+    return {n: why for n, why in broken.items() if rules[n].answers or n in weighed}
 
 
 def _why_not(asked: Sequence[tuple[Rule, Finding]], question: str) -> tuple[str, ...]:

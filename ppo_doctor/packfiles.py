@@ -15,7 +15,7 @@ from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
 
 #: What is fitted on runs of one and of two faults.
-COMPANIONS = "companions.toml"
+RATES = "rates.toml"
 TESTS = ("equals", "differs", "below", "at most", "above", "at least")
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
@@ -24,7 +24,8 @@ _CLAUSE_FIELDS = ("bound_source", "statistic", "window", "share", "least", "leas
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_NEEDS = ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
 _CAUSE_FIELDS = (
-    *("weight", "twins", "measure", "never_proven", "rarer_twin", "references", "leads_to", "begins_with", "samples"),
+    *("weight", "twins", "measure", "never_proven", "references", "samples"),
+    *("proof", "requires", "excludes", "needs", "usual", "sometimes"),
 )
 #: What the samples of a run are where only one kind can have a cause; "" where both can.
 SAMPLES = ("", "completions", "steps")
@@ -49,8 +50,8 @@ def build(parsed: Parsed) -> Compiled:
     Raises:
         DoctorError: a file lacks a field, uses a word outside the vocabulary, or repeats a name.
     """
-    lists = ("rules", "causes", "complaints", "unjudged", "fitted")
-    compiled: Compiled = {"meta": {}, "overrides": None} | {name: [] for name in lists}
+    lists = ("rules", "causes", "complaints", "unjudged")
+    compiled: Compiled = {"meta": {}, "overrides": None, "rates": {}} | {name: [] for name in lists}
     for path, raw in parsed.items():
         try:
             _add(compiled, path, raw)
@@ -65,16 +66,14 @@ def build(parsed: Parsed) -> Compiled:
 
 def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
     if path == "pack.toml":
-        fields(path, raw, ("name",), ("title", "retire", "temperature"))
+        fields(path, raw, ("name",), ("title", "retire"))
         compiled["meta"] = {"name": text(path, raw, "name"), "retire": texts(path, raw, "retire")}
-        if "temperature" in raw:
-            compiled["meta"]["temperature"] = float(raw["temperature"])
     elif path == "complaints.toml":
         compiled["complaints"] = raw["complaint"]
     elif path == "unjudged.toml":
         compiled["unjudged"] = raw["cause"]
-    elif path == COMPANIONS:
-        compiled["fitted"] = [_compiled_fitted(path, entry) for entry in tables(path, raw, "cause")]
+    elif path == RATES:
+        compiled["rates"] = {name: [*pair] for name, pair in raw["rates"].items()}
     elif path == OVERRIDES:
         compiled["overrides"] = compiled_overrides(path, raw, PRIORS)
     elif path.startswith("causes/"):
@@ -159,20 +158,14 @@ def _value(path: str, value: object, params: Compiled, clause: Compiled | None) 
     return float(str(value))
 
 
-def _compiled_fitted(path: str, raw: Mapping[str, Any]) -> Compiled:
-    fields(path, raw, ("id", "base", "weights"))
-    for numbers in ([raw["base"]], *raw["weights"].values()):
-        if not all(type(number) is int for number in numbers):
-            raise fail(path, f"{raw['id']}: whole decibans are needed, not {numbers}")
-    return {"id": raw["id"], "base": raw["base"], "weights": {name: [*pair] for name, pair in raw["weights"].items()}}
-
-
 def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     fields(path, raw, _CAUSE_NEEDS, _CAUSE_FIELDS)
     one_of(path, "severity", raw["severity"], list(Severity))
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)
     one_of(path, "samples", raw.get("samples", ""), SAMPLES)
+    for word in ("proof", "requires", "excludes", "needs", "usual", "sometimes"):
+        texts(path, raw, word)
     for weight in tables(path, raw, "weight"):
         fields(path, weight, ("finding", "source"), ("fired", "clear"))
         for name in ("fired", "clear"):

@@ -8,10 +8,11 @@ one, those of installed packages by name, then `--rules` as given.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,12 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
     PRIORS,
+    PROOF_DB,
+    RULED_OUT_DB,
+    WORDS,
     Cause,
     Clause,
     Complaint,
-    Fitted,
     Measurement,
     PackInForce,
     Param,
@@ -44,6 +47,8 @@ __all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_r
 
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
 SOFT, HARD = 20, 60
+#: Share of sound runs taken for a check that none of them answers, and the least for one that they do.
+UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: what follows from a pack is worked out once, and kept beside it
@@ -54,10 +59,8 @@ class Pack:
     causes: tuple[Cause, ...]
     complaints: tuple[Complaint, ...]
     unjudged: tuple[Unjudged, ...]
-    #: fitted on the lab, where probabilities proved calibrated; None: none are given
-    temperature: float | None = None
-    #: cause → how its log odds add up beside other faults, fitted on the lab
-    fitted: Mapping[str, Fitted] = field(default_factory=dict)
+    #: check → share of the sound runs of many trainers that answer it with yes
+    rates: Mapping[str, float] = field(default_factory=dict)
     #: packs beyond the built-in one, in the order in which they were added
     further: tuple[PackInForce, ...] = ()
 
@@ -73,16 +76,6 @@ class Pack:
     def by_name(self) -> Mapping[str, Rule]:
         """The rules by name."""
         return {rule.name: rule for rule in self.rules}
-
-    @cached_property
-    def openers(self) -> Mapping[str, tuple[Weight, ...]]:
-        """Cause → its weights of findings that could bring it up, the most telling by its silence first."""
-        return {cause.id: tuple(self._openers(cause)) for cause in self.causes}
-
-    def _openers(self, cause: Cause) -> list[Weight]:
-        known = [weight for weight in cause.weights if weight.fired > 0 and weight.finding in self.by_name]
-        able = [weight for weight in known if self.by_name[weight.finding].opens in cause.complaints]
-        return sorted(able, key=lambda weight: (weight.clear, -weight.fired))
 
 
 def builtin_rules() -> Path:
@@ -199,7 +192,7 @@ def _merged(parts: list[_Part]) -> Pack:
         rules=rules,
         causes=causes,
         complaints=packs[0].complaints,
-        fitted={name: fitted for pack in packs for name, fitted in pack.fitted.items()},
+        rates=packs[0].rates,
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
         further=tuple(map(_in_force, parts[1:], packs[1:], asked[1:])),
     )
@@ -234,19 +227,39 @@ def _read(part: _Part) -> Pack:
 
 def _pack(part: _Part) -> Pack:
     raw, folder = part.compiled, part.folder
+    rates = {name: _share(yes, of) for name, (yes, of) in raw["rates"].items()}
     return Pack(
         rules=tuple(_rule(rule, folder) for rule in raw["rules"]),
-        causes=tuple(_cause(cause, folder) for cause in raw["causes"]),
-        complaints=tuple(Complaint(**complaint) for complaint in raw["complaints"]),
+        causes=tuple(_cause(cause, folder, rates) for cause in raw["causes"]),
+        complaints=tuple(Complaint(id=c["id"], title=c["title"]) for c in raw["complaints"]),
         unjudged=tuple(Unjudged(**unjudged) for unjudged in raw["unjudged"]),
-        temperature=raw["meta"].get("temperature"),
-        fitted={entry["id"]: _fitted(entry) for entry in raw["fitted"]},
+        rates=rates,
     )
 
 
-def _fitted(raw: Mapping[str, Any]) -> Fitted:
-    weights = tuple(Weight(finding=name, fired=fired, clear=clear) for name, (fired, clear) in raw["weights"].items())
-    return Fitted(cause=raw["id"], base=raw["base"], weights=weights)
+def _share(yes: int, of: int) -> float:
+    """Return how often sound runs answer with yes; that none did among a few is no proof that none ever does."""
+    return max(LEAST_RATE, (yes + 0.2) / (of + 1))
+
+
+def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
+    """Return what each answer weighs for a cause: the words of its file against how often sound runs answer so."""
+    told = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
+    for word, often in WORDS.items():
+        for name in raw.get(word, ()):
+            sound = rates.get(name, UNKNOWN_RATE)
+            fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
+            told[name] = Weight(finding=name, fired=fired, clear=clear, source=word)
+    for word, sign in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
+        for name in raw.get(word, ()):
+            told[name] = replace(told.get(name, Weight(finding=name)), fired=sign, source=word)
+    for name in raw.get("requires", ()):
+        told[name] = replace(told.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
+    return tuple(told.values())
+
+
+def _decibans(odds: float) -> int:
+    return round(10 * math.log10(odds))
 
 
 def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:
@@ -265,7 +278,7 @@ def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:
     )
 
 
-def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
+def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> Cause:
     return Cause(
         id=raw["id"],
         title=raw["title"],
@@ -275,15 +288,14 @@ def _cause(raw: Mapping[str, Any], folder: Path) -> Cause:
         benign=raw["benign"],
         link=raw["link"],
         complaints=tuple(raw["complaints"]),
-        weights=tuple(Weight(**weight) for weight in raw.get("weight", ())),
+        weights=weights_of(raw, rates),
+        proof=tuple(raw.get("proof", ())),
+        needs=tuple(raw.get("needs", ())),
         twins=tuple(raw.get("twins", ())),
         says=raw["says"],
         remedies=tuple(Remedy(**remedy) for remedy in raw["remedy"]),
         measure=tuple(Measurement(**measure) for measure in raw.get("measure", ())),
         never_proven=raw.get("never_proven", False),
-        rarer_twin=raw.get("rarer_twin", False),
-        leads_to=tuple(raw.get("leads_to", ())),
-        begins_with=tuple(raw.get("begins_with", ())),
         samples=raw.get("samples", ""),
         path=f"{folder}{os.sep}{raw['path']}",
     )
@@ -312,11 +324,17 @@ def check_references(pack: Pack) -> None:
             one_of(cause.path, "complaint", complaint, sorted(complaints))
         for twin in cause.twins:
             one_of(cause.path, "twin", twin, sorted(causes))
-        for finding in (*cause.leads_to, *cause.begins_with):
-            one_of(cause.path, "finding", finding, sorted(rules))
+        for finding in (*cause.proof, *cause.needs):
+            one_of(cause.path, "check", finding, sorted(rules))
         for weight in cause.weights:
             one_of(cause.path, "finding", weight.finding, sorted(rules))
-            _check_weight(cause.path, weight, rules[weight.finding])
+            if not _in_words(weight):
+                _check_weight(cause.path, weight, rules[weight.finding])
+
+
+def _in_words(weight: Weight) -> bool:
+    """Tell whether a weight was made of a word: no bound is set by hand there."""
+    return weight.source in (*WORDS, "proof", "requires", "excludes")
 
 
 def _check_quantity(rule: Rule, need: str) -> None:

@@ -20,7 +20,7 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fields, one_of
-from ppo_doctor.model import Axis, Fact, Resolution, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ _ITEM = re.compile(
 )
 KINDS = ("positive", "near-miss", "benign", "missing")
 #: What a case may hold besides its name, kind and expectation.
-OF_CASES = ("series", "config", "framework", "algorithm", "resolution")
+OF_CASES = ("series", "config", "framework", "algorithm", "resolution", "notes")
 #: A case has to notice when a threshold moves by this much.
 MOVED = {"down": 0.8, "up": 1.2}
 
@@ -94,6 +94,7 @@ def case_run(case: Mapping[str, Any]) -> Run:
         config=settings,
         misspelt=misspelt_settings(profile, [found], settings),
         config_raw=found.values,
+        notes=tuple(Note(text=text, source=source) for text in case.get("notes", ())),
     )
 
 

@@ -18,7 +18,6 @@ from ppo_doctor.model import (
     Evidence,
     Fact,
     Finding,
-    Fitted,
     Measurement,
     Resolution,
     Rule,
@@ -92,19 +91,12 @@ def a_cause(
     )
 
 
-def a_pack(rules: Iterable[Rule], causes: Iterable[Cause], fitted: Iterable[Fitted] = ()) -> Pack:
+def a_pack(rules: Iterable[Rule], causes: Iterable[Cause], rates: Mapping[str, float] | None = None) -> Pack:
     """Return a pack whose complaints are those that its rules and causes speak of."""
     rules, causes = tuple(rules), tuple(causes)
     named = [*(rule.opens for rule in rules if rule.opens), *(c for cause in causes for c in cause.complaints)]
     complaints = tuple(Complaint(id=name, title=name) for name in dict.fromkeys(named))
-    told = {entry.cause: entry for entry in fitted}
-    return Pack(rules=rules, causes=causes, complaints=complaints, unjudged=(), fitted=told)
-
-
-def a_fit(cause: str, base: int, weights: Mapping[str, tuple[int, int]]) -> Fitted:
-    """Return the fitted weights of a cause, each as (fired, clear)."""
-    told = tuple(Weight(finding=name, fired=fired, clear=clear) for name, (fired, clear) in weights.items())
-    return Fitted(cause=cause, base=base, weights=told)
+    return Pack(rules=rules, causes=causes, complaints=complaints, unjudged=(), rates=rates or {})
 
 
 def an_axis(steps: Iterable[int], path: str = "log") -> Axis:

@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from ppo_doctor.accounts import account
+from ppo_doctor.ranking import explain
+
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import run_rules
 from ppo_doctor.frameworks import profiles
-from ppo_doctor.ranking import explain
 from ppo_doctor.rulepack import load_pack, prose
 from ppo_doctor.testing import KINDS, case_run
 from tests.each import for_each

@@ -10,11 +10,11 @@ import itertools
 import json
 
 import pytest
+from ppo_doctor.ranking import explain
 
 import ppo_doctor
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.judgement import FAIL_ON, exit_code
-from ppo_doctor.ranking import explain
 from tests.each import for_each
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule, a_series, observe
 

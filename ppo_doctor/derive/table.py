@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.signals.table import SIGNALS
 
 
 @frozen(kw_only=False)
@@ -310,5 +311,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_moves_in_spreads": _row("prompts:reward_moves_in_spreads", "frac_reward_zero_std+reward_std"),
         "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),
         "negative_estimate": _row("identities:negative_estimate", "approx_kl", "ref_kl"),
+    }
+    | {
+        name: Derived(f"ppo_doctor.signals.{module}:{name}", tuple(tuple(a.split("+")) for a in alternatives))
+        for name, (module, alternatives) in SIGNALS.items()
     }
 )

@@ -169,24 +169,13 @@ class Cause:
     remedies: tuple[Remedy, ...] = ()
     measure: tuple[Measurement, ...] = ()
     never_proven: bool = False
-    #: findings that follow from this cause: they weigh nothing, and a complaint of them alone is no second one
-    leads_to: tuple[str, ...] = ()
-    #: findings without which this cause has not begun: what fired clearly before them, it does not explain
-    begins_with: tuple[str, ...] = ()
+    #: answered yes, it is this by definition
+    proof: tuple[str, ...] = ()
+    #: without one of these it is not spoken of
+    needs: tuple[str, ...] = ()
     #: what the samples of a run that can have it are, "completions" or "steps"; both where empty
     samples: str = ""
-    #: True for the twin to name second when nothing separates them
-    rarer_twin: bool = False
     path: str = ""
-
-
-@frozen
-class Fitted:
-    """How the log odds of a cause add up, whatever else is wrong with a run, in decibans; fitted, not set by hand."""
-
-    cause: str
-    base: int
-    weights: tuple[Weight, ...]
 
 
 @frozen
@@ -195,7 +184,3 @@ class Complaint:
 
     id: str
     title: str
-    #: whether it tells of something that stopped, so that only what was logged since then is a witness
-    judged_since_onset: bool = False
-    #: whether openers that no one cause accounts for together tell of several faults, rather than of rivals for one
-    one_by_one: bool = False

@@ -39,8 +39,12 @@ ASKED: Mapping[str, str] = MappingProxyType(
         "numerics": "whether the numbers are finite",
     }
 )
-#: How common a cause is → its score before any finding, in decibans.
-PRIORS: Mapping[str, int] = MappingProxyType({"common": -10, "occasional": -15, "rare": -22})
+#: How common a cause is → its score before any answer, in decibans against a sound run.
+PRIORS: Mapping[str, int] = MappingProxyType({"common": -10, "occasional": -13, "rare": -17})
+#: How often a run with a cause shows what its file lists under a word.
+WORDS: Mapping[str, float] = MappingProxyType({"usual": 0.75, "sometimes": 0.3})
+#: What an answer weighs that proves a cause, or rules it out, in decibans.
+PROOF_DB, RULED_OUT_DB = 35, -60
 
 
 class Severity(StrEnum):

@@ -1,0 +1,77 @@
+"""Is the run broken? Asked of facts first, and apart from the question why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ppo_doctor.diagnose.problems import named
+from ppo_doctor.model import ASKED, QUESTIONS, Severity
+
+if TYPE_CHECKING:
+    from ppo_doctor.diagnose.problems import Problem
+    from ppo_doctor.model import Coverage, Finding, Rule, Verdict
+    from ppo_doctor.rulepack import Pack
+
+#: The gravest first.
+GRAVEST: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
+#: A check that sound runs answer with yes less often than this tells that something is wrong, whatever the why.
+SELDOM = 0.02
+#: That a reward neither rose nor was at its best leaves open whether anything was learned.
+STAYED, ROSE, BEST = "reward-level", "reward-grows", "reward-at-ceiling"
+
+
+def verdict(
+    found: Sequence[Problem], coverage: Coverage, pack: Pack, findings: Sequence[Finding]
+) -> tuple[Verdict, str]:
+    """Return the verdict, and why."""
+    worst = min(found, key=lambda p: GRAVEST.index(p.verdict), default=None)
+    if worst is not None and worst.verdict in ("unhealthy", "warning"):
+        return worst.verdict, _leading(worst)
+    unexplained = _unexplained(findings, pack, named(found))
+    if unexplained is not None:
+        return "warning", f"{unexplained.title}, and no cause that we know explains it"
+    if worst is not None and worst.verdict == "inconclusive":
+        return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_leading(worst)}"
+    open_question = _open(coverage, {finding.rule: finding for finding in findings})
+    if open_question:
+        return "inconclusive", open_question
+    return "healthy", _leading(found[0]) if found else _nothing(findings)
+
+
+def _leading(problem: Problem) -> str:
+    return "; or: ".join(cause.title for cause in problem.causes if cause.leader)
+
+
+def _unexplained(findings: Sequence[Finding], pack: Pack, told: frozenset[str]) -> Finding | None:
+    """Return the gravest check that answers yes, which sound runs hardly ever do, and that no cause accounts for."""
+    loud = [
+        f for f in findings if f.status == "fired" and f.rule not in told and _grave(pack.by_name[f.rule], pack.rates)
+    ]
+    return min(loud, key=lambda finding: finding.severity.rank, default=None)
+
+
+def _grave(rule: Rule, rates: Mapping[str, float]) -> bool:
+    return rule.severity.at_least(Severity.HIGH) and rates.get(rule.name, 1.0) < SELDOM
+
+
+def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
+    """Return what keeps a run without a problem from being called healthy, or nothing."""
+    if coverage.failed:
+        return f"nothing found, but {' and '.join(coverage.failed)} failed to run"
+    if not coverage.complete:
+        unanswered = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
+        return f"nothing found, but the log does not show {', nor '.join(unanswered)}"
+    answers = {name: findings[name].status for name in (STAYED, ROSE, BEST) if name in findings}
+    if answers.get(STAYED) == "fired" and answers.get(BEST) != "fired":
+        return "nothing found, but the reward does not rise, so the log does not show that anything was learned"
+    return ""
+
+
+def _nothing(findings: Sequence[Finding]) -> str:
+    """Say that no cause was found, and the worst of what was seen without one, from medium severity on."""
+    seen = [f for f in findings if f.status == "fired" and f.severity.at_least(Severity.MEDIUM)]
+    if not seen:
+        return "every question was asked and nothing was found"
+    worst = min(seen, key=lambda finding: finding.severity.rank)
+    return f"no fault was found that explains what was seen: {worst.title}"

@@ -1,0 +1,89 @@
+"""Are batches new? And what do completions look like?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import both, condition, constant, fact, late, series_of, truth_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact
+
+
+def updates_per_reward(observations: Observations) -> Fact | None:
+    """Return how many optimizer steps are logged for each record with a reward, of trainers that log it per generation."""
+    rewards = observations.run.series.get("reward_mean")
+    updates = series_of(observations, "loss", "policy_loss", "entropy")
+    if rewards is None or updates is None or len(rewards) == 0:
+        return None
+    per = len(updates) / len(rewards)
+    return fact(
+        "updates_per_reward",
+        per,
+        rewards,
+        f"{len(updates)} updates stand beside {len(rewards)} records of {rewards.raw}",
+    )
+
+
+def rewards_logged(observations: Observations) -> Fact | None:
+    """Return how many records have a reward."""
+    rewards = observations.run.series.get("reward_mean")
+    return (
+        None
+        if rewards is None
+        else fact("rewards_logged", len(rewards), rewards, f"{rewards.raw} stands in {len(rewards)} records")
+    )
+
+
+def lengths_repeat(observations: Observations) -> Fact | None:
+    """Tell whether a mean length that is no whole number is the same in every record while the policy moves."""
+    series = series_of(observations, "response_length")
+    if series is None or np.isfinite(series.values).sum() < 4:
+        return None
+    values = series.values[np.isfinite(series.values)]
+    same = constant(values) and abs(values[0] - round(float(values[0]))) > 1e-6
+    holds = both(same, truth_of(observations.fact("policy_moves")))
+    return condition("lengths_repeat", holds, series, f"{series.raw} is {values[0]:.6g} in every record")
+
+
+def length_kept(observations: Observations) -> Fact | None:
+    """Return the late over the first mean length of completions."""
+    series = series_of(observations, "response_length")
+    if series is None or len(series) < 4:
+        return None
+    values = series.values[np.isfinite(series.values)]
+    kept = float(late(values, 2).mean() / max(float(values[:2].mean()), 1e-9))
+    return fact(
+        "length_kept", kept, series, f"{series.raw} goes from {values[:2].mean():.3g} to {late(values, 2).mean():.3g}"
+    )
+
+
+def length_late(observations: Observations) -> Fact | None:
+    """Return the mean length of completions at the end, in tokens."""
+    series = series_of(observations, "response_length")
+    if series is None or len(series) < 4:
+        return None
+    size = float(late(series.values[np.isfinite(series.values)], 2).mean())
+    return fact("length_late", size, series, f"{series.raw} is {size:.3g} at the end")
+
+
+def groups_alike_at_first(observations: Observations) -> Fact | None:
+    """Return the share of groups with equal rewards in the first records, of a policy that still has entropy; else 0."""
+    series, entropy = series_of(observations, "frac_reward_zero_std"), series_of(observations, "entropy")
+    if series is None or entropy is None:
+        return None
+    alike = float(np.mean(series.values[np.isfinite(series.values)][:3]))
+    fresh = float(entropy.values[np.isfinite(entropy.values)][0]) > 0.3
+    return fact("groups_alike_at_first", alike if fresh else 0.0, series, f"{series.raw} is {alike:.2g} at first")
+
+
+def cut_usually(observations: Observations) -> Fact | None:
+    """Return the usual share of completions that are cut."""
+    series = series_of(observations, "truncated_fraction")
+    if series is None:
+        return None
+    share = float(np.nanmedian(series.values))
+    return fact("cut_usually", share, series, f"{series.raw} is {share:.2g} in the median")

@@ -1,0 +1,145 @@
+"""How much is clipped, against what the KL allows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import condition, fact, series_of, value_of, values_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import BoolArray, Fact, FloatArray
+
+NORMAL = statistics.NormalDist()
+
+
+def clip_range_in_force(observations: Observations) -> Fact | None:
+    """Return the clip range that fits the usual clip fraction at the usual KL, for log-ratios that are Gaussian.
+
+    They have a variance of 2·KL, so a share f outside ±c means c = √(2·KL)·Φ⁻¹(1 - f/2).
+    """
+    clipped = series_of(observations, "clip_fraction")
+    usual = value_of(observations.fact("divergence_usual"))
+    if clipped is None or not usual:
+        return None
+    part = float(np.nanmedian(clipped.values))
+    if not 0.0 < part < 1.0:
+        return None
+    size = math.sqrt(2 * usual) * NORMAL.inv_cdf(1 - part / 2)
+    return fact(
+        "clip_range_in_force",
+        size,
+        clipped,
+        f"{clipped.raw} {part:.2g} at a KL of {usual:.2g} fits a range of {size:.2g}",
+    )
+
+
+def clip_range_given(observations: Observations) -> Fact | None:
+    """Return the clip range as logged in the first half of the run, else as configured; None for sequence-level ratios."""
+    level = observations.run.config.get("importance_sampling_level")
+    if level is not None and str(level.value).startswith("sequence"):
+        return None
+    logged = series_of(observations, "clip_range")
+    if logged is not None:
+        size = float(np.nanmedian(logged.values[: max(1, len(logged) // 2)]))
+        return fact("clip_range_given", size, logged, f"{logged.raw} is {size:g}")
+    size_set = observations.number("clip_range") if observations.configured("clip_range") else None
+    return (
+        None if size_set is None else fact("clip_range_given", size_set, None, f"the clip range is set to {size_set:g}")
+    )
+
+
+def _starts(observations: Observations) -> BoolArray | None:
+    """Return which records of the clip fraction begin a generation; None where that is every one, or unknown."""
+    clipped, marker = observations.run.series.get("clip_fraction"), observations.run.series.get("reward_mean")
+    if clipped is None or marker is None:
+        return None
+    begins = np.isin(clipped.axis.steps, marker.axis.steps)
+    return begins if begins.sum() >= 3 and (~begins).sum() >= 0.8 * begins.sum() else None
+
+
+def clipped_usually(observations: Observations) -> Fact | None:
+    """Return the usual clip fraction, of generations without their first step, whose ratios are 1 by definition."""
+    clipped, begins = series_of(observations, "clip_fraction"), _starts(observations)
+    if clipped is None:
+        return None
+    part = float(np.nanmedian(clipped.values if begins is None else clipped.values[~begins]))
+    return fact("clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")
+
+
+def clipped_first(observations: Observations) -> Fact | None:
+    """Return the clip fraction of the first record, where that is an average over an update."""
+    clipped = series_of(observations, "clip_fraction")
+    if clipped is None or _starts(observations) is not None:
+        return None
+    first = float(clipped.values[np.isfinite(clipped.values)][0])
+    return fact("clipped_first", first, clipped, f"{clipped.raw} is {first:.3g} in the first record")
+
+
+def clipped_before_a_step(observations: Observations) -> Fact | None:
+    """Return the usual clip fraction at the first step of a generation, where a ratio has had no time to leave 1."""
+    clipped, begins = series_of(observations, "clip_fraction"), _starts(observations)
+    if clipped is None or begins is None:
+        return None
+    starts = clipped.values[begins][1:]
+    if not np.isfinite(starts).any():
+        return None
+    part = float(np.nanmedian(starts))
+    return fact(
+        "clipped_before_a_step", part, clipped, f"{clipped.raw} is {part:.3g} at the first step of a generation"
+    )
+
+
+def clipped_after_one_step(observations: Observations) -> Fact | None:
+    """Return the usual clip fraction right after the first step of a generation, which itself clips nothing; else 0."""
+    clipped, begins = series_of(observations, "clip_fraction"), _starts(observations)
+    if clipped is None or begins is None:
+        return None
+    places = np.flatnonzero(begins)
+    after = clipped.values[places[places + 1 < len(clipped)] + 1]
+    before = float(np.nanmedian(clipped.values[begins][1:]))
+    part = float(np.nanmedian(after)) if before < 0.02 else 0.0
+    return fact("clipped_after_one_step", part, clipped, f"{clipped.raw} is {part:.3g} after one step")
+
+
+def clipped_to_nothing(observations: Observations) -> Fact | None:
+    """Tell whether most samples are clipped and the surrogate is next to nothing."""
+    clipped, loss = values_of(observations, "clip_fraction"), value_of(observations.fact("surrogate_high"))
+    if clipped is None or loss is None:
+        return None
+    part = float(np.median(clipped))
+    series = series_of(observations, "clip_fraction")
+    return condition(
+        "clipped_to_nothing",
+        part > 0.7 and loss < 0.01,
+        series,
+        f"{part:.0%} are clipped at a policy loss of {loss:.2g}",
+    )
+
+
+def dips(observations: Observations) -> Fact | None:
+    """Return the period, in records, at which clipping or KL falls to nothing, as where weights are sent on every n-th; else 0."""
+    begins = _starts(observations)
+    clipped, kl = series_of(observations, "clip_fraction"), series_of(observations, "approx_kl")
+    for series in (clipped, kl):
+        if series is None:
+            continue
+        values = series.values[begins] if begins is not None and series is clipped else series.values
+        period = _period(np.abs(values[np.isfinite(values)]))
+        if period:
+            return fact("dips", period, series, f"{series.raw} falls to nothing in every {period}th record")
+    known = [s for s in (clipped, kl) if s is not None and len(s) >= 12]
+    return fact("dips", 0, known[0], f"{known[0].raw} has no period") if known else None
+
+
+def _period(values: FloatArray) -> int:
+    usual = float(np.median(values)) if len(values) >= 12 else 0.0
+    low = np.flatnonzero(values < 0.12 * usual)
+    if usual <= 0 or len(low) < 3:
+        return 0
+    gaps = np.diff(low)
+    return int(gaps[0]) if gaps[0] >= 3 and (gaps == gaps[0]).all() else 0

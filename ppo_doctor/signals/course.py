@@ -1,0 +1,143 @@
+"""How a series goes: where it starts, where it ends, and whether that is more than its scatter."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import SINGLE, Fact
+from ppo_doctor.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, Series
+
+#: Longer series are read as this many means over equal spans of records.
+BLOCKS = 24
+#: Fewest values of which a course is told.
+FEWEST = 4
+#: Share of a straight line's residuals that counts as scatter: what is curved is no noise.
+CURVED = 0.7
+#: Median of |difference| → deviation of single values, for Gaussian noise.
+GAUSSIAN = 1.4826 / math.sqrt(2)
+
+
+@frozen
+class Course:
+    """Means of the first and of the last blocks, the scatter of one block, and the change over its own error."""
+
+    start: float
+    end: float
+    scatter: float
+    change: float
+
+
+def values_of(observations: Observations, *names: str) -> FloatArray | None:
+    """Return the finite values of the first of some metrics that has any, shape [records]."""
+    series = series_of(observations, *names)
+    return None if series is None else series.values[np.isfinite(series.values)]
+
+
+def series_of(observations: Observations, *names: str) -> Series | None:
+    """Return the first of some metrics that has a finite value."""
+    logged = (observations.run.series.get(name) for name in names)
+    return next((each for each in logged if each is not None and bool(np.isfinite(each.values).any())), None)
+
+
+def blocks(values: FloatArray) -> FloatArray:
+    """Return a long series as the means of equal spans of it."""
+    if len(values) <= 2 * BLOCKS:
+        return values
+    return np.array([part.mean() for part in np.array_split(values, BLOCKS)])
+
+
+def course(values: FloatArray) -> Course | None:
+    """Return how a series goes, None where it has fewer than four values."""
+    means = blocks(values)
+    size = len(means)
+    if size < FEWEST:
+        return None
+    late = max(2, size // 4)
+    start, end = float(means[:2].mean()), float(means[-late:].mean())
+    places = np.arange(size)
+    line = np.polynomial.Polynomial.fit(places, means, 1)(places)
+    steps = float(np.median(np.abs(np.diff(means)))) * GAUSSIAN
+    least = 1e-12 * max(1.0, float(np.abs(means).max()))
+    scatter = max(steps, CURVED * float(np.std(means - line)), least)
+    return Course(start=start, end=end, scatter=steps, change=(end - start) / (scatter * math.sqrt(1 / 2 + 1 / late)))
+
+
+def zero_share(series: Series | None, fewest: int = 1) -> float | None:
+    """Return the share of finite records that are exactly 0; None where a 0 may be one in print only."""
+    if series is None:
+        return None
+    values = series.values[np.isfinite(series.values)]
+    zeros = values == 0
+    if len(values) < fewest or (series.resolution.absolute > 0 and bool(zeros.any())):
+        return None
+    return float(zeros.mean())
+
+
+def constant(values: FloatArray) -> bool:
+    """Tell whether all values are one number, up to two units of float32."""
+    return bool(np.all(np.abs(values - values[0]) <= SINGLE * abs(values[0])))
+
+
+def late(values: FloatArray, fewest: int = 3) -> FloatArray:
+    """Return the last quarter of a series, and at least a few records."""
+    return values[-max(fewest, len(values) // 4) :]
+
+
+def early(values: FloatArray, fewest: int = 2) -> FloatArray:
+    """Return the first fifth of a series, and at least a few records."""
+    return values[: max(fewest, len(values) // 5)]
+
+
+def fact(name: str, value: float, series: Series | None, says: str) -> Fact:
+    """Return a computed number with the place of the metric that it is told of."""
+    source = None if series is None else series.source()
+    return Fact(name=name, value=float(value), how="computed", source=source, says=says)
+
+
+def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
+    """Return 1 where something is so and 0 where not; None where nobody can tell."""
+    return None if holds is None else fact(name, float(holds), series, says if holds else f"not so: {says}")
+
+
+def paired(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
+    """Return the finite values that two series have at the same steps."""
+    _, at, beside = np.intersect1d(one.axis.steps, other.axis.steps, return_indices=True)
+    left, right = one.values[at], other.values[beside]
+    known = np.isfinite(left) & np.isfinite(right)
+    return left[known], right[known]
+
+
+def all_known(*answers: bool | None) -> bool | None:
+    """Return whether all answers that are known are yes; None where none is known."""
+    known = [answer for answer in answers if answer is not None]
+    return all(known) if known else None
+
+
+def any_known(*answers: bool | None) -> bool | None:
+    """Return whether some answer that is known is yes; None where none is known."""
+    known = [answer for answer in answers if answer is not None]
+    return any(known) if known else None
+
+
+def both(*answers: bool | None) -> bool | None:
+    """Return Kleene's AND."""
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def value_of(found: Fact | None) -> float | None:
+    """Return the number of a fact that may be unknown."""
+    return None if found is None or not isinstance(found.value, int | float) else float(found.value)
+
+
+def truth_of(found: Fact | None) -> bool | None:
+    """Return a condition's answer."""
+    return None if found is None else bool(found.value)

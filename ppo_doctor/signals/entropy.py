@@ -1,0 +1,107 @@
+"""What the entropy of the policy does: spent at once, gone, running up, or held by a bonus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import condition, fact, series_of, values_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact, FloatArray, Series
+
+#: Entropy, in nats, of a policy that has something to lose.
+ALIVE = 0.1
+
+
+def _entropy(observations: Observations) -> tuple[Series, FloatArray] | None:
+    series = series_of(observations, "entropy")
+    if series is None or np.isfinite(series.values).sum() < 3:
+        return None
+    return series, series.values[np.isfinite(series.values)]
+
+
+def entropy_first_drop(observations: Observations) -> Fact | None:
+    """Return the share of the first entropy that is gone within the first tenth of the records."""
+    found = _entropy(observations)
+    if found is None or found[1][0] < ALIVE / 2:
+        return None
+    series, values = found
+    soon = values[: max(2, len(values) // 10) + 1]
+    drop = float((values[0] - soon.min()) / abs(values[0]))
+    return fact(
+        "entropy_first_drop", drop, series, f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} at once"
+    )
+
+
+def entropy_left(observations: Observations) -> Fact | None:
+    """Return the last entropy over the highest; None where there never was any, or a density's, which passes 0."""
+    found = _entropy(observations)
+    if found is None or found[1].max() < ALIVE or found[1].min() < -0.01 * found[1].max():
+        return None
+    series, values = found
+    return fact(
+        "entropy_left",
+        values[-1] / values.max(),
+        series,
+        f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}",
+    )
+
+
+def entropy_gain(observations: Observations) -> Fact | None:
+    """Return by how many nats the entropy ends above its start."""
+    found = _entropy(observations)
+    if found is None:
+        return None
+    series, values = found
+    return fact(
+        "entropy_gain", values[-1] - values[0], series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}"
+    )
+
+
+def entropy_growth(observations: Observations) -> Fact | None:
+    """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats."""
+    found = _entropy(observations)
+    if found is None:
+        return None
+    series, values = found
+    growth = float((values[-1] - values[0]) / min(1.0, 0.5 * abs(values[0]) + 0.3))
+    return fact("entropy_growth", growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
+
+
+def entropy_rises(observations: Observations) -> Fact | None:
+    """Return the share of records whose entropy is above that of the one before."""
+    found = _entropy(observations)
+    if found is None:
+        return None
+    rising = float((np.diff(found[1]) > 0).mean())
+    return fact("entropy_rises", rising, found[0], f"{found[0].raw} rises in {rising:.0%} of the records")
+
+
+def bonus_of(observations: Observations) -> float | None:
+    """Return the coefficient of the entropy bonus: logged, else configured."""
+    logged = values_of(observations, "entropy_coef")
+    if logged is not None:
+        return float(logged[0])
+    return observations.number("ent_coef") if observations.configured("ent_coef") else None
+
+
+def entropy_bonus(observations: Observations) -> Fact | None:
+    """Return the coefficient of the entropy bonus."""
+    bonus = bonus_of(observations)
+    series = series_of(observations, "entropy_coef")
+    return None if bonus is None else fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
+
+
+def entropy_held_high(observations: Observations) -> Fact | None:
+    """Tell whether the entropy stays at its highest, or runs up from there."""
+    found, growth = _entropy(observations), observations.fact("entropy_growth")
+    if found is None or growth is None:
+        return None
+    series, values = found
+    top = abs(values.max())
+    held = abs(values[-1] - values.max()) < 0.02 * top and np.ptp(values) < 0.05 * top
+    says = f"{series.raw} ends at {values[-1]:.3g}, its highest being {values.max():.3g}"
+    return condition("entropy_held_high", bool(held or float(str(growth.value)) > 1), series, says)

@@ -1,0 +1,103 @@
+"""What the gradient norm says: exactly 0, below what the optimizer sees, or alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import condition, fact, series_of, truth_of, value_of, zero_share
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact
+
+
+def gradient_zero_share(observations: Observations) -> Fact | None:
+    """Return the share of records with a gradient norm of exactly 0."""
+    series = series_of(observations, "grad_norm")
+    zeros = zero_share(series)
+    if series is None or zeros is None:
+        return None
+    return fact("gradient_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+
+
+def gradient_usual(observations: Observations) -> Fact | None:
+    """Return the median of the gradient norms that are not 0: a batch without a signal has none."""
+    series = series_of(observations, "grad_norm")
+    if series is None:
+        return None
+    norms = series.values[np.isfinite(series.values)]
+    usual = float(np.median(norms[norms != 0])) if norms.any() else 0.0
+    return fact("gradient_usual", usual, series, f"{series.raw} is {usual:.3g} in the median")
+
+
+def policy_gradient_alive(observations: Observations) -> Fact | None:
+    """Tell whether the policy gets a gradient: a norm above 0 where no critic shares it."""
+    usual = value_of(observations.fact("gradient_usual"))
+    if usual is None:
+        return None
+    critic = series_of(observations, "value_loss")
+    holds = usual > 1e-6 and critic is None
+    series = series_of(observations, "grad_norm")
+    return condition("policy_gradient_alive", holds, series, f"the gradient norm is {usual:.3g}")
+
+
+def silent_on_paid_batches(observations: Observations) -> Fact | None:
+    """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
+    loss, deviations = series_of(observations, "loss"), series_of(observations, "reward_std")
+    flat = series_of(observations, "frac_reward_zero_std")
+    zeros = value_of(observations.fact("gradient_zero_share"))
+    if loss is None or deviations is None or zeros is None:
+        return None
+    silent = float((loss.values[np.isfinite(loss.values)] == 0).mean()) > 0.9 and zeros > 0.9
+    differ = float(np.nanmedian(deviations.values)) > 0 and (flat is None or float(np.nanmedian(flat.values)) < 0.9)
+    says = f"{loss.raw} and the gradient are exactly 0 while {deviations.raw} is {np.nanmedian(deviations.values):.3g}"
+    return condition("silent_on_paid_batches", silent and differ, loss, says)
+
+
+def silent_where_all_cut(observations: Observations) -> Fact | None:
+    """Tell whether the gradient is exactly 0 in just those records in which every completion was cut."""
+    cut, norms = series_of(observations, "truncated_fraction"), series_of(observations, "grad_norm")
+    if cut is None or norms is None:
+        return None
+    by_step = dict(zip(norms.axis.steps.tolist(), norms.values.tolist(), strict=True))
+    pairs = [
+        (share, by_step[step])
+        for step, share in zip(cut.axis.steps.tolist(), cut.values, strict=True)
+        if step in by_step
+    ]
+    whole = [norm for share, norm in pairs if share >= 0.999]
+    rest = [norm for share, norm in pairs if share < 0.999]
+    holds = bool(whole and rest) and not any(whole) and sum(n > 0 for n in rest) >= 0.9 * len(rest)
+    says = f"{norms.raw} is 0 in the {len(whole)} records in which {cut.raw} is 1, and above 0 in the others"
+    return condition("silent_where_all_cut", holds, norms, says)
+
+
+def clip_norm(observations: Observations) -> Fact | None:
+    """Return the configured bound of the gradient norm."""
+    bound = observations.number("max_grad_norm") if observations.configured("max_grad_norm") else None
+    return None if bound is None else fact("clip_norm", bound, None, f"gradients are clipped to a norm of {bound:g}")
+
+
+def minibatch_of_one(observations: Observations) -> Fact | None:
+    """Tell whether the settings leave one sample in a minibatch whose advantages are normalised."""
+    normalised = observations.run.config.get("normalize_advantages")
+    if normalised is not None and normalised.value is False:
+        return None
+    size = observations.number("minibatch_size") if observations.configured("minibatch_size") else None
+    if size is None and all(map(observations.configured, ("num_minibatches", "rollout_steps"))):
+        steps, parts = observations.number("rollout_steps"), observations.number("num_minibatches")
+        size = None if not steps or not parts else steps * (observations.number("num_envs") or 1) / parts
+    return condition(
+        "minibatch_of_one",
+        None if size is None or size <= 0 else size <= 1,
+        None,
+        f"a minibatch holds {size:g} samples" if size else "",
+    )
+
+
+def half_precision_run(observations: Observations) -> Fact | None:
+    """Tell whether weights are kept in 16 bits."""
+    half = truth_of(observations.fact("half_precision"))
+    return condition("half_precision_run", half, None, "weights are kept in 16 bits")

@@ -1,0 +1,186 @@
+"""Is the sampler the policy that is trained? Ratios before any step, KL that is no movement, lag, the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import both, condition, fact, paired, series_of, truth_of, value_of, values_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact
+
+#: Reference KL of the first record that no rounding and no sampling noise of one policy makes.
+OFF, SLIGHTLY_OFF = 0.1, 0.005
+
+
+def ratio_mean_excess(observations: Observations) -> Fact | None:
+    """Return by how much the mean ratio is above 1 in the first quarter: its expectation is 1 for the tokens sampled."""
+    series = series_of(observations, "ratio_mean")
+    if series is None:
+        return None
+    ratios = series.values[np.isfinite(series.values)]
+    excess = float(np.median(ratios[: max(3, len(ratios) // 4)])) - 1
+    return fact("ratio_mean_excess", excess, series, f"{series.raw} is {excess + 1:.3g} in the first quarter")
+
+
+def divergence_throughout(observations: Observations) -> Fact | None:
+    """Tell whether KL is large from the first record on and stays so."""
+    usual, first = value_of(observations.fact("divergence_usual")), value_of(observations.fact("divergence_first"))
+    if usual is None or first is None:
+        return None
+    says = f"KL is {first:.2g} in the first record and {usual:.2g} in the median"
+    return condition("divergence_throughout", usual > 0.3 and first > 0.05, series_of(observations, "approx_kl"), says)
+
+
+def divergence_beside_calm(observations: Observations) -> Fact | None:
+    """Return the usual KL of a policy whose entropy hardly moves; 0 where it moves."""
+    usual, entropy = value_of(observations.fact("divergence_usual")), values_of(observations, "entropy")
+    if usual is None or entropy is None:
+        return None
+    calm = float(np.ptp(entropy)) < 0.15 * (abs(float(entropy.max())) or 1.0)
+    says = f"KL is {usual:.2g} while entropy stays within {np.ptp(entropy):.2g}"
+    return fact("divergence_beside_calm", usual if calm else 0.0, series_of(observations, "approx_kl"), says)
+
+
+def clipped_from_the_start(observations: Observations) -> Fact | None:
+    """Return the smaller of the first and the usual clip fraction."""
+    first, usual = value_of(observations.fact("clipped_first")), value_of(observations.fact("clipped_usually"))
+    if first is None or usual is None:
+        return None
+    return fact(
+        "clipped_from_the_start",
+        min(first, usual),
+        series_of(observations, "clip_fraction"),
+        f"{first:.2g} are clipped at first and {usual:.2g} usually",
+    )
+
+
+def lag_at_end(observations: Observations) -> Fact | None:
+    """Return the lag of the sampler's weights at the end where it only ever grew; else 0."""
+    series = series_of(observations, "policy_lag")
+    if series is None or len(series) < 4:
+        return None
+    lags = series.values[np.isfinite(series.values)]
+    grown = float(lags[-1]) if lags[-1] > lags[0] and (np.diff(lags) >= 0).all() else 0.0
+    return fact("lag_at_end", grown, series, f"{series.raw} goes from {lags[0]:g} to {lags[-1]:g}")
+
+
+def lag_in_turns(observations: Observations) -> Fact | None:
+    """Return the largest lag of a sampler whose weights are sent on now and then; 0 where they never or always are."""
+    series = series_of(observations, "policy_lag")
+    if series is None or len(series) < 4:
+        return None
+    lags = series.values[np.isfinite(series.values)]
+    falls = int((np.diff(lags) < 0).sum())
+    return fact(
+        "lag_in_turns",
+        float(lags.max()) if falls >= 2 else 0.0,
+        series,
+        f"{series.raw} climbs to {lags.max():g} and falls back {falls} times",
+    )
+
+
+def _first_reference(observations: Observations) -> float | None:
+    """Return the reference KL of the first record, where that was made before any step: not in thinned logs."""
+    series = series_of(observations, "ref_kl")
+    if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
+        return None
+    steps, values = series.axis.steps, series.values
+    gap = int(np.median(np.diff(steps)))
+    begun = steps[0] <= 1 or (steps[0] == gap and abs(values[1] - values[0]) < abs(values[0]))
+    return float(values[0]) if begun else None
+
+
+def reference_first(observations: Observations) -> Fact | None:
+    """Return |KL| to the reference before the first step, which is 0 where the reference is the start."""
+    first = _first_reference(observations)
+    series = series_of(observations, "ref_kl")
+    return (
+        None
+        if first is None or series is None
+        else fact("reference_first", abs(first), series, f"{series.raw} is {first:.3g} in the first record")
+    )
+
+
+def reference_follows(observations: Observations) -> Fact | None:
+    """Tell whether the reference KL is exactly 0 throughout though the policy moves."""
+    series = series_of(observations, "ref_kl")
+    if series is None:
+        return None
+    never = bool((series.values[np.isfinite(series.values)] == 0).all())
+    holds = both(never, truth_of(observations.fact("entropy_moves")))
+    return condition("reference_follows", holds, series, f"{series.raw} is exactly 0 in every record")
+
+
+def penalty_coefficient(observations: Observations) -> Fact | None:
+    """Return the coefficient of the KL penalty: as logged, else as it is applied to rewards, else as configured."""
+    logged = series_of(observations, "kl_coef")
+    if logged is not None:
+        first = float(logged.values[np.isfinite(logged.values)][0])
+        return fact("penalty_coefficient", first, logged, f"{logged.raw} is {first:g} at first")
+    paid, kl = series_of(observations, "kl_penalty_reward"), series_of(observations, "ref_kl")
+    if paid is not None and kl is not None:
+        taken, apart = paired(paid, kl)
+        known = np.abs(apart) > 1e-4
+        if known.any():
+            applied = float(np.median(-taken[known] / apart[known]))
+            return fact("penalty_coefficient", applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
+    names = [name for name in ("kl_coef", "kl_loss_coef") if observations.configured(name)]
+    size_set = observations.number(names[0]) if names else None
+    return None if not size_set else fact("penalty_coefficient", size_set, None, f"{names[0]} is {size_set:g}")
+
+
+def penalty_over_spread(observations: Observations) -> Fact | None:
+    """Return the penalty's coefficient over three deviations of the reward, or over 1 where none is logged.
+
+    The best policy under it is the reference times exp(reward/coefficient): it stays there where this is above 1. Three
+    deviations count as 0.5 at least.
+    """
+    found, deviations = observations.fact("penalty_coefficient"), values_of(observations, "reward_std")
+    if found is None:
+        return None
+    scale = 1.0 if deviations is None else max(0.5, 3 * float(np.median(deviations)))
+    over = float(str(found.value)) / scale
+    return fact(
+        "penalty_over_spread", over, series_of(observations, "kl_penalty_reward", "kl_coef", "ref_kl"), str(found.says)
+    )
+
+
+def penalty_beside_reward(observations: Observations) -> Fact | None:
+    """Return the largest penalty over the reward that it is taken from, for coefficients above 1."""
+    paid, rewards = series_of(observations, "kl_penalty_reward"), values_of(observations, "reward_mean")
+    coefficient = value_of(observations.fact("penalty_coefficient"))
+    if paid is None or rewards is None or coefficient is None:
+        return None
+    most = -float(np.nanmin(paid.values)) if coefficient > 1 else 0.0
+    scale = max(abs(float(rewards[:2].mean())), 0.3)
+    return fact(
+        "penalty_beside_reward",
+        most / scale,
+        paid,
+        f"{paid.raw} goes down to {-most:.3g} beside rewards of {rewards[:2].mean():.3g}",
+    )
+
+
+def penalty_growth(observations: Observations) -> Fact | None:
+    """Return the highest over the first coefficient of the KL penalty, where it rises in most records; else 1."""
+    series = series_of(observations, "kl_coef")
+    sizes = None if series is None else series.values[np.isfinite(series.values)]
+    if series is None or sizes is None or len(sizes) < 4 or sizes[0] == 0:
+        return None
+    growth = float(sizes.max() / sizes[0]) if float((np.diff(sizes) > 0).mean()) > 0.6 else 1.0
+    return fact("penalty_growth", growth, series, f"{series.raw} goes from {sizes[0]:.3g} to {sizes.max():.3g}")
+
+
+def penalty_is_loss(observations: Observations) -> Fact | None:
+    """Return the loss over the reference KL where the policy never leaves the reference: the penalty carries the loss."""
+    loss, kl = series_of(observations, "loss"), series_of(observations, "ref_kl")
+    if loss is None or kl is None:
+        return None
+    size, apart = float(np.nanmedian(np.abs(loss.values))), float(np.nanmedian(np.abs(kl.values)))
+    held = float(np.nanmax(np.abs(kl.values))) < 0.05 and size > 0.05
+    over = size / max(apart, 1e-9) if held else 0.0
+    return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")

@@ -1,0 +1,321 @@
+"""Does the policy move, and does the ratio see it? KL, surrogate, entropy and reference KL, each up to its resolution."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import (
+    all_known,
+    any_known,
+    both,
+    condition,
+    constant,
+    course,
+    early,
+    fact,
+    late,
+    series_of,
+    truth_of,
+    value_of,
+    values_of,
+    zero_share,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact, FloatArray, Series
+
+#: KL of an update whose log-ratios have a root mean square of 1e-3 nats: what moves less, does not move.
+STILL_KL = 5e-7
+#: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
+SURROGATE_NOISE = 2e-6
+RATIO_NOISE = 1e-5
+#: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
+MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
+#: Reference KL that a policy which moved has reached, and one that stands has not.
+APART, AT_REFERENCE = 0.01, 0.01
+
+
+def divergence_of(observations: Observations) -> Series | None:
+    """Return the logged KL between the old and the new policy."""
+    return series_of(observations, "approx_kl", "approx_kl_k2", "approx_kl_k1")
+
+
+def _divergence(observations: Observations, name: str, pick: Callable[[FloatArray], float], where: str) -> Fact | None:
+    """Return a number of |KL|; None where the log prints it too coarsely to tell it from 0."""
+    series = divergence_of(observations)
+    if series is None:
+        return None
+    size = float(pick(np.abs(series.values[np.isfinite(series.values)])))
+    told = size > series.resolution.absolute or series.resolution.absolute < STILL_KL
+    return fact(name, size, series, f"{series.raw} is {size:.3g} {where}") if told else None
+
+
+def divergence_high(observations: Observations) -> Fact | None:
+    """Return the 90th percentile of |KL|."""
+    return _divergence(observations, "divergence_high", lambda v: float(np.quantile(v, 0.9)), "in its 90th percentile")
+
+
+def divergence_usual(observations: Observations) -> Fact | None:
+    """Return the median of |KL|."""
+    return _divergence(observations, "divergence_usual", lambda v: float(np.median(v)), "in the median")
+
+
+def divergence_largest(observations: Observations) -> Fact | None:
+    """Return the largest |KL|."""
+    return _divergence(observations, "divergence_largest", lambda v: float(v.max()), "at most")
+
+
+def divergence_at_start(observations: Observations) -> Fact | None:
+    """Return the largest |KL| of the first fifth of the records."""
+    return _divergence(
+        observations, "divergence_at_start", lambda v: float(early(v).max()), "at most in the first fifth of the run"
+    )
+
+
+def divergence_first(observations: Observations) -> Fact | None:
+    """Return |KL| of the first record."""
+    return _divergence(observations, "divergence_first", lambda v: float(v[0]), "in the first record")
+
+
+def surrogate_high(observations: Observations) -> Fact | None:
+    """Return the 90th percentile of the absolute policy loss."""
+    series = series_of(observations, "policy_loss")
+    if series is None:
+        return None
+    high = float(np.quantile(np.abs(series.values[np.isfinite(series.values)]), 0.9))
+    return fact("surrogate_high", high, series, f"|{series.raw}| is {high:.3g} in its 90th percentile")
+
+
+def surrogate_zero_share(observations: Observations) -> Fact | None:
+    """Return the share of records in which the policy loss is exactly 0."""
+    series = series_of(observations, "policy_loss")
+    zeros = zero_share(series, fewest=3)
+    if series is None or zeros is None:
+        return None
+    return fact("surrogate_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+
+
+def never_clipped(observations: Observations) -> bool | None:
+    """Return whether no sample was ever clipped."""
+    clipped = values_of(observations, "clip_fraction")
+    return None if clipped is None else bool((clipped == 0).all())
+
+
+def losses_repeat(observations: Observations) -> Fact | None:
+    """Return the share of generations whose optimizer steps all log one loss: at a ratio of 1 it cannot change."""
+    loss, marker = observations.run.series.get("loss"), observations.run.series.get("reward_mean")
+    if loss is None or marker is None:
+        return None
+    begins = np.isin(loss.axis.steps, marker.axis.steps)
+    if begins.sum() < 3 or (~begins).sum() < 0.8 * begins.sum():
+        return None
+    groups = np.split(loss.values, np.flatnonzero(begins)[1:])
+    ranges = [float(np.ptp(g)) <= 1e-6 for g in groups if len(g) > 1 and np.isfinite(g).all()]
+    if len(ranges) < 3:
+        return None
+    alike = float(np.mean(ranges))
+    return fact("losses_repeat", alike, loss, f"{loss.raw} is one number within {alike:.0%} of the generations")
+
+
+def ratio_flat(observations: Observations) -> Fact | None:
+    """Tell whether the ratio is 1 throughout, by the best witness that the log has: KL, ratio, surrogate, loss."""
+    high, surrogate = value_of(observations.fact("divergence_high")), value_of(observations.fact("surrogate_high"))
+    unclipped, ratios = never_clipped(observations), values_of(observations, "ratio_mean")
+    at_one = None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
+    quiet = None if surrogate is None else surrogate <= SURROGATE_NOISE
+    if high is not None and not _may_be_unlogged(observations, unclipped, at_one, quiet):
+        flat = all_known(high < STILL_KL, at_one, unclipped)
+    elif at_one is not None or quiet is not None:
+        flat = all_known(at_one if at_one is not None else quiet, unclipped)
+    else:
+        repeats = value_of(observations.fact("losses_repeat"))
+        flat = unclipped if repeats is not None and repeats > 0.9 else (False if unclipped is False else None)
+    return condition("ratio_flat", flat, _witness(observations), _flatness(observations))
+
+
+def _may_be_unlogged(
+    observations: Observations, unclipped: bool | None, at_one: bool | None, quiet: bool | None
+) -> bool:
+    """Tell whether a KL of exactly 0 may only say that none was computed: alone, beside a surrogate that is alive."""
+    most = value_of(observations.fact("divergence_largest"))
+    return most == 0 and unclipped is None and at_one is None and quiet is False
+
+
+def _witness(observations: Observations) -> Series | None:
+    return divergence_of(observations) or series_of(observations, "ratio_mean", "policy_loss", "clip_fraction", "loss")
+
+
+def _flatness(observations: Observations) -> str:
+    names = ("divergence_high", "surrogate_high", "losses_repeat")
+    told = [found.says for found in map(observations.fact, names) if found is not None]
+    clipped = series_of(observations, "clip_fraction")
+    if clipped is not None:
+        told.append(f"{clipped.raw} is {np.nanmax(clipped.values):.3g} at most")
+    return "; ".join(told)
+
+
+def entropy_moves(observations: Observations) -> Fact | None:
+    """Tell whether the entropy leaves where it began by more than states that change explain."""
+    series = series_of(observations, "entropy")
+    told = None if series is None else course(series.values[np.isfinite(series.values)])
+    if series is None or told is None:
+        return None
+    scale = max(abs(told.start), 0.3)
+    moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
+    swung = float(np.ptp(series.values[np.isfinite(series.values)])) > SWUNG * scale
+    says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
+    return condition("entropy_moves", moved or swung, series, says)
+
+
+def entropy_stands(observations: Observations) -> Fact | None:
+    """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
+    series = series_of(observations, "entropy")
+    told = None if series is None else course(series.values[np.isfinite(series.values)])
+    if series is None or told is None:
+        return None
+    scale, swing = max(abs(told.start), 0.3), float(np.ptp(series.values[np.isfinite(series.values)]))
+    stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
+    says = f"{series.raw} lies within {swing:.2g} of {told.start:.4g}"
+    return condition("entropy_stands", stands, series, says)
+
+
+def left_the_reference(observations: Observations) -> bool | None:
+    """Return whether the policy went away from the reference that it started at."""
+    series = values_of(observations, "ref_kl")
+    if series is None:
+        return None
+    end = abs(float(late(series, 2).mean()))
+    return end > APART and end > 20 * abs(float(series[0]))
+
+
+def policy_moves(observations: Observations) -> Fact | None:
+    """Tell whether the policy changes: by its entropy, its reference KL or a reward that clearly rises."""
+    rise = value_of(observations.fact("reward_course"))
+    entropy = truth_of(observations.fact("entropy_moves"))
+    moves = any_known(entropy, left_the_reference(observations), None if rise is None else rise > 5)
+    told = [f.says for f in map(observations.fact, ("entropy_moves", "reward_course")) if f is not None]
+    return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), "; ".join(told))
+
+
+def policy_stands(observations: Observations) -> Fact | None:
+    """Tell whether the policy stands still by every witness: ratio (or clipping), entropy, reference KL, reward."""
+    flat = truth_of(observations.fact("ratio_flat"))
+    flat = flat if flat is not None else never_clipped(observations)
+    if flat is None:
+        high = value_of(observations.fact("divergence_high"))
+        flat = None if high is None else high < STILL_KL
+    if flat is None:
+        return None
+    rise = value_of(observations.fact("reward_course"))
+    reference = values_of(observations, "ref_kl")
+    at_home = None if reference is None else bool(np.abs(reference).max() < AT_REFERENCE)
+    stands = all_known(truth_of(observations.fact("entropy_stands")), at_home)
+    moved = truth_of(observations.fact("entropy_moves")) is not False or left_the_reference(observations) is True
+    if stands is False and not moved and (rise is None or rise <= 4):
+        stands = True
+    holds = both(flat, stands, None if rise is None else rise <= 6) if rise is not None else both(flat, stands)
+    says = "; ".join(filter(None, (_flatness(observations), _says(observations, "entropy_stands"))))
+    return condition("policy_stands", holds, _witness(observations), says)
+
+
+def policy_stands_beside_critic(observations: Observations) -> Fact | None:
+    """Tell whether the policy stands still though a critic is trained, whose errors whitening makes into advantages."""
+    critic = series_of(observations, "value_loss")
+    holds = both(truth_of(observations.fact("policy_stands")), critic is not None)
+    return condition("policy_stands_beside_critic", holds, _witness(observations), _says(observations, "policy_stands"))
+
+
+def _says(observations: Observations, name: str) -> str:
+    found = observations.fact(name)
+    return "" if found is None else str(found.says)
+
+
+def several_updates(observations: Observations) -> Fact | None:
+    """Tell whether a batch is used for more than one optimizer step: by counters, clipped values or the settings."""
+    known = observations.fact("updates_effective")
+    if known is not None and known.how != "default" and isinstance(known.value, int | float):
+        return condition("several_updates", known.value > 1, None, str(known.says or known.how))
+    epochs = values_of(observations, "epochs_executed_total")
+    if epochs is not None and len(epochs) > 2 and float(np.median(np.diff(epochs))) >= 2:
+        per = float(np.median(np.diff(epochs)))
+        series = series_of(observations, "epochs_executed_total")
+        return condition("several_updates", True, series, f"{per:g} passes over each batch are counted")
+    clipped = series_of(observations, "value_clip_fraction")
+    if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
+        return condition("several_updates", True, clipped, f"{clipped.raw} is above 0: values move within a batch")
+    return None
+
+
+def ratio_ignored(observations: Observations) -> Fact | None:
+    """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise."""
+    usual, surrogate = value_of(observations.fact("divergence_usual")), value_of(observations.fact("surrogate_high"))
+    ratios = values_of(observations, "ratio_mean")
+    at_one = None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
+    blind = any_known(None if surrogate is None else surrogate <= SURROGATE_NOISE, at_one)
+    holds = both(never_clipped(observations), blind, None if usual is None else usual > 1e-3)
+    return condition("ratio_ignored", holds, _witness(observations), _flatness(observations))
+
+
+def surrogate_above_zero(observations: Observations) -> Fact | None:
+    """Return the share of records with a positive policy loss, where it can be a loss of the update and no offset.
+
+    A surrogate gain is at most √(2·KL) times the deviation of the advantages (Cauchy and Schwarz): a policy loss far
+    above that is the mean of the minibatch's advantages and tells nothing. Nor does one that is never negative where no
+    KL is logged: some trainers log its absolute value.
+    """
+    loss, kl = observations.run.series.get("policy_loss"), observations.run.series.get("approx_kl")
+    if loss is None or not np.isfinite(loss.values).any():
+        return None
+    high = value_of(observations.fact("divergence_high"))
+    if (high is None and bool(np.nanmin(loss.values) >= 0)) or (high is not None and high < 1e-6):
+        return None
+    if kl is not None and len(kl) == len(loss):
+        root = np.sqrt(2 * np.abs(kl.values))
+        known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
+        if known.sum() >= 3 and float(np.median(np.abs(loss.values[known] / root[known]))) >= 1.5:
+            return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
+    above = float((loss.values[np.isfinite(loss.values)] > 0).mean())
+    return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {above:.0%} of the records")
+
+
+def root_divergence_per_rate(observations: Observations) -> Fact | None:
+    """Return √(2·KL) of an update over the learning rate."""
+    usual, rate = value_of(observations.fact("divergence_usual")), value_of(observations.fact("rate_largest"))
+    if usual is None or not rate:
+        return None
+    size = math.sqrt(2 * usual) / rate
+    return fact("root_divergence_per_rate", size, divergence_of(observations), f"√(2·KL) is {size:.3g} learning rates")
+
+
+def divergence_exactly_zero(observations: Observations) -> Fact | None:
+    """Tell whether KL is 0 up to float32 throughout, where a rate as large as the logged one would have left a trace."""
+    most, ordinary = value_of(observations.fact("divergence_largest")), truth_of(observations.fact("rate_ordinary"))
+    if most is None:
+        return None
+    holds = both(most <= 1e-13, ordinary)
+    return condition(
+        "divergence_exactly_zero", holds, divergence_of(observations), _says(observations, "divergence_largest")
+    )
+
+
+def divergence_zero(observations: Observations) -> Fact | None:
+    """Tell whether KL is 0 up to what a float32 log-ratio leaves, in every record."""
+    most = value_of(observations.fact("divergence_largest"))
+    holds = None if most is None else most <= 1e-13
+    return condition("divergence_zero", holds, divergence_of(observations), _says(observations, "divergence_largest"))
+
+
+def reward_repeats(observations: Observations) -> Fact | None:
+    """Tell whether one batch's rewards come again and again, spread inside the batch, while the policy moves."""
+    rewards, deviations = series_of(observations, "reward_mean"), values_of(observations, "reward_std")
+    if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
+        return None
+    repeats = constant(rewards.values[np.isfinite(rewards.values)]) and float(np.median(deviations)) > 0
+    holds = both(repeats, truth_of(observations.fact("policy_moves")))
+    return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")

@@ -1,0 +1,107 @@
+"""What the learning rate could do: nothing, a trace, as usual, or too much."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.signals.course import any_known, both, condition, fact, series_of, truth_of, value_of, zero_share
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact
+
+#: Log-ratio, in nats, that a step of Adam at learning rate 1 makes at most, with up to some 1e5 weights in a layer.
+NATS_PER_RATE = 300.0
+#: Log-ratio over a whole run below which nothing was learned.
+UNMOVED = 0.05
+#: Optimizer steps of a batch where the log does not tell: most trainers' default is 4 passes or more.
+FEW_UPDATES, MANY_UPDATES = 4.0, 64.0
+ORDINARY = 1e-5
+SLOW_WARMUP = 1e-4
+
+
+def rate_largest(observations: Observations) -> Fact | None:
+    """Return the largest learning rate: logged, else configured."""
+    series = series_of(observations, "learning_rate")
+    if series is not None:
+        most = float(series.values[np.isfinite(series.values)].max())
+        return fact("rate_largest", most, series, f"{series.raw} is {most:.3g} at most")
+    if not observations.configured("learning_rate"):
+        return None
+    rate = observations.number("learning_rate")
+    return None if rate is None else fact("rate_largest", rate, None, f"the configured learning rate is {rate:g}")
+
+
+def rate_reach(observations: Observations) -> Fact | None:
+    """Return the log-ratio, in nats, that the logged rate can add up to over all updates of the run."""
+    rate = value_of(observations.fact("rate_largest"))
+    updates = series_of(observations, "policy_loss", "approx_kl", "entropy", "loss", "clip_fraction")
+    if rate is None or updates is None:
+        return None
+    known = value_of(observations.fact("updates_effective"))
+    steps = len(updates) * max(1.0, min(known or FEW_UPDATES, MANY_UPDATES))
+    reach = rate * NATS_PER_RATE * steps
+    return fact(
+        "rate_reach",
+        reach,
+        series_of(observations, "learning_rate"),
+        f"{steps:g} steps at {rate:.3g} reach {reach:.2g} nats at most",
+    )
+
+
+def rate_ordinary(observations: Observations) -> Fact | None:
+    """Tell whether the learning rate is one that would have moved the policy."""
+    rate, reach = value_of(observations.fact("rate_largest")), value_of(observations.fact("rate_reach"))
+    if rate is None:
+        return None
+    holds = both(rate >= ORDINARY, None if reach is None else reach >= UNMOVED)
+    return condition(
+        "rate_ordinary", holds, series_of(observations, "learning_rate"), f"the learning rate is {rate:.3g}"
+    )
+
+
+def rate_zero_share(observations: Observations) -> Fact | None:
+    """Return the share of records with a learning rate of exactly 0."""
+    rates = series_of(observations, "learning_rate")
+    zeros: float | None
+    if rates is not None:
+        zeros = zero_share(rates)
+    elif observations.configured("learning_rate") and observations.number("learning_rate") is not None:
+        zeros = float(observations.number("learning_rate") == 0)
+    else:
+        zeros = None
+    if zeros is None:
+        return None
+    return fact(
+        "rate_zero_share",
+        zeros,
+        series_of(observations, "learning_rate"),
+        f"the learning rate is 0 in {zeros:.0%} of the records",
+    )
+
+
+def rate_spent_at(observations: Observations) -> Fact | None:
+    """Return the share of the run after which the learning rate is exactly 0 to the end; 1 where it is not."""
+    series = series_of(observations, "learning_rate")
+    if series is None or len(series) < 4 or zero_share(series) is None:
+        return None
+    rates = series.values[np.isfinite(series.values)]
+    alive = np.flatnonzero(rates)
+    if not len(alive):
+        return None
+    at = (int(alive[-1]) + 1) / len(rates)
+    return fact("rate_spent_at", at, series, f"{series.raw} is last above 0 at {at:.0%} of the run")
+
+
+def rate_warms_up_for_ever(observations: Observations) -> Fact | None:
+    """Tell whether the rate still rises in the last record, is small there, and the policy has not moved."""
+    series = series_of(observations, "learning_rate")
+    if series is None or len(series) < 6:
+        return None
+    rates = series.values[np.isfinite(series.values)]
+    rising = bool(np.all(np.diff(rates) > 0)) and float(rates[-1]) < SLOW_WARMUP
+    still = any_known(truth_of(observations.fact("policy_stands")), truth_of(observations.fact("entropy_stands")))
+    says = f"{series.raw} rises in every record and reaches {rates[-1]:.3g}"
+    return condition("rate_warms_up_for_ever", both(rising, still), series, says)

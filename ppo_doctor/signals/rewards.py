@@ -1,0 +1,204 @@
+"""What was paid: does it vary, which way does it go, and is it a reward at all?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import correlation
+from ppo_doctor.model import SINGLE
+from ppo_doctor.signals.course import condition, constant, course, fact, late, paired, series_of, values_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Fact, FloatArray, Series
+
+#: What a sample earns, then what an episode does, then evaluation.
+REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
+#: Fewest records of a reward that never varies; of one that says by its value why, fewer.
+FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 4, 3, 2
+#: Records in which a reward that had varied is exactly 0, before it counts as gone.
+GONE = 4
+#: Share of the range of a run's rewards that counts as their lowest.
+LOWEST = 0.1
+
+
+def reward_of(observations: Observations) -> tuple[Series, FloatArray] | None:
+    """Return the reward and its finite values."""
+    series = series_of(observations, *REWARDS)
+    return None if series is None else (series, series.values[np.isfinite(series.values)])
+
+
+def reward_spread(observations: Observations) -> Fact | None:
+    """Return the range of the rewards over the largest of them: exactly 0 where every record has the same."""
+    found = reward_of(observations)
+    if found is None or len(found[1]) < _enough(observations, found[1]):
+        return None
+    series, values = found
+    size = float(np.abs(values).max())
+    spread = 0.0 if constant(values) else float(np.ptp(values)) / size
+    says = f"{series.raw} lies in {values.min():.4g} to {values.max():.4g} in {len(values)} records"
+    return fact("reward_spread", spread, series, says)
+
+
+def _enough(observations: Observations, values: FloatArray) -> int:
+    """Return how many records must agree: fewer where their value says why, as 0 or an episode's limit does."""
+    if _at_limit(observations, values):
+        return FEWEST_AT_LIMIT
+    return FEWEST_OF_ZERO if values[0] == 0 else FEWEST
+
+
+def _at_limit(observations: Observations, values: FloatArray) -> bool:
+    lengths = values_of(observations, "episode_length")
+    return lengths is not None and values[0] != 0 and abs(abs(values[0]) - lengths[-1]) <= SINGLE * lengths[-1]
+
+
+def reward_size(observations: Observations) -> Fact | None:
+    """Return the largest |reward| in the log."""
+    found = reward_of(observations)
+    if found is None:
+        return None
+    largest = float(np.abs(found[1]).max())
+    return fact("reward_size", largest, found[0], f"|{found[0].raw}| is {largest:.4g} at most")
+
+
+def reward_at_limit(observations: Observations) -> Fact | None:
+    """Tell whether an episode pays its own length, as one that only costs time until the limit does."""
+    found = reward_of(observations)
+    lengths = series_of(observations, "episode_length")
+    if found is None or lengths is None:
+        return None
+    says = f"{found[0].raw} is {found[1][-1]:.4g} at {lengths.raw} {lengths.values[-1]:.4g}"
+    return condition("reward_at_limit", _at_limit(observations, found[1]), found[0], says)
+
+
+def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
+    """Tell whether every sample is paid one amount that is neither 0 nor the episode's length."""
+    spread = observations.fact("reward_spread")
+    found = reward_of(observations)
+    if spread is None or found is None:
+        return None
+    deviations = values_of(observations, "reward_std")
+    varied_inside = deviations is not None and bool((deviations > 0).any())
+    holds = spread.value == 0 and found[1][0] != 0 and not _at_limit(observations, found[1]) and not varied_inside
+    return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
+
+
+def reward_gone(observations: Observations) -> Fact | None:
+    """Return how many records at the end pay exactly 0 after rewards that varied."""
+    found = reward_of(observations)
+    if found is None or len(found[1]) < 2 * GONE:
+        return None
+    other = np.flatnonzero(found[1])
+    tail = len(found[1]) - (int(other[-1]) + 1 if len(other) else 0)
+    paid = found[1][: len(found[1]) - tail]
+    count = tail if len(paid) >= GONE and not constant(paid) else 0
+    return fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
+
+
+def reward_course(observations: Observations) -> Fact | None:
+    """Return the change of the reward from start to end, in standard errors."""
+    found = reward_of(observations)
+    told = None if found is None else course(found[1])
+    if found is None or told is None:
+        return None
+    return fact("reward_course", told.change, found[0], f"{found[0].raw} goes from {told.start:.4g} to {told.end:.4g}")
+
+
+def reward_below_start(observations: Observations) -> Fact | None:
+    """Return the share of the second half's records that pay less than the first tenth did."""
+    found = reward_of(observations)
+    if found is None or len(found[1]) < 6:
+        return None
+    series, values = found
+    begun = float(values[: max(2, len(values) // 10)].mean())
+    below = float((values[len(values) // 2 :] < begun).mean())
+    says = f"{series.raw} begins at {begun:.4g} and lies below that in {below:.0%} of the second half"
+    return fact("reward_below_start", below, series, says)
+
+
+def reward_length_link(observations: Observations) -> Fact | None:
+    """Return the size of the correlation of reward and completion length over the records."""
+    reward, lengths = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
+    if reward is None or lengths is None:
+        return None
+    paid, sizes = paired(reward, lengths)
+    if len(paid) < 6 or np.ptp(paid) == 0 or np.ptp(sizes) == 0:
+        return None
+    link = abs(correlation(paid, sizes))
+    return fact("reward_length_link", link, reward, f"{reward.raw} and {lengths.raw} correlate by {link:.4f}")
+
+
+def evaluation_beats_training(observations: Observations) -> Fact | None:
+    """Tell whether the evaluated policy earns more and more while the training episodes do not follow."""
+    trained, tested = series_of(observations, "episode_return"), series_of(observations, "eval_return")
+    if trained is None or tested is None:
+        return None
+    one = course(trained.values[np.isfinite(trained.values)])
+    other = course(tested.values[np.isfinite(tested.values)])
+    if one is None or other is None:
+        return None
+    rise = other.end - other.start
+    last = float(late(tested.values[np.isfinite(tested.values)], 1).mean())
+    holds = other.change > 2 and rise > 0 and abs(one.change) < 3 and last - one.end > rise / 2
+    says = f"{tested.raw} goes from {other.start:.4g} to {other.end:.4g}, "
+    says += f"{trained.raw} from {one.start:.4g} to {one.end:.4g}"
+    return condition("evaluation_beats_training", holds, tested, says)
+
+
+def worst_by_conviction(observations: Observations) -> Fact | None:
+    """Tell whether the reward ends at its lowest, below its start, with most of the entropy gone."""
+    found, entropy = reward_of(observations), values_of(observations, "entropy")
+    if found is None or len(found[1]) < 4 or entropy is None:
+        return None
+    series, values = found
+    spent = (
+        entropy.min() > -0.01 * entropy.max()
+        and entropy.max() > 0.1
+        and entropy.max() - entropy[-1] > 0.7 * abs(entropy.max())
+    )
+    lowest = values[-1] - values.min() <= LOWEST * np.ptp(values)
+    says = f"{series.raw} ends at {values[-1]:.4g}, its lowest, with entropy {entropy[-1]:.3g} of {entropy.max():.3g}"
+    return condition("worst_by_conviction", bool(values[-1] < values[0] and lowest and spent), series, says)
+
+
+def movement_without_gain(observations: Observations) -> Fact | None:
+    """Return the entropy lost or won by a policy that moves, as a share, where the reward does not follow; else 0."""
+    found, entropy = reward_of(observations), series_of(observations, "entropy")
+    if found is None or entropy is None or len(found[1]) < 8 or len(entropy) < 8:
+        return None
+    paid, spent = course(found[1]), course(entropy.values[np.isfinite(entropy.values)])
+    if paid is None or spent is None:
+        return None
+    flat = abs(paid.change) < 3 and abs(spent.change) > 4
+    moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
+    says = f"entropy goes from {spent.start:.3g} to {spent.end:.3g}, "
+    says += f"{found[0].raw} from {paid.start:.4g} to {paid.end:.4g}"
+    return fact("movement_without_gain", moved, found[0], says)
+
+
+def rewards_differ(observations: Observations) -> Fact | None:
+    """Tell whether samples are paid differently: inside a batch, or from record to record."""
+    deviations = series_of(observations, "reward_std")
+    if deviations is not None:
+        varied = bool((deviations.values[np.isfinite(deviations.values)] > 0).any())
+        return condition("rewards_differ", varied, deviations, f"{deviations.raw} is above 0" if varied else "")
+    spread = observations.fact("reward_spread")
+    return condition("rewards_differ", None if spread is None else spread.value != 0, None, "")
+
+
+def signal_present(observations: Observations) -> Fact | None:
+    """Tell whether there was something to learn from: rewards that differ, or a critic that is trained."""
+    differ = observations.fact("rewards_differ")
+    critic = series_of(observations, "value_loss")
+    trained = None if critic is None else bool((critic.values[np.isfinite(critic.values)] > 0).any())
+    known = [each for each in (None if differ is None else bool(differ.value), trained) if each is not None]
+    says = (
+        "rewards differ"
+        if differ is not None and differ.value
+        else f"{critic.raw} is above 0"
+        if trained and critic
+        else ""
+    )
+    return condition("signal_present", any(known) if known else None, critic, says)
