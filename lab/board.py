@@ -18,6 +18,7 @@ from .corpus import manifest, unpacked
 from .environments import REQUIREMENTS, ROOT
 from .foreign import FOREIGN, REAL, foreign_runs, real_logs
 from .labels import COLUMNS, Label, agreement, labelled, labels
+from .rates import rules_without
 from .score import Grade, graded
 
 BOARD = ROOT / "board.json"
@@ -52,10 +53,12 @@ def asked(trainers: Sequence[str]) -> Iterator[tuple[Label, Path]]:
             yield from ((label, folder) for label in labels(trainer))
 
 
-def judged(trainers: Sequence[str], jobs: int | None = None) -> list[Judged]:
-    """Judge what the trainers' labels ask."""
+def judged(trainers: Sequence[str], jobs: int | None = None, *, leave_out: bool = False) -> list[Judged]:
+    """Judge what the trainers' labels ask; with `leave_out` each by rules that have not seen its own sound runs."""
     questions = list(asked(trainers))
-    return [Judged(label, each) for (label, _), each in zip(questions, graded(questions, jobs), strict=True)]
+    with rules_without(labelled() if leave_out else []) as rules:
+        grades = graded(questions, jobs, rules)
+    return [Judged(label, each) for (label, _), each in zip(questions, grades, strict=True)]
 
 
 def _tally(found: Iterable[Judged], column: str) -> list[str]:
@@ -201,12 +204,13 @@ def main() -> None:
     options.add_argument("--ratchet", action="store_true")
     options.add_argument("--misses", action="store_true")
     options.add_argument("--json", type=Path, help="write every answer with its label")
+    options.add_argument("--leave-out", action="store_true", help="judge each trainer by what the others showed")
     options.add_argument("--jobs", type=int)
     given = options.parse_args()
     if given.write and given.trainer:
         options.error("the board and its page are of all trainers: --write takes no --trainer")
     begun = time.monotonic()
-    found = judged(given.trainer or [*labelled(), FOREIGN, REAL], given.jobs)
+    found = judged(given.trainer or [*labelled(), FOREIGN, REAL], given.jobs, leave_out=given.leave_out)
     before = json.loads(BOARD.read_text(encoding="utf-8")) if BOARD.is_file() else {}
     sys.stdout.write(f"bare log\n{table(found, 'bare')}\nwith configuration\n{table(found, 'config')}\n")
     sys.stdout.write("".join(f"{line}\n" for line in _misses(found)) if given.misses else "")

@@ -72,7 +72,7 @@ def _is_accepted(cause: Mapping[str, Any], label: Label) -> bool:
     return cause["id"] in label.accept and cause["confidence"] != "suspected"
 
 
-def judge(label: Label, runs: Path) -> Report:
+def judge(label: Label, runs: Path, *options: str) -> Report:
     """Return the report on a run's files, copied to an empty folder: a bare log has no configuration beside it."""
     from ppo_doctor import cli
 
@@ -80,7 +80,7 @@ def judge(label: Label, runs: Path) -> Report:
         given, out = Path(folder) / "run", Path(folder) / "report.json"
         given.mkdir()
         paths = [_copied(runs / label.case / name, given) for name in label.files]
-        sys.argv = ["ppo-doctor", "analyze", *paths, "--format", "json", "--output", str(out)]
+        sys.argv = ["ppo-doctor", "analyze", *paths, "--format", "json", "--output", str(out), *options]
         with contextlib.redirect_stderr(io.StringIO()):
             code = cli.run()
         report = json.loads(out.read_bytes()) if out.is_file() else {"error": {"message": f"exit code {code}"}}
@@ -94,11 +94,19 @@ def _copied(source: Path, folder: Path) -> str:
     return str(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))
 
 
-def _graded(pair: tuple[Label, Path]) -> Grade:
-    return grade(pair[0], judge(*pair))
+def _graded(asked: tuple[Label, Path, Path | None]) -> Grade:
+    from ppo_doctor import rulepack
+
+    label, runs, rules = asked
+    if rules is not None:
+        rulepack.builtin_rules = lambda: rules
+    return grade(label, judge(label, runs))
 
 
-def graded(asked: Sequence[tuple[Label, Path]], jobs: int | None = None) -> list[Grade]:
-    """Return the grade of each label, in order."""
+def graded(
+    asked: Sequence[tuple[Label, Path]], jobs: int | None = None, rules: Mapping[str, Path] | None = None
+) -> list[Grade]:
+    """Return the grade of each label, in order; `rules` has the folder of the rules that a trainer is judged by."""
+    given = [(label, runs, (rules or {}).get(label.trainer)) for label, runs in asked]
     with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("fork")) as pool:
-        return list(pool.map(_graded, asked, chunksize=4))
+        return list(pool.map(_graded, given, chunksize=4))

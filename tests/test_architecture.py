@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
     "builder": {"arrays", "clocks", "frameworks", "metrics", "model", "rounding", "table"},
     "clocks": {"model", "table"},
-    "derive": {"arrays", "frameworks", "metrics", "model", "rounding"},
+    "signals": {"arrays", "model"},
+    "derive": {"arrays", "frameworks", "metrics", "model", "rounding", "signals"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {
         *("compiled", "derive", "errors", "forms", "frameworks", "installed", "metrics", "model", "overrides"),
@@ -53,18 +54,8 @@ ALLOWED: dict[str, set[str]] = {
     "rule_skeleton": {"errors", "rulepack"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
-    "probabilities": set(),
-    "accounts": {"evidence", "model", "rulepack"},
-    "complaints": {"model", "rulepack"},
-    "consequences": {"accounts", "complaints", "model", "rulepack"},
-    "earlier": {"complaints", "rulepack"},
-    "ranking": {"accounts", "complaints", "consequences", "metrics", "model", "probabilities", "rulepack"},
-    "not_ruled_out": {"model", "rulepack"},
-    "companions": {"accounts", "complaints", "model", "ranking", "rulepack"},
-    "diagnosis": {
-        *("companions", "complaints", "cutting", "derive", "earlier", "engine", "evidence", "metrics", "model"),
-        *("not_ruled_out", "ranking", "rulepack"),
-    },
+    "diagnose": {"evidence", "metrics", "model", "rulepack"},
+    "diagnosis": {"derive", "diagnose", "engine", "evidence", "metrics", "model", "rulepack"},
     "judgement": {"errors", "model"},
     "sources": {"config_files", "errors", "model", "readers"},
     "testing": {

@@ -1,1 +1,1 @@
-"""From answered checks to a diagnosis: accounts of causes, problems, their order, and the verdict. See docs/diagnosis.md."""
+"""From answered checks to a diagnosis: accounts of causes, problems in order, the verdict. See docs/diagnosis.md."""

@@ -9,12 +9,12 @@ import numpy as np
 from ppo_doctor.signals.course import both, condition, constant, fact, late, series_of, truth_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact
+    from ppo_doctor.signals.course import Observations
 
 
 def updates_per_reward(observations: Observations) -> Fact | None:
-    """Return how many optimizer steps are logged for each record with a reward, of trainers that log it per generation."""
+    """Return how many optimizer steps are logged for each record with a reward, where it is logged per generation."""
     rewards = observations.run.series.get("reward_mean")
     updates = series_of(observations, "loss", "policy_loss", "entropy")
     if rewards is None or updates is None or len(rewards) == 0:
@@ -71,7 +71,7 @@ def length_late(observations: Observations) -> Fact | None:
 
 
 def groups_alike_at_first(observations: Observations) -> Fact | None:
-    """Return the share of groups with equal rewards in the first records, of a policy that still has entropy; else 0."""
+    """Return the share of groups with equal rewards at first, of a policy that still has entropy; else 0."""
     series, entropy = series_of(observations, "frac_reward_zero_std"), series_of(observations, "entropy")
     if series is None or entropy is None:
         return None

@@ -11,8 +11,8 @@ import numpy as np
 from ppo_doctor.signals.course import condition, fact, series_of, value_of, values_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import BoolArray, Fact, FloatArray
+    from ppo_doctor.signals.course import Observations
 
 NORMAL = statistics.NormalDist()
 
@@ -39,7 +39,7 @@ def clip_range_in_force(observations: Observations) -> Fact | None:
 
 
 def clip_range_given(observations: Observations) -> Fact | None:
-    """Return the clip range as logged in the first half of the run, else as configured; None for sequence-level ratios."""
+    """Return the clip range as logged in the first half, else as configured; None for sequence-level ratios."""
     level = observations.run.config.get("importance_sampling_level")
     if level is not None and str(level.value).startswith("sequence"):
         return None
@@ -122,7 +122,7 @@ def clipped_to_nothing(observations: Observations) -> Fact | None:
 
 
 def dips(observations: Observations) -> Fact | None:
-    """Return the period, in records, at which clipping or KL falls to nothing, as where weights are sent on every n-th; else 0."""
+    """Return the period, in records, at which clipping or KL falls to nothing; 0 where there is none."""
     begins = _starts(observations)
     clipped, kl = series_of(observations, "clip_fraction"), series_of(observations, "approx_kl")
     for series in (clipped, kl):

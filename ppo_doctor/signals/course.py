@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from ppo_doctor.model import SINGLE, Fact
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray, Series
+    from ppo_doctor.model import FloatArray, Run, Series
 
 #: Longer series are read as this many means over equal spans of records.
 BLOCKS = 24
@@ -22,6 +21,21 @@ FEWEST = 4
 CURVED = 0.7
 #: Median of |difference| → deviation of single values, for Gaussian noise.
 GAUSSIAN = 1.4826 / math.sqrt(2)
+
+
+class Observations(Protocol):
+    """A run with what is derived from it, each once: `derive.Observations`, which knows the signals by name."""
+
+    run: Run
+
+    def fact(self, name: str) -> Fact | None:
+        """Return a fact of the run or a derived one."""
+
+    def number(self, name: str) -> float | None:
+        """Return a setting as a number."""
+
+    def configured(self, name: str) -> bool:
+        """Tell whether a setting was found, rather than taken from defaults."""
 
 
 @frozen

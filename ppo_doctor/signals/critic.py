@@ -22,8 +22,8 @@ from ppo_doctor.signals.course import (
 )
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact
+    from ppo_doctor.signals.course import Observations
 
 
 def value_loss_left(observations: Observations) -> Fact | None:
@@ -103,7 +103,7 @@ def value_clip_over_returns(observations: Observations) -> Fact | None:
 
 
 def critic_drowns_policy(observations: Observations) -> Fact | None:
-    """Tell whether a value loss of more than 1e4 leaves the policy no step: they share the bound of the gradient norm."""
+    """Tell whether a value loss above 1e4 leaves the policy no step: they share the bound of the gradient norm."""
     losses, high = series_of(observations, "value_loss"), value_of(observations.fact("divergence_high"))
     if losses is None or high is None:
         return None

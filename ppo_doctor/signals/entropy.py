@@ -9,8 +9,8 @@ import numpy as np
 from ppo_doctor.signals.course import condition, fact, series_of, values_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact, FloatArray, Series
+    from ppo_doctor.signals.course import Observations
 
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1

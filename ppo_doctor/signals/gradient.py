@@ -9,8 +9,8 @@ import numpy as np
 from ppo_doctor.signals.course import condition, fact, series_of, truth_of, value_of, zero_share
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact
+    from ppo_doctor.signals.course import Observations
 
 
 def gradient_zero_share(observations: Observations) -> Fact | None:

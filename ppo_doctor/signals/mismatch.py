@@ -9,15 +9,15 @@ import numpy as np
 from ppo_doctor.signals.course import both, condition, fact, paired, series_of, truth_of, value_of, values_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact
+    from ppo_doctor.signals.course import Observations
 
 #: Reference KL of the first record that no rounding and no sampling noise of one policy makes.
 OFF, SLIGHTLY_OFF = 0.1, 0.005
 
 
 def ratio_mean_excess(observations: Observations) -> Fact | None:
-    """Return by how much the mean ratio is above 1 in the first quarter: its expectation is 1 for the tokens sampled."""
+    """Return by how much the mean ratio is above 1 in the first quarter: its expectation is 1 by definition."""
     series = series_of(observations, "ratio_mean")
     if series is None:
         return None
@@ -176,7 +176,7 @@ def penalty_growth(observations: Observations) -> Fact | None:
 
 
 def penalty_is_loss(observations: Observations) -> Fact | None:
-    """Return the loss over the reference KL where the policy never leaves the reference: the penalty carries the loss."""
+    """Return the loss over the reference KL where the policy stays at the reference: the penalty carries the loss."""
     loss, kl = series_of(observations, "loss"), series_of(observations, "ref_kl")
     if loss is None or kl is None:
         return None

@@ -1,4 +1,4 @@
-"""Does the policy move, and does the ratio see it? KL, surrogate, entropy and reference KL, each up to its resolution."""
+"""Does the policy move, and does the ratio see it? KL, surrogate, entropy, reference KL, each up to its resolution."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ppo_doctor.signals.course import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact, FloatArray, Series
+    from ppo_doctor.signals.course import Observations
 
 #: KL of an update whose log-ratios have a root mean square of 1e-3 nats: what moves less, does not move.
 STILL_KL = 5e-7
@@ -294,7 +294,7 @@ def root_divergence_per_rate(observations: Observations) -> Fact | None:
 
 
 def divergence_exactly_zero(observations: Observations) -> Fact | None:
-    """Tell whether KL is 0 up to float32 throughout, where a rate as large as the logged one would have left a trace."""
+    """Tell whether KL is 0 up to float32 throughout, where a rate as large as this one leaves a trace."""
     most, ordinary = value_of(observations.fact("divergence_largest")), truth_of(observations.fact("rate_ordinary"))
     if most is None:
         return None

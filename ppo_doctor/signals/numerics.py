@@ -10,8 +10,8 @@ import numpy as np
 from ppo_doctor.signals.course import condition, fact
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact, Series
+    from ppo_doctor.signals.course import Observations
 
 #: Metrics that are finite in every sound record. Explained variance is not: it has no value where returns are alike.
 LOSSES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", "ratio_mean", "ref_kl")

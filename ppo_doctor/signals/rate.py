@@ -9,8 +9,8 @@ import numpy as np
 from ppo_doctor.signals.course import any_known, both, condition, fact, series_of, truth_of, value_of, zero_share
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact
+    from ppo_doctor.signals.course import Observations
 
 #: Log-ratio, in nats, that a step of Adam at learning rate 1 makes at most, with up to some 1e5 weights in a layer.
 NATS_PER_RATE = 300.0

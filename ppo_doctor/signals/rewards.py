@@ -11,8 +11,8 @@ from ppo_doctor.model import SINGLE
 from ppo_doctor.signals.course import condition, constant, course, fact, late, paired, series_of, values_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.derive import Observations
     from ppo_doctor.model import Fact, FloatArray, Series
+    from ppo_doctor.signals.course import Observations
 
 #: What a sample earns, then what an episode does, then evaluation.
 REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")

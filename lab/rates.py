@@ -1,0 +1,85 @@
+"""How often sound runs answer each check with yes: `python -m lab.rates` counts it and writes rules/rates.toml.
+
+Beside the sums that the pack weighs words against, lab/rates.json keeps the counts of each trainer, so that
+`python -m lab.board --leave-out` can judge every trainer by what the others showed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+from .corpus import unpacked
+from .environments import ROOT
+from .labels import Label, labelled, labels
+from .score import judge
+
+RATES, COUNTS = ROOT.parent / "rules" / "rates.toml", ROOT / "rates.json"
+#: The trainer that is ours has no say.
+OURS = "numpy_lab"
+HEAD = """\
+# How often sound runs of third-party trainers answer a check with yes: [yes, answered].
+# Counted by `python -m lab.rates`, never edited.
+[rates]
+"""
+Counts = Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+def _answers(pair: tuple[Label, Path]) -> tuple[str, dict[str, bool]]:
+    report = judge(*pair, "--all")
+    told = {f["rule"]: f["status"] for f in report.get("findings", ())}
+    return pair[0].trainer, {name: status == "fired" for name, status in told.items() if status in ("fired", "clear")}
+
+
+def counted() -> Counts:
+    """Return check → trainer → (yes, answered), of the bare logs of sound runs."""
+    asked = [(each, unpacked(name)) for name in labelled() if name != OURS for each in labels(name)]
+    sound = [(label, folder) for label, folder in asked if label.sound and label.column == "bare"]
+    counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        for trainer, answers in pool.map(_answers, sound, chunksize=4):
+            for name, yes in answers.items():
+                before = counts[name].get(trainer, (0, 0))
+                counts[name][trainer] = (before[0] + yes, before[1] + 1)
+    return counts
+
+
+def as_toml(counts: Counts, without: str = "") -> str:
+    """Return rules/rates.toml, as counted on all trainers but one."""
+    lines = []
+    for name in sorted(counts):
+        pairs = [pair for trainer, pair in counts[name].items() if trainer != without]
+        lines.append(f'"{name}" = [{sum(yes for yes, _ in pairs)}, {sum(of for _, of in pairs)}]')
+    return HEAD + "\n".join(lines) + "\n"
+
+
+@contextmanager
+def rules_without(trainers: list[str]) -> Iterator[dict[str, Path]]:
+    """Yield, for each trainer, a copy of the rules that has not seen its sound runs."""
+    counts = json.loads(COUNTS.read_text(encoding="utf-8")) if trainers else {}
+    with tempfile.TemporaryDirectory() as folder:
+        made = {}
+        for trainer in trainers:
+            made[trainer] = Path(shutil.copytree(RATES.parent, Path(folder) / trainer / "rules"))
+            (made[trainer] / RATES.name).write_text(as_toml(counts, trainer), encoding="utf-8")
+        yield made
+
+
+def main() -> None:
+    """Count and write."""
+    counts = counted()
+    COUNTS.write_text(json.dumps(counts, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    RATES.write_text(as_toml(counts), encoding="utf-8")
+    sys.stdout.write(f"{len(counts)} checks answered by sound runs\n")
+
+
+if __name__ == "__main__":
+    main()

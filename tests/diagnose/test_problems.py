@@ -1,0 +1,119 @@
+"""Problems: which causes compete, who leads, how sure, and in which order all of them are printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.diagnose.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
+from ppo_doctor.model import Fact
+from tests.synthetic import a_cause, a_finding, a_pack, a_rule
+
+RULES = [a_rule(name) for name in ("one", "two", "three")]
+
+
+def found(causes, statuses=("fired", "fired", "fired"), completions=None):
+    findings = [a_finding(rule, status) for rule, status in zip(RULES, statuses, strict=True)]
+    return problems(a_pack(RULES, causes), findings, completions)
+
+
+def order(causes, **others):
+    return [cause.id for cause in in_order(found(causes, **others))]
+
+
+def test_no_cause_no_problem():
+    assert found([a_cause("quiet", {"one": SPEAKS_DB - 1})]) == ()
+    assert found([a_cause("silent", {"one": 30})], ("skipped",) * 3) == ()
+
+
+def test_a_high_score_without_anything_that_speaks_for_it_is_none():
+    assert found([a_cause("only-silence", {"one": (0, 30)})], ("clear",) * 3) == ()
+
+
+@pytest.mark.parametrize(
+    ("score", "confidence"), [(SPEAKS_DB + 5, "suspected"), (LIKELY_DB - 1, "suspected"), (LIKELY_DB, "likely")]
+)
+def test_confidence_by_score(score, confidence):
+    assert found([a_cause("it", {"one": score})])[0].leader.confidence == confidence
+
+
+def test_a_proof_is_established_and_leads_over_what_scores_higher():
+    proven = a_cause("proven", {"one": 10}, proof=("one",))
+    assert order([a_cause("loud", {"two": 50}), proven]) == ["proven", "loud"]
+    assert found([proven])[0].leader.confidence == "established"
+
+
+def test_what_no_log_can_prove_stays_suspected_and_leads_over_nothing_that_can_be_told():
+    never = a_cause("never", {"one": 50}, never_proven=True)
+    causes = in_order(found([never, a_cause("told", {"two": 20})]))
+    assert [(c.id, c.confidence) for c in causes] == [("told", "likely"), ("never", "suspected")]
+
+
+def test_near_scores_are_level_and_far_ones_are_not():
+    near = found([a_cause("a", {"one": 20}), a_cause("b", {"one": 20 - LEVEL_DB})])[0].causes
+    assert [cause.level_with for cause in near] == [("b",), ("a",)]
+    far = found([a_cause("a", {"one": 20}), a_cause("b", {"one": 19 - LEVEL_DB})])[0].causes
+    assert [(cause.level_with, cause.leader) for cause in far] == [((), True), ((), False)]
+
+
+def test_a_declared_twin_is_level_however_far():
+    twins = [a_cause("a", {"one": 30}, twins=("b",)), a_cause("b", {"one": 12})]
+    assert [cause.level_with for cause in found(twins)[0].causes] == [("b",), ("a",)]
+
+
+def test_causes_of_other_complaints_are_problems_of_their_own():
+    other = a_cause("other", {"two": 30}, complaints=("steps-too-large",))
+    assert [problem.id for problem in found([a_cause("it", {"one": 20}), other])] == [
+        "steps-too-large",
+        "policy-does-not-move",
+    ]
+
+
+def test_every_leader_comes_before_any_rival():
+    causes = [
+        a_cause("first", {"one": 40}),
+        a_cause("rival", {"one": 35}),
+        a_cause("second", {"two": 20}, complaints=("steps-too-large",)),
+    ]
+    assert order(causes) == ["first", "second", "rival"]
+
+
+def test_a_harmless_explanation_comes_last():
+    benign = a_cause("benign", {"one": 40}, benign=True, severity="info", proof=("one",), complaints=("x",))
+    assert order([benign, a_cause("fault", {"two": 9})]) == ["fault", "benign"]
+
+
+@pytest.mark.parametrize(("completions", "told"), [(True, True), (False, False), (None, True)])
+def test_a_cause_of_completions_is_none_of_episodes(completions, told):
+    fact = None if completions is None else Fact(name="completions", value=completions, how="computed")
+    cause = a_cause("it", {"one": 30}, samples="completions")
+    assert bool(found([cause], completions=fact)) is told
+
+
+@pytest.mark.parametrize(
+    ("severity", "score", "benign", "verdict"),
+    [
+        ("critical", 30, False, "unhealthy"),
+        ("high", 30, False, "unhealthy"),
+        ("medium", 30, False, "warning"),
+        ("critical", LIKELY_DB - 1, False, "warning"),
+        ("info", 30, True, "healthy"),
+    ],
+)
+def test_what_a_problem_makes_of_the_run(severity, score, benign, verdict):
+    assert found([a_cause("it", {"one": score}, severity=severity, benign=benign)])[0].verdict == verdict
+
+
+def test_a_fault_level_with_a_harmless_explanation_settles_nothing():
+    causes = [a_cause("fault", {"one": 30}), a_cause("benign", {"one": 30}, benign=True, severity="info")]
+    assert found(causes)[0].verdict == "inconclusive"
+
+
+def test_what_would_settle_it_is_asked_for():
+    cause = a_cause("it", {"one": 20, "two": 30}, measure=[("ratio_std", "it separates them")])
+    findings = [
+        a_finding(RULES[0]),
+        a_finding(RULES[1], "skipped", missing=("approx_kl",)),
+        a_finding(RULES[2], "clear"),
+    ]
+    asked = problems(a_pack(RULES, [cause]), findings)[0].leader.would_change_my_mind
+    assert [measure.log for measure in asked] == ["ratio_std", "approx_kl"]
