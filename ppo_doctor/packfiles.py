@@ -93,8 +93,6 @@ _RULE_FIELDS = [
     "link",
     "severity",
     "status",
-    "opens",
-    "opens_alone",
     "answers",
     "answers_when",
     "proof",

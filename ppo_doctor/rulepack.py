@@ -315,8 +315,6 @@ def check_references(pack: Pack) -> None:
     complaints = {complaint.id for complaint in pack.complaints}
     causes = {cause.id for cause in pack.causes}
     for rule in pack.rules:
-        if rule.opens is not None:
-            one_of(rule.path, "opens", rule.opens, sorted(complaints))
         for need in rule.needs:
             _check_quantity(rule, need)
     for cause in pack.causes:

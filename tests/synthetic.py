@@ -94,8 +94,8 @@ def a_cause(
 def a_pack(rules: Iterable[Rule], causes: Iterable[Cause], rates: Mapping[str, float] | None = None) -> Pack:
     """Return a pack whose complaints are those that its rules and causes speak of."""
     rules, causes = tuple(rules), tuple(causes)
-    named = [*(rule.opens for rule in rules if rule.opens), *(c for cause in causes for c in cause.complaints)]
-    complaints = tuple(Complaint(id=name, title=name) for name in dict.fromkeys(named))
+    named = dict.fromkeys(c for cause in causes for c in cause.complaints)
+    complaints = tuple(Complaint(id=name, title=name) for name in named)
     return Pack(rules=rules, causes=causes, complaints=complaints, unjudged=(), rates=rates or {})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.installed import installed_packs
-from ppo_doctor.rulepack import builtin_rules, load_pack
+from ppo_doctor.rulepack import PRIORS, builtin_rules, load_pack
 from ppo_doctor.testing import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +74,7 @@ def test_a_weight_is_added(pack):
 def test_a_prior_is_replaced(pack):
     other = {"rare": "common", "common": "rare", "occasional": "rare"}
     before = BUILT_IN.cause("lr-zero").prior
-    word = {-10: "common", -15: "occasional", -22: "rare"}[before]
+    word = {score: name for name, score in PRIORS.items()}[before]
     loaded = load_pack([pack(overrides=prior(value=other[word]))], installed=False)
     assert loaded.cause("lr-zero").prior != before
 

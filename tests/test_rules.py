@@ -19,7 +19,7 @@ from tests.each import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "rules"
-NOT_RULES = {"companions.toml", "complaints.toml", "pack.toml", "unjudged.toml"}
+NOT_RULES = {"complaints.toml", "pack.toml", "rates.toml", "unjudged.toml"}
 RULE_FILES = sorted(p for p in RULES.glob("*/*.toml") if p.parent.name != "causes")
 CAUSE_FILES = sorted(RULES.glob("causes/*.toml"))
 PACK = load_pack()
@@ -130,35 +130,11 @@ def test_a_rule_speaks_of_things_that_exist(rule):
     assert rule.title != rule.pass_title
 
 
-@for_each([rule for rule in PACK.rules if rule.opens], lambda rule: rule.name)
-def test_hard_identities_open_alone_and_soft_symptoms_do_not(rule):
-    assert rule.opens_alone is bool(rule.proof)
-
-
-@for_each([rule for rule in PACK.rules if rule.opens], lambda rule: rule.name)
-def test_an_opener_has_candidates_that_it_speaks_for(rule):
-    candidates = [cause for cause in PACK.causes if rule.opens in cause.complaints]
-    assert any(weight.finding == rule.name and weight.fired > 0 for cause in candidates for weight in cause.weights)
-
-
 def test_every_question_can_be_answered():
     assert {rule.answers for rule in PACK.rules} - {None} == set(QUESTIONS)
 
 
 # Causes
-
-
-@for_each(PACK.causes, lambda cause: cause.id)
-def test_a_cause_can_be_reached(cause):
-    fired = {weight.finding for weight in cause.weights if weight.fired > 0}
-    openers = {rule.name for rule in PACK.rules if rule.opens in cause.complaints}
-    assert fired & {rule.name for rule in PACK.rules}, "no rule speaks for it"
-    assert openers, "no rule opens its complaints"
-    by_link: dict[str, int] = {}
-    links = {rule.name: rule.link for rule in PACK.rules}
-    for weight in cause.weights:
-        by_link[links[weight.finding]] = max(by_link.get(links[weight.finding], 0), weight.fired)
-    assert cause.prior + sum(by_link.values()) > 3, "it can never lead over health"
 
 
 @for_each(PACK.causes, lambda cause: cause.id)
@@ -184,7 +160,6 @@ def test_twins_are_mutual_and_weigh_alike_in_logs(cause):
         assert cause.id in twin.twins
         assert weights(twin) == weights(cause)
         assert (twin.prior, twin.severity, twin.complaints) == (cause.prior, cause.severity, cause.complaints)
-        assert twin.rarer_twin is not cause.rarer_twin
 
 
 @for_each(PACK.causes, lambda cause: cause.id)
@@ -209,7 +184,6 @@ def test_links_and_complaints_are_the_closed_lists():
         *("policy-does-not-move", "no-signal", "steps-too-large", "ratio-wrong-at-start", "critic-fails"),
         *("policy-degenerates", "numbers-break", "proxy-diverges", "config-contradicts"),
     }
-    assert {rule.opens for rule in PACK.rules} - {None} <= complaints
     assert {name for cause in PACK.causes for name in cause.complaints} <= complaints
     assert (
         *("rewards", "advantages", "loss", "gradient", "update", "weights", "policy", "ratio"),

@@ -53,9 +53,6 @@ class Rule:
     needs: tuple[str, ...] = ()
     params: tuple[Param, ...] = ()
     status: str = "stable"
-    #: complaint that this rule opens when it fires, and whether it may do so alone
-    opens: str | None = None
-    opens_alone: bool = False
     #: question of the coverage floor that this rule answers
     answers: str | None = None
     answers_when: str = "any"

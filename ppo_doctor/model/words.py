@@ -40,7 +40,7 @@ ASKED: Mapping[str, str] = MappingProxyType(
     }
 )
 #: How common a cause is → its score before any answer, in decibans against a sound run.
-PRIORS: Mapping[str, int] = MappingProxyType({"common": -10, "occasional": -13, "rare": -17})
+PRIORS: Mapping[str, int] = MappingProxyType({"common": -10, "occasional": -12, "rare": -14})
 #: How often a run with a cause shows what its file lists under a word.
 WORDS: Mapping[str, float] = MappingProxyType({"usual": 0.75, "sometimes": 0.3})
 #: What an answer weighs that proves a cause, or rules it out, in decibans.

@@ -62,11 +62,10 @@ def rule_page(rule: Rule, toml: Toml) -> str:
     """Return the page of a rule; `toml` is its file, parsed, with `doc` and `case`."""
     doc = toml.get("doc", {})
     meta = f"`{rule.code}` · {rule.severity.value} · link: {rule.link} · {rule.status}"
-    opens = f" · opens the complaint `{rule.opens}`{'' if rule.opens_alone else ' with a second symptom'}"
     return _page(
         rule.name,
         _sentence(rule.title),
-        meta + (opens if rule.opens else ""),
+        meta,
         _section("What it finds", _paragraph(doc.get("what"))),
         _section("Why it matters", _paragraph(doc.get("why"))),
         _section("Look-alikes", _list(doc.get("look_alikes"))),

@@ -25,7 +25,6 @@ RULE = Rule(
     severity=Severity.HIGH,
     when=(Clause(quantity="series.approx_kl", test="above", bound=0.1),),
     params=(Param(name="bound", value=0.1, unit="nats", source="expert: ten times an ordinary |KL|"),),
-    opens="steps-too-large",
 )
 TOML: dict[str, Any] = {
     "doc": {
