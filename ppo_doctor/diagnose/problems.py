@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ppo_doctor.rulepack import Pack
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
-SPEAKS_DB, LIKELY_DB = -3, 8
+SPEAKS_DB, LIKELY_DB = 0, 8
 #: What stands so near to the leader of its problem is level with it.
 LEVEL_DB = 3
 #: Causes printed for a problem, and measurements asked for.
@@ -41,7 +41,7 @@ class Problem:
     @property
     def verdict(self) -> Verdict:
         """What this problem makes of the run."""
-        leading = [cause for cause in self.causes if cause.leader]
+        leading = [cause for cause in self.causes if cause.leader]  # none, beside a surer problem
         if all(cause.benign for cause in leading):
             return "healthy"
         if any(cause.benign for cause in leading):
@@ -71,9 +71,22 @@ def problems(pack: Pack, findings: Sequence[Finding], completions: Fact | None =
         if told is not None and told.support and (told.proven or told.score >= SPEAKS_DB):
             groups.setdefault(cause.complaints[0], []).append(told)
     found = [_problem(name, sorted(group, key=_place), by_rule) for name, group in groups.items()]
-    return tuple(
-        sorted(found, key=lambda p: (p.leader.benign, CONFIDENCES.index(p.leader.confidence), -p.leader.score_db))
-    )
+    return _beside_each_other(sorted(found, key=_rank))
+
+
+def _rank(problem: Problem) -> tuple[bool, int, int]:
+    leader = problem.leader
+    return leader.benign, CONFIDENCES.index(leader.confidence), -leader.score_db
+
+
+def _beside_each_other(found: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return problems in which a mere suspicion leads nothing beside what is established or likely."""
+    firm = any(not problem.leader.benign and problem.leader.confidence != "suspected" for problem in found)
+    return tuple(_without_leaders(p) if firm and p.leader.confidence == "suspected" else p for p in found)
+
+
+def _without_leaders(problem: Problem) -> Problem:
+    return replace(problem, causes=tuple(replace(c, leader=False, level_with=()) for c in problem.causes), openers=())
 
 
 def _applies(cause: Cause, completions: Fact | None) -> bool:

@@ -226,8 +226,8 @@ def policy_stands(observations: Observations) -> Fact | None:
 
 def policy_stands_beside_critic(observations: Observations) -> Fact | None:
     """Tell whether the policy stands still though a critic is trained, whose errors whitening makes into advantages."""
-    critic = series_of(observations, "value_loss")
-    holds = both(truth_of(observations.fact("policy_stands")), critic is not None)
+    critic, stands = series_of(observations, "value_loss"), truth_of(observations.fact("policy_stands"))
+    holds = None if stands is None else stands and critic is not None
     return condition("policy_stands_beside_critic", holds, _witness(observations), _says(observations, "policy_stands"))
 
 

@@ -171,7 +171,7 @@ def movement_without_gain(observations: Observations) -> Fact | None:
     paid, spent = course(found[1]), course(entropy.values[np.isfinite(entropy.values)])
     if paid is None or spent is None:
         return None
-    flat = abs(paid.change) < 3 and abs(spent.change) > 4
+    flat = -3 < paid.change < 2 and abs(spent.change) > 4
     moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
     says = f"entropy goes from {spent.start:.3g} to {spent.end:.3g}, "
     says += f"{found[0].raw} from {paid.start:.4g} to {paid.end:.4g}"
