@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
 SPEAKS_DB, LIKELY_DB = 0, 8
+#: What no log can prove has to be this likely to be spoken of.
+UNPROVABLE_DB = 6
 #: What stands so near to the leader of its problem is level with it.
 LEVEL_DB = 3
 #: Causes printed for a problem, and measurements asked for.
@@ -68,10 +70,15 @@ def problems(pack: Pack, findings: Sequence[Finding], completions: Fact | None =
     groups: dict[str, list[Account]] = {}
     for cause in pack.causes:
         told = account(cause, by_rule) if _applies(cause, completions) else None
-        if told is not None and told.support and (told.proven or told.score >= SPEAKS_DB):
+        if told is not None and _speaks(told):
             groups.setdefault(cause.complaints[0], []).append(told)
     found = [_problem(name, sorted(group, key=_place), by_rule) for name, group in groups.items()]
     return _beside_each_other(sorted(found, key=_rank))
+
+
+def _speaks(entry: Account) -> bool:
+    least = UNPROVABLE_DB if entry.cause.never_proven else SPEAKS_DB
+    return bool(entry.support) and (entry.proven or entry.score >= least)
 
 
 def _rank(problem: Problem) -> tuple[bool, int, int]:

@@ -19,6 +19,8 @@ BLOCKS = 24
 FEWEST = 4
 #: Share of a straight line's residuals that counts as scatter: what is curved is no noise.
 CURVED = 0.7
+#: What is rounded to this part of the largest value is 0 for all purposes where it prints 0.
+COARSE = 0.01
 #: Median of |difference| → deviation of single values, for Gaussian noise.
 GAUSSIAN = 1.4826 / math.sqrt(2)
 
@@ -89,7 +91,8 @@ def zero_share(series: Series | None, fewest: int = 1) -> float | None:
         return None
     values = series.values[np.isfinite(series.values)]
     zeros = values == 0
-    if len(values) < fewest or (series.resolution.absolute > 0 and bool(zeros.any())):
+    coarse = series.resolution.absolute > COARSE * float(np.abs(values).max()) if len(values) else True
+    if len(values) < fewest or (coarse and bool(zeros.any()) and series.resolution.absolute > 0):
         return None
     return float(zeros.mean())
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: KL of an update whose log-ratios have a root mean square of 1e-3 nats: what moves less, does not move.
 STILL_KL = 5e-7
+#: KL of an update that moves log-probs by a twentieth of a nat.
+MOVING_KL = 1e-3
 #: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
 SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
@@ -195,10 +197,11 @@ def left_the_reference(observations: Observations) -> bool | None:
 
 
 def policy_moves(observations: Observations) -> Fact | None:
-    """Tell whether the policy changes: by its entropy, its reference KL or a reward that clearly rises."""
-    rise = value_of(observations.fact("reward_course"))
+    """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises."""
+    rise, usual = value_of(observations.fact("reward_course")), value_of(observations.fact("divergence_usual"))
     entropy = truth_of(observations.fact("entropy_moves"))
-    moves = any_known(entropy, left_the_reference(observations), None if rise is None else rise > 5)
+    far = None if usual is None else usual > MOVING_KL
+    moves = any_known(entropy, left_the_reference(observations), None if rise is None else rise > 5, far)
     told = [f.says for f in map(observations.fact, ("entropy_moves", "reward_course")) if f is not None]
     return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), "; ".join(told))
 
