@@ -13,11 +13,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.compiled import Compiled, load, parse_toml, stamp_of
+from ppo_doctor.compiled import Compiled, load, parse_toml
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
@@ -119,14 +119,13 @@ def load_pack(extra: Iterable[Path] = (), *, installed: bool = True) -> Pack:
         folders.setdefault(part.folder, part)
     folder = builtin_rules()
     if not folders:
-        return _alone(folder, repr(stamp_of(folder)))
+        return _alone(folder)
     return _merged([_built_in(folder), *folders.values()])
 
 
-@lru_cache(maxsize=1)
-def _alone(folder: Path, stamped: str) -> Pack:
-    """Return the built-in pack as its files are now: who judges many runs in one process builds it once."""
-    del stamped
+@cache
+def _alone(folder: Path) -> Pack:
+    """Return the built-in pack as it was when first asked for: a process judges all its runs by the same rules."""
     return _pack(_built_in(folder))
 
 

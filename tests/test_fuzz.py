@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.fuzz.cases import drawn, run_case, with_baseline
+from tests.fuzz.cases import Case, drawn, run_case, run_file, with_baseline
 from tests.fuzz.seeds import all_seeds
 
 #: Cases of each kind of file.
@@ -43,3 +45,34 @@ def test_a_fault_is_seen(seeds, monkeypatch):
 def test_a_case_is_the_same_by_its_number(seeds):
     assert drawn(7, seeds, 1) == drawn(7, seeds, 1)
     assert drawn(7, seeds, 1) != drawn(7, seeds, 2)
+
+
+SICK = "sick/epochs-not-executed.canonical/run.jsonl"
+
+
+@pytest.fixture(scope="module")
+def settings_and_records(seeds):
+    seed = next(seed for seed in seeds["jsonl"] if seed.origin == SICK)
+    settings, _, records = seed.data.partition(b"\n")
+    assert b"config" in settings
+    return seed, records
+
+
+def test_a_fault_that_nobody_can_see_any_more_is_counted_apart(settings_and_records):
+    """Without the line that asks for four epochs, a log that executes one is sound."""
+    seed, records = settings_and_records
+    result = run_case(Case(0, seed, seed, records, ("cut the start",)))
+    assert (result.verdict, result.look, result.remains) == ("healthy", "", True)
+
+
+def test_a_fault_that_is_there_to_be_seen_is_looked_at(settings_and_records, monkeypatch):
+    """A judgement that overlooked what stands in whole lines would be told."""
+    seed, _ = settings_and_records
+    case = Case(0, seed, seed, seed.data + b"\n", ("padded",))
+    judged = run_file
+
+    def blind(of, data):
+        return replace(judged(of, data), verdict="healthy") if data == case.data else judged(of, data)
+
+    monkeypatch.setattr("tests.fuzz.cases.run_file", blind)
+    assert run_case(case).look

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
     _Loose = tuple[int, Mapping[str, str]]
 
-#: A number as programs print it, perhaps in percent, as "3/10", or in the wrapper of NumPy 2.
+#: A number as programs print it, perhaps in percent, as "3/10", or in the wrapper of NumPy 2. Runs of digits are taken
+#: whole: giving them back one by one takes the square of their number.
 NUMBER = (
-    r"(?:[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|[iI]nf(?:inity)?)(?: ?%|/\d+)?"
+    r"(?:[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?|nan|NaN|[iI]nf(?:inity)?)(?: ?%|/\d+)?"
     r"|np\.\w+\([^()]*\)|tensor\([^()]*\))"
 )
 #: A number and a unit that adds nothing to it, then perhaps more words.
-_WITH_UNIT = re.compile(r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)")
+_WITH_UNIT = re.compile(
+    r"([-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)"
+)
 _DECIMAL = re.compile(r"[-+]?\d+\.\d{2,}")
 #: Loose `key=value` records held back until it is clear that the log has nothing better.
 HELD_BACK = 5_000

@@ -33,7 +33,7 @@ _TQDM = re.compile(r".*?\d%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\
 #: "Epoch:[1/1](20/3000)" of minimind
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
 #: "Loss(P/V/E): -0.01/0.07/0.31": several values under one key, which names them by words or their first letters
-_PLAIN = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_PLAIN = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|nan|inf)"
 _SLASHED = re.compile(
     rf"\b([Ll]oss(?:es)?) ?\(([A-Za-z]\w*(?:/[A-Za-z]\w*)+)\) ?[:=] ?({_PLAIN}(?:/{_PLAIN})+)(?=\s|[,;|]|\Z)"
 )

@@ -75,7 +75,7 @@ class _Walk:
                     self._take("{[")
         except _DamagedError as error:
             text = f"the document is cut off or damaged here, what follows is not read ({error})"
-            self._notes.tell("damage", text, self._line_of(self._at), kind="lost" if self._peek() else "info")
+            self._notes.tell("damage", text, self._line_of(self._at), kind="lost")
 
     def _peek(self) -> str:
         match = _BLANK.match(self._text, self._at)

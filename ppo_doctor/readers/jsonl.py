@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CONFIG_KEYS = frozenset({"config", "args", "hyperparameters", "hparams"})
 #: What our recorder writes beside the configuration: the version of its format.
 HEADER = "ppo_doctor"
+_SETTINGS = tuple(f'"{key}"'.encode() for key in sorted(CONFIG_KEYS))
 #: What the fast path meets in a line that is not for it.
 _NOT_FAST = (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError)
 _NANS, _INFINITIES = (b"NaN",), (b"Infinity",)
@@ -82,6 +83,11 @@ class Configurations:
         self._path = path
         self._last: object = None
 
+    @property
+    def any(self) -> bool:
+        """Whether there was any configuration so far."""
+        return self._last is not None
+
     def taken_out(self, record: dict[str, Any], line: int, *, first: bool) -> dict[str, Any]:
         """Return what a record holds beside its configuration; `first` tells whether none with a metric came before."""
         alone = first and len(record) == 1 and CONFIG_KEYS.issuperset(record)
@@ -123,6 +129,8 @@ class _Reader:
         self._plans: dict[tuple[str, ...], _Plan] = {}
         #: a line that failed: whether it was torn is known only at the end of the file
         self._failed: tuple[int, str] | None = None
+        #: a piece of what may have been settings, or of what stood before the log's first record
+        self._piece: int | None = None
 
     def ready(self) -> Iterator[Item]:
         """Yield what was collected, where it is time to."""
@@ -138,6 +146,9 @@ class _Reader:
             self._source.notes.skip("the last line is cut off", self._failed[0])
             self._failed = None
         self._settle()
+        if self._piece is not None and not self.configs.any:
+            text = "a piece of a record; settings, or records before it, may be lost with the rest"
+            self._source.notes.tell("piece", text, self._piece, kind="lost")
         yield from self.configs.new()
         yield from self.packer.flush()
         yield from self._source.notes.notes()
@@ -153,16 +164,23 @@ class _Reader:
         if record is None:
             try:
                 record = self._lenient(line, number)
-            except RecursionError:
-                self._source.notes.skip("nested too deeply", number)
-                return
-            except ValueError as error:
-                self._failed = (number, str(error))
+            except (ValueError, RecursionError) as error:
+                self._fail(line, number, error)
                 return
         if isinstance(record, dict):
             self._take(record, number, line)
         else:
             self._source.notes.skip("not a JSON object", number)
+
+    def _fail(self, line: bytes, number: int, error: ValueError | RecursionError) -> None:
+        """Account for a damaged line: among records it costs itself alone, before them nobody knows what it was."""
+        piece = not self.packer.ordinal and (line.startswith(b"{") or line.endswith(b"}"))
+        if self._piece is None and (piece or any(key in line for key in _SETTINGS)):
+            self._piece = number
+        if isinstance(error, RecursionError):
+            self._source.notes.skip("nested too deeply", number)
+        else:
+            self._failed = (number, str(error))
 
     def _settle(self) -> None:
         if self._failed:

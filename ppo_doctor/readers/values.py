@@ -19,7 +19,7 @@ _ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>"})
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf}
 _WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"), nan)
 _WRAPPED = r"(?:(?:np|numpy|torch|jnp)\.)?(?:float|int|uint|bool|tensor|array|Array)\w*\(([^(),]+)[),].*\Z"
-_PERCENT = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) ?%\Z"
+_PERCENT = r"([-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d+)?) ?%\Z"
 _OF_TOTAL = r"(\d+) ?/ ?\d+\Z"
 #: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import select
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,8 +25,8 @@ from typing import Any
 from tests.fuzz.cases import LARGEST, LONGEST, Result, drawn, run_case, with_baseline
 from tests.fuzz.seeds import Seed, all_seeds
 
-#: Cases of a worker, and the seconds without a word after which it is killed.
-BATCH, SILENT = 40, 90.0
+#: Cases of a worker, and the seconds without a word after which it is killed: far more than its processor time may be.
+BATCH, SILENT = 40, 1_800.0
 #: Address space of a worker in bytes: far above what is allowed, so that a bomb is told and not felt.
 MOST_MEMORY = 3 << 30
 #: Cases saved of one fault.
@@ -46,6 +48,7 @@ class Tally:
     biggest: dict[str, tuple[int, int]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
     looks: Counter[str] = field(default_factory=Counter)
+    remains: Counter[str] = field(default_factory=Counter)
 
     def take(self, number: int, told: Mapping[str, Any]) -> None:
         kind = told["kind"]
@@ -56,6 +59,7 @@ class Tally:
             self.faults[f"{kind}: {told['fault']}"] += 1
         if told["look"]:
             self.looks[f"{kind}: {told['look']}"] += 1
+        self.remains[kind] += told["remains"]
 
     def table(self) -> Iterator[str]:
         yield f"{'reader':<18}{'cases':>8}  {'exit codes':<34}{'slowest':>9}{'case':>8}{'biggest':>9}{'case':>8}"
@@ -68,6 +72,10 @@ class Tally:
         yield f"{total} cases in {spent}; {self.faults.total()} broke a promise"
         yield from (f"  {count:>5}  {fault}" for fault, count in self.faults.most_common())
         yield from (f"  {count:>5}  {look}: to be looked at" for look, count in self.looks.most_common())
+        sound = ((kind, count) for kind, count in self.remains.most_common() if count)
+        yield from (
+            f"  {count:>5}  {kind}: sick and now healthy, as are its whole lines alone" for kind, count in sound
+        )
 
 
 def main() -> int:
@@ -132,7 +140,7 @@ def _batch(tally: Tally, seeds: Mapping[str, Sequence[Seed]], start: int, folder
     at = numbers.start
     for told in _told(reading, worker):
         tally.take(at, told)
-        if told["fault"] or told["look"]:
+        if told["fault"] or told["look"] or told["remains"]:
             _keep(folder, drawn(at, seeds, start), told, tally)
         at += 1
     _, status = os.waitpid(worker, 0)
@@ -163,13 +171,17 @@ def _told(reading: int, worker: int) -> Iterator[dict[str, Any]]:
 
 
 def _work(numbers: Sequence[int], seeds: Mapping[str, Sequence[Seed]], start: int, writing: int) -> None:
-    """Run the cases and leave; a case that takes too long is interrupted by its processor time."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Run the cases and leave; a case that takes too long is interrupted by its processor time.
+
+    One that listens to no signal, as a search for a pattern does not, ends its worker ten seconds later.
+    """
+    _limit(resource.RLIMIT_AS, MOST_MEMORY)
+    _limit(resource.RLIMIT_CORE, 0)
     signal.signal(signal.SIGPROF, _hangs)
     for number in numbers:
         case = drawn(number, seeds, start)
         signal.setitimer(signal.ITIMER_PROF, 2 * LONGEST)
+        _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + 3 * LONGEST))
         try:
             result = run_case(case)
         except HangsError:
@@ -188,17 +200,21 @@ def _work(numbers: Sequence[int], seeds: Mapping[str, Sequence[Seed]], start: in
     os._exit(0)
 
 
+def _limit(what: int, most: int) -> None:
+    resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+
+
 def _hangs(_signal: int, _frame: object) -> None:
     raise HangsError
 
 
 def _keep(folder: Path, case: Any, told: Mapping[str, Any], tally: Tally) -> None:
-    if (
-        max(tally.faults[f"{told['kind']}: {told['fault']}"], tally.looks[f"{told['kind']}: {told['look']}"])
-        > MOST_SAVED
-    ):
+    kind, fault, look = told["kind"], told["fault"], told["look"]
+    counts = tally.faults[f"{kind}: {fault}"], tally.looks[f"{kind}: {look}"], tally.remains[kind] * told["remains"]
+    if max(counts) > MOST_SAVED:
         return
-    place = folder / ("failed" if told["fault"] else "look") / f"{case.number}-{case.seed.kind}"
+    room = "failed" if fault else "look" if look else "remains"
+    place = folder / room / f"{case.number}-{case.seed.kind}"
     place.mkdir(parents=True, exist_ok=True)
     (place / case.seed.name).write_bytes(case.data)
     (place / "case.json").write_text(json.dumps({**case.told, **told}, indent=1))
@@ -210,8 +226,8 @@ def _load(path: Path) -> Tally:
     raw = json.loads(path.read_text())
     codes = {kind: Counter(counts) for kind, counts in raw.pop("codes").items()}
     pairs = {key: {kind: tuple(pair) for kind, pair in raw.pop(key).items()} for key in ("slowest", "biggest")}
-    faults, looks = Counter(raw.pop("faults")), Counter(raw.pop("looks"))
-    return Tally(codes=codes, faults=faults, looks=looks, **pairs, **raw)
+    counted = {key: Counter(raw.pop(key)) for key in ("faults", "looks", "remains") if key in raw}
+    return Tally(codes=codes, **counted, **pairs, **raw)
 
 
 def _save(path: Path, tally: Tally) -> None:

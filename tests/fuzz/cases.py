@@ -1,4 +1,12 @@
-"""One case: a mutated file in a folder of its own, read by the command that is there for it, and what came of it."""
+"""One case: a mutated file in a folder of its own, read by the command that is there for it, and what came of it.
+
+**What is destroyed.** A log that was sick and is healthy now is to be looked at by a person, unless nobody could see
+what is wrong with it: the lines that were left whole, by themselves, make a log that is healthy as well. So it is where
+the end with the fault is cut off, where a line of settings is gone (a log that executes one epoch is sound where nobody
+says that four were asked for), or where whole lines of another, sound log stand in place of its own. Such cases are
+counted apart. As long as the whole lines of the log itself still show the fault, or no whole lines are healthy, it is
+to be looked at. Of a container that is not made of lines only a cut end is excused.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ppo_doctor.readers.source import Source
 from tests.fuzz.mutations import inside
 from tests.fuzz.seeds import Seed, records
 
@@ -26,6 +35,8 @@ JUDGED = frozenset((0,))
 #: Kinds that have two turns, for they have the most seeds, sick ones among them.
 LOGS = ("console", "csv", "json", "jsonl", "tfevents", "wandb")
 SICK = ("unhealthy", "warning")
+#: Kinds of which a line by itself holds what it says.
+OF_LINES = frozenset(("console", "csv", "jsonl"))
 #: Seconds of processor time after which a case hangs.
 LONGEST = 10.0
 #: Megabytes that a process may take in all.
@@ -36,7 +47,10 @@ CONFIGURATIONS = frozenset(("yaml", "toml", "config-json", "shell", "training-ar
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a case gave; `fault` is empty, or says what promise it broke, `look` what a person has to judge."""
+    """What a case gave; `fault` is empty, or says what promise it broke, `look` what a person has to judge.
+
+    `remains` tells that it was sick and is healthy, and that what was left whole is as well.
+    """
 
     kind: str
     code: int
@@ -45,6 +59,7 @@ class Result:
     fault: str = ""
     trace: str = ""
     look: str = ""
+    remains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class Case:
 
     number: int
     seed: Seed
+    other: Seed
     data: bytes
     mutations: tuple[str, ...]
 
@@ -79,21 +95,43 @@ def drawn(number: int, seeds: Mapping[str, Sequence[Seed]], start: int) -> Case:
     seed = rng.choice(seeds[kind])
     other = rng.choice(seeds[kind if rng.random() < 0.7 else rng.choice(kinds)])
     data, names = inside(rng, seed.data, other.data, seed.tokens)
-    return Case(number, seed, data, tuple(names))
+    return Case(number, seed, other, data, tuple(names))
 
 
 def run_case(case: Case) -> Result:
-    """Run the command for a case; what was sick and is healthy now is to be looked at: its fault may be cut off."""
+    """Run the command for a case; what was sick and is healthy now is looked at, or what was left of it is sound."""
     result = run_file(case.seed, case.data)
-    cut = set(case.mutations) <= {"cut the end"}
-    if (
-        result.verdict == "healthy"
-        and not cut
-        and case.seed.kind not in CONFIGURATIONS
-        and _verdict_of(case.seed) in SICK
-    ):
-        return replace(result, look="sick and now healthy")
-    return result
+    if result.verdict != "healthy" or case.seed.kind in CONFIGURATIONS or _verdict_of(case.seed) not in SICK:
+        return result
+    if _remains_sound(case):
+        return replace(result, remains=True)
+    return replace(result, look="sick and now healthy")
+
+
+def _remains_sound(case: Case) -> bool:
+    """Tell whether the lines that were left whole are healthy by themselves, and no longer show what was wrong."""
+    if case.seed.kind not in OF_LINES:
+        return set(case.mutations) <= {"cut the end"}
+    lines, own, lent = _lines(case.data, case.seed.name), _known(case.seed), _known(case.other)
+    left = [line for line in lines if _bare(line) in own]
+    whole = [line for line in lines if _bare(line) in own | lent]
+    judged = [run_file(case.seed, b"\n".join([*held, b""])).verdict for held in (left, whole)]
+    return judged[0] not in SICK and judged[1] == "healthy"
+
+
+@cache
+def _known(seed: Seed) -> frozenset[bytes]:
+    return frozenset(map(_bare, _lines(seed.data, seed.name)))
+
+
+def _lines(data: bytes, name: str) -> list[bytes]:
+    """Return the lines of a file, however it is packed and encoded."""
+    text = b"\n".join(line for _, line in Source(name, io.BytesIO(data)).numbered())
+    return [line for line in text.replace(b"\r", b"\n").split(b"\n") if line.strip()]
+
+
+def _bare(line: bytes) -> bytes:
+    return line.replace(b" ", b"")
 
 
 @cache

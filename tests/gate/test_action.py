@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
-import subprocess
 import sys
 import sysconfig
-import zipfile
+import tomllib
 from importlib import resources
 from pathlib import Path
 
@@ -95,45 +94,40 @@ def test_the_action_meets_the_published_schema():
     assert list(validator.iter_errors(broken)), "a schema that accepts everything shows nothing"
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """Return a copy of what the action's own folder holds, with the wheel that it builds in dist/."""
-    folder = tmp_path_factory.mktemp("action")
+@pytest.fixture
+def checkout(tmp_path):
+    """Return a copy of what the action's own folder holds."""
+    folder = tmp_path / "action"
     for name in ("ppo_doctor", "rules"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "action.yml"):
         shutil.copy(ROOT / name, folder / name)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", folder]
-    subprocess.run(command, check=True, capture_output=True)
     return folder
 
 
+def install(project, **variables):
+    """Run the install step; return the Python that it names."""
+    step = next(step for step in ACTION["runs"]["steps"] if step.get("id") == "install")
+    done = shell(step["run"], project, GITHUB_OUTPUT=str(project / "installed"), **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (project / "installed").read_text(encoding="utf-8").strip().removeprefix("python=")
+
+
 @bash
-@pytest.mark.parametrize("own_copy", [True, False], ids=["own-copy", "version"])
-def test_the_install_step_installs_what_the_judging_step_runs(checkout, project, own_copy, tmp_path_factory):
+def test_the_install_step_installs_what_the_judging_step_runs(checkout, project, tmp_path_factory):
     """Offline: dependencies come from this environment, and nothing asks an index; nothing is installed into it."""
     place = tmp_path_factory.mktemp("place") / "ppo-doctor"
-    (wheel,) = (checkout / "dist").glob("*.whl")
-    version = re.match(r"ppo_doctor-([^-]+)-", wheel.name)[1]
-    step = next(step for step in ACTION["runs"]["steps"] if step.get("id") == "install")
     packages = sysconfig.get_paths()["purelib"]
     ours = sorted(path.name for path in Path(packages).iterdir())
     variables = {
         "PIP_NO_INDEX": "1",
         "PIP_NO_DEPS": "1",
         "PIP_NO_COMPILE": "1",
-        "PIP_FIND_LINKS": str(checkout / "dist"),
         "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_IGNORE_INSTALLED": "1",
         "PYTHONPATH": packages,  # what builds the wheel
-        "INPUT_VERSION": "" if own_copy else f"=={version}",
-        "ACTION_PATH": str(checkout),
-        "PLACE": str(place),
-        "GITHUB_OUTPUT": str(project / "installed"),
     }
-    done = shell(step["run"], project, **variables)
-    assert done.returncode == 0, done.stdout + done.stderr
-    python = (project / "installed").read_text(encoding="utf-8").strip().removeprefix("python=")
+    python = install(project, INPUT_VERSION="", ACTION_PATH=str(checkout), PLACE=str(place), **variables)
     assert sorted(path.name for path in Path(packages).iterdir()) == ours
     site = next(place.glob("lib/python*/site-packages"))
     # Without *.pth files of ours: an editable install there would be found before what the step installs.
@@ -146,8 +140,26 @@ def test_the_install_step_installs_what_the_judging_step_runs(checkout, project,
     assert (judged.returncode, output["exit-code"]) == (1, "1"), judged.stdout + judged.stderr
 
 
-def test_the_wheel_holds_the_rules_and_the_page_s_assets(checkout):
-    (wheel,) = (checkout / "dist").glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {"ppo_doctor/report/assets/report.css", "ppo_doctor/report/assets/report.js"} <= set(names)
-    assert any(name.startswith("ppo_doctor/_rules/causes/") for name in names)
+#: A Python that makes an environment of itself, and tells what it was asked to do.
+ASKED = """#!/bin/sh
+echo "$@" >> asked
+if [ "$2" = venv ]; then mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; fi
+"""
+
+
+@bash
+def test_the_install_step_asks_for_the_version_that_was_chosen(project):
+    """What pip makes of a version is pip's affair."""
+    stub = project / "bin" / "python"
+    stub.parent.mkdir()
+    stub.write_text(ASKED, encoding="utf-8")
+    stub.chmod(0o755)
+    path = f"{stub.parent}{os.pathsep}{os.environ['PATH']}"
+    place = project / "a place"
+    python = install(project, PATH=path, INPUT_VERSION="==1.2", ACTION_PATH="nowhere", PLACE=str(place))
+    assert python == str(place / "bin" / "python")
+    venv, pip = (project / "asked").read_text(encoding="utf-8").splitlines()
+    assert venv.startswith("-m venv")
+    assert pip.startswith("-m pip install")
+    assert pip.split()[-1] == "ppo-doctor==1.2"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == "ppo-doctor"
