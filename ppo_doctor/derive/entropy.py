@@ -24,14 +24,11 @@ GONE = 0.13
 def choice_entropy(observations: Observations) -> Series | None:
     """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
 
-    None for a Gaussian policy, known by its logged deviation or by a negative entropy: a differential entropy is 0 at a
-    deviation of 0.24, and neither its zero nor its ratios mean anything.
+    None for a Gaussian policy: a differential entropy is 0 at a deviation of 0.24, and neither its zero nor its ratios
+    mean anything.
     """
-    entropy = observations.run.series.get("entropy")
-    if entropy is None or "action_std" in observations.run.series:
-        return None
-    finite = finite_of(entropy.values)
-    return None if len(finite) and float(finite.min()) < -1e-6 else entropy
+    continuous = observations.kind.actions.value == "continuous"
+    return None if continuous else observations.run.series.get("entropy")
 
 
 def entropy_share(observations: Observations) -> Series | None:

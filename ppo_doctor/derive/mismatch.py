@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_of, median
-from ppo_doctor.model import CONDITION, EXACT, Fact, Series
+from ppo_doctor.model import EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -200,35 +200,14 @@ def reference_kl_returns(observations: Observations) -> Fact | None:
     return Fact(name="reference_kl_returns", value=falls, how="observed", unit="times", source=kl.source(), says=says)
 
 
-def completions(observations: Observations) -> Fact | None:
-    """Return 1 where the samples are completions of a language model, 0 where they are steps of episodes."""
-    run = observations.run
-    said = next((n for n in ("response_length", "num_tokens", "truncated_fraction", "ref_kl") if n in run.series), None)
-    done = next((n for n in ("episode_return", "episode_length", "env_steps") if n in run.series), None)
-    if (said is None) == (done is None):
-        return None
-    named = run.series[said or done or ""]
-    kind = "completions" if said else "steps of episodes"
-    return Fact(
-        name="completions",
-        value=1.0 if said else 0.0,
-        how="observed",
-        unit=CONDITION,
-        source=named.source(),
-        says=f"{named.raw} is logged: samples are {kind}",
-    )
-
-
 def of_completions(observations: Observations) -> bool:
     """Tell whether samples are known to be completions of a language model."""
-    samples = observations.fact("completions")
-    return samples is not None and bool(samples.value)
+    return observations.kind.samples.value == "completions"
 
 
 def of_episodes(observations: Observations) -> bool:
     """Tell whether samples are known to be steps of episodes."""
-    samples = observations.fact("completions")
-    return samples is not None and not samples.value
+    return observations.kind.samples.value == "episodes"
 
 
 def action_spread(observations: Observations) -> Series | None:

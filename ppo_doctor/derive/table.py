@@ -229,7 +229,11 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "entropy:answer_length_spread", "response_length_min+response_length_max", "response_length"
         ),
         "sampler_gap": _row("mismatch:sampler_gap", "rollout_logp_diff"),
-        "completions": _row("mismatch:completions", "response_length", "episode_return"),
+        "completions": _row("sample_kind:completions", "response_length", "episode_return"),
+        "samples": _row("sample_kind:samples", "response_length", "episode_return"),
+        "actions": _row("sample_kind:actions", "action_std", "entropy", "response_length"),
+        "critic": _row("sample_kind:critic", "value_loss", "explained_variance"),
+        "rollout_engine": _row("sample_kind:rollout_engine", "rollout_logp_diff", "rollout_kl"),
         "action_spread": _row("mismatch:action_spread", "action_std"),
         "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
         "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
