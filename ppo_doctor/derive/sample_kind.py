@@ -1,7 +1,7 @@
 """What kind of run it is, by several witnesses: the trainer, settings, the environment, keys and values of the log.
 
-A framework, a definition and a value that only one kind can have are sure; names that others use for other things
-(`response_length` on Pendulum is the length of an episode) only speak, and two that contradict each other say nothing.
+An environment, a switch or a value that only one kind can have outweighs the trainer that the log looks like, and that
+one name that others use for other things: `response_length` on Pendulum is the length of an episode.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
     from ppo_doctor.model import ConfigValue, Series
 
+#: How strong a witness is; see `Witness`.
+NAME, TRAINER, DECIDES = 1, 2, 3
 #: Words of keys and settings that only language models have, and those of engines that generate for them.
 _TEXT = frozenset({"tokenizer", "prompt", "prompts", "completions", "lora", "llm"})
 _ENGINES = frozenset({"vllm", "sglang"})
@@ -96,16 +98,16 @@ def _samples(observations: Observations) -> Iterator[Witness]:
     run = observations.run
     if run.framework not in domains.OF_EITHER:
         kind = "completions" if run.framework in domains.OF_COMPLETIONS else "episodes"
-        yield Witness(value=kind, says=f"the trainer is {run.framework}", sure=True)
+        yield Witness(value=kind, says=f"the log is that of {run.framework}", strength=TRAINER)
     dumped = run.facts.get("completions")
     if dumped is not None:
-        yield Witness(value="completions", says=dumped.says, sure=True, source=dumped.source)
+        yield Witness(value="completions", says=dumped.says, strength=DECIDES, source=dumped.source)
     for key in _keys_with(observations, _TEXT | _ENGINES)[:2]:
-        yield Witness(value="completions", says=f"{key} is there", sure=True)
+        yield Witness(value="completions", says=f"{key} is there", strength=DECIDES)
     for key, value in _environments(observations):
-        yield Witness(value="episodes", says=f"{key} = {value}", sure=True)
+        yield Witness(value="episodes", says=f"{key} = {value}", strength=DECIDES)
     if _spread(observations) is not None or _differential(observations) is not None:
-        yield Witness(value="episodes", says="the policy is a Gaussian", sure=True)
+        yield Witness(value="episodes", says="the policy is a Gaussian", strength=DECIDES)
     for key in run.keys:
         if not _words(key).isdisjoint(_EPISODE) and not _words(key).isdisjoint(_OUTCOME):
             yield Witness(value="episodes", says=f"{key} is logged")
@@ -115,14 +117,14 @@ def _samples(observations: Observations) -> Iterator[Witness]:
 
 def _actions(observations: Observations, samples: Facet) -> Iterator[Witness]:
     if samples.value == "completions":
-        yield Witness(value="discrete", says="a token is chosen among many", sure=samples.sure)
+        yield Witness(value="discrete", says="a token is chosen among many", strength=samples.strength)
         return
     spread, entropy = _spread(observations), _differential(observations)
     if spread is not None:
-        yield Witness(value="continuous", says=f"{spread.raw} is a number", sure=True, source=spread.source())
+        yield Witness(value="continuous", says=f"{spread.raw} is a number", strength=DECIDES, source=spread.source())
     if entropy is not None:
         says = f"{entropy.raw} is below 0, as only a differential entropy is"
-        yield Witness(value="continuous", says=says, sure=True, source=entropy.source())
+        yield Witness(value="continuous", says=says, strength=DECIDES, source=entropy.source())
     yield from _of_environment(observations)
     yield from _of_settings(observations)
     if samples.value == "episodes":
@@ -136,21 +138,21 @@ def _of_environment(observations: Observations) -> Iterator[Witness]:
         count = next((n for pattern, n in _ACTIONS if re.search(pattern, value.lower())), None)
         if count is None:
             continue
-        yield Witness(value="discrete" if count else "continuous", says=f"{key} = {value}", sure=True)
+        yield Witness(value="discrete" if count else "continuous", says=f"{key} = {value}", strength=DECIDES)
         most = float(np.max(finite_of(entropy.values), initial=0.0)) if entropy is not None else 0.0
         if entropy is not None and count and most > math.log(count) * (1 + _NEAR):
             says = f"{entropy.raw} reaches {most:.3g} nats, {count} actions allow {math.log(count):.3g}"
-            yield Witness(value="continuous", says=says, sure=True, source=entropy.source())
+            yield Witness(value="continuous", says=says, strength=DECIDES, source=entropy.source())
 
 
 def _of_settings(observations: Observations) -> Iterator[Witness]:
     for key, value in observations.run.config_raw.items():
         words = _words(key)
         if isinstance(value, bool) and "continuous" in words:
-            yield Witness(value="continuous" if value else "discrete", says=f"{key} = {value}", sure=True)
+            yield Witness(value="continuous" if value else "discrete", says=f"{key} = {value}", strength=DECIDES)
         elif isinstance(value, str) and (found := re.search(r"categorical|gaussian", value.lower())):
             kind = "discrete" if found.group() == "categorical" else "continuous"
-            yield Witness(value=kind, says=f"{key} = {value}")
+            yield Witness(value=kind, says=f"{key} = {value}", strength=TRAINER)
         elif isinstance(value, int | float) and {"std", "init"} <= words:
             yield Witness(value="continuous", says=f"{key} = {value}")
 
@@ -179,33 +181,35 @@ def _of_first_entropy(observations: Observations) -> Iterator[Witness]:
 def _critic(observations: Observations) -> Iterator[Witness]:
     run = observations.run
     if run.algorithm in WITHOUT_CRITIC:
-        yield Witness(value="no", says=f"the algorithm is {run.algorithm}", sure=True)
+        yield Witness(value="no", says=f"the algorithm is {run.algorithm}", strength=TRAINER)
     named = run.config.get("advantage_estimator")
     if named is not None and isinstance(named.value, str):
         kind = "yes" if named.value.lower() == "gae" else "no"
-        yield Witness(value=kind, says=f"{named.key} = {named.value}", sure=named.how != "default", source=named.source)
+        strength = NAME if named.how == "default" else DECIDES
+        yield Witness(value=kind, says=f"{named.key} = {named.value}", strength=strength, source=named.source)
     for name in sorted(OF_CRITICS & run.series.keys()):
         series = run.series[name]
         sure = run.keys.get(series.raw) == "mapped" and name not in ("returns_mean", "returns_std")
-        yield Witness(value="yes", says=f"{series.raw} is logged", sure=sure, source=series.source())
+        strength = DECIDES if sure else NAME
+        yield Witness(value="yes", says=f"{series.raw} is logged", strength=strength, source=series.source())
 
 
 def _engine(observations: Observations, samples: Facet) -> Iterator[Witness]:
     run = observations.run
     for name in sorted(OF_ENGINES & run.series.keys()):
         series = run.series[name]
-        yield Witness(value="yes", says=f"{series.raw} is logged", sure=True, source=series.source())
+        yield Witness(value="yes", says=f"{series.raw} is logged", strength=DECIDES, source=series.source())
     for key, value in run.config_raw.items():
         words = _words(key)
         if _ENGINES & words and words & {"use", "engines"} and isinstance(value, int | float):
-            yield Witness(value="yes" if value else "no", says=f"{key} = {value}", sure=True)
+            yield Witness(value="yes" if value else "no", says=f"{key} = {value}", strength=DECIDES)
         elif isinstance(value, str) and value.lower() in _ENGINES and not _ENGINES & words:
-            yield Witness(value="yes", says=f"{key} = {value}", sure=True)
+            yield Witness(value="yes", says=f"{key} = {value}", strength=DECIDES)
     if run.framework in _WITH_ENGINE | _WITHOUT_ENGINE:
         value = "yes" if run.framework in _WITH_ENGINE else "no"
-        yield Witness(value=value, says=f"the trainer is {run.framework}")
+        yield Witness(value=value, says=f"the log is that of {run.framework}", strength=TRAINER)
     if samples.value == "episodes":
-        yield Witness(value="no", says="samples are steps of episodes")
+        yield Witness(value="no", says="samples are steps of episodes", strength=samples.strength)
 
 
 def _held(observations: Observations, names: frozenset[str], value: str) -> Iterator[Witness]:

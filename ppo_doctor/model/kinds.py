@@ -25,38 +25,41 @@ FACETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 @frozen
 class Witness:
-    """One thing in a run that speaks for a value of a facet; a sure one outweighs any number of others."""
+    """One thing in a run that speaks for a value of a facet; a stronger one outweighs any number of others.
+
+    A name may mean something else to somebody (1), a trainer is recognised by the names that it writes (2), and an
+    environment, a switch, or a value that only one kind can have, decides (3).
+    """
 
     value: str
     says: str
-    sure: bool = False
+    strength: int = 1
     source: SourceRef | None = None
 
 
 @frozen
 class Facet:
-    """One facet of a run: its value, None where no witness speaks or the surest contradict each other."""
+    """One facet of a run: its value, None where no witness speaks or the strongest contradict each other."""
 
     name: str
     witnesses: tuple[Witness, ...] = ()
 
     @property
-    def value(self) -> str | None:
-        """Return what the surest witnesses say, if they agree."""
-        sure = {witness.value for witness in self.witnesses if witness.sure}
-        said = sure or {witness.value for witness in self.witnesses}
-        return next(iter(said)) if len(said) == 1 else None
+    def strength(self) -> int:
+        """Return how strong the strongest witness is; 0 without any."""
+        return max((witness.strength for witness in self.witnesses), default=0)
 
     @property
-    def sure(self) -> bool:
-        """Tell whether a sure witness speaks for the value."""
-        return any(witness.sure and witness.value == self.value for witness in self.witnesses)
+    def value(self) -> str | None:
+        """Return what the strongest witnesses say, if they agree."""
+        said = {witness.value for witness in self.witnesses if witness.strength == self.strength}
+        return said.pop() if len(said) == 1 else None
 
     @property
     def speaking(self) -> tuple[Witness, ...]:
-        """Return the witnesses for the value, the sure ones first."""
+        """Return the witnesses for the value, the strongest first."""
         own = [witness for witness in self.witnesses if witness.value == self.value]
-        return tuple(sorted(own, key=lambda witness: not witness.sure))
+        return tuple(sorted(own, key=lambda witness: -witness.strength))
 
     @property
     def contradicting(self) -> tuple[Witness, ...]:

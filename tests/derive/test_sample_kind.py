@@ -36,6 +36,8 @@ def kind(framework="canonical", algorithm="ppo", config=None, **series):
         ({"config": PENDULUM, "response_length": "200x9"}, "episodes"),
         ({"response_length": "200x9", "action_std": "0.6x9"}, "episodes"),
         ({"response_length": "200x9", "entropy": "-0.5x9"}, "episodes"),
+        # a log in the manner of a trainer of language models
+        ({"framework": "verl", "config": PENDULUM, "response_length": "200x9"}, "episodes"),
         # two that only speak, and two that are sure, contradict each other
         ({"response_length": "200x9", "episode_return": "1x9"}, None),
         ({"config": {"max_prompt_length": 64}, "action_std": "0.6x9"}, None),
@@ -106,10 +108,10 @@ def test_what_contradicts_is_told():
     assert "response_length" in told.says.partition("against it")[2]
 
 
-def test_a_sure_witness_outweighs_any_number_of_others():
+def test_a_stronger_witness_outweighs_any_number_of_others():
     guesses = tuple(Witness(value="completions", says=str(i)) for i in range(9))
-    facet = Facet(name="samples", witnesses=(*guesses, Witness(value="episodes", says="sure", sure=True)))
-    assert (facet.value, facet.sure, len(facet.contradicting)) == ("episodes", True, 9)
+    facet = Facet(name="samples", witnesses=(*guesses, Witness(value="episodes", says="sure", strength=2)))
+    assert (facet.value, facet.strength, len(facet.contradicting)) == ("episodes", 2, 9)
     assert Facet(name="samples", witnesses=guesses).value == "completions"
     assert Facet(name="samples").value is None
 
