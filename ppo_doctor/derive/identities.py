@@ -99,7 +99,7 @@ def _parts(observations: Observations, whole: Series, part: Series) -> float | N
         return None
     if part.aggregation == "last epoch":
         return observations.number("ppo_epochs")
-    configured = observations.run.facts.get("updates_configured")
+    configured = observations.fact("updates_planned")
     return float(str(configured.value)) if part.aggregation == "last minibatch" and configured is not None else None
 
 

@@ -35,6 +35,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "one_update_by_default": _row("updates:one_update_by_default", "clip_fraction", "loss+ref_kl"),
         "passes_seen": _row("updates:passes_seen", "ratio_batch_var+ppo_epochs"),
+        "updates_planned": _row("updates:updates_planned", "ppo_epochs+num_minibatches"),
+        "updates_asked": _row("updates:updates_asked", "ppo_epochs+num_minibatches"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "passes_hidden": _row("hidden:passes_hidden", "loss", "grad_norm"),
         "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),

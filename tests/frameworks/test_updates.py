@@ -6,6 +6,7 @@ import pytest
 
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.frameworks import updates
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.model import SourceRef
 
@@ -13,7 +14,7 @@ from ppo_doctor.model import SourceRef
 def planned(name: str, **settings: float) -> tuple[float, str] | None:
     profile = frameworks.profile(name)
     found = configuration.Found(values=settings, source=SourceRef(path="config.json"))
-    fact = configuration.configured_updates(profile, configuration.canonical_settings(profile, [found]))
+    fact = configured_updates(profile, configuration.canonical_settings(profile, [found]))
     return (float(str(fact.value)), fact.how) if fact else None
 
 
@@ -66,7 +67,7 @@ def test_frameworks_whose_configuration_must_say_it(name: str) -> None:
 
 def test_ppo_of_nemo_rl_has_epochs_by_default() -> None:
     profile = frameworks.profile("nemo-rl").resolved(["critic/loss"])
-    fact = configuration.configured_updates(profile, configuration.canonical_settings(profile, []))
+    fact = configured_updates(profile, configuration.canonical_settings(profile, []))
     assert fact is not None
     assert fact.value == 4
 
