@@ -35,6 +35,12 @@ def finite(series: Series | None) -> FloatArray:
     return finite_of(series.values) if series is not None else np.empty(0)
 
 
+def _counts(series: Series | None) -> FloatArray:
+    """Return the values of a counter; what is negative counts nothing."""
+    values = finite(series)
+    return values if (values >= 0).all() else np.empty(0)
+
+
 def counted(series: Series, value: float, says: str) -> Fact:
     """Return K as a series shows it."""
     return Fact(
@@ -44,14 +50,15 @@ def counted(series: Series, value: float, says: str) -> Fact:
 
 def from_steps(observations: Observations) -> Fact | None:
     """Return K from a count of the optimizer steps of each batch, or of all where it grows from record to record."""
-    series = observations.run.series.get("optimizer_steps") or observations.run.series.get("optimizer_steps_total")
-    values = finite(series)
-    if series is None or not len(values) or (len(values) < LEAST and series.name != "optimizer_steps"):
+    each, total = (observations.run.series.get(name) for name in ("optimizer_steps", "optimizer_steps_total"))
+    series = each or total
+    values = _counts(series)
+    if series is None or not len(values) or (each is None and len(values) < LEAST):
         return None
-    if len(values) > LEAST and (np.diff(values) > 0).all():
+    grows = np.diff(values) > 0
+    counts_all = grows.any() if each is None else _undeclared(observations, series) and len(grows) and grows.all()
+    if counts_all:
         return _from_total(observations, series)
-    if (np.diff(values) > 0).any() and series.name != "optimizer_steps":
-        return _from_total(observations, series)  # one that begins anew
     return counted(series, median(values), f"median of {len(values)} records")
 
 
@@ -63,7 +70,7 @@ def _from_total(observations: Observations, total: Series) -> Fact | None:
     batches = _batches_between(observations, total)
     per_batch = np.diff(total.values) / (1 if batches is None else batches)
     per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
-    if not len(per_batch) or (batches is None and median(per_batch) == 1 and _of_nobody(observations)):
+    if not len(per_batch) or (batches is None and median(per_batch) == 1 and _undeclared(observations, total)):
         return None
     return counted(total, median(per_batch), f"'{total.raw}' grows by {median(per_batch):g} per batch")
 
@@ -109,12 +116,25 @@ def from_settings(observations: Observations) -> Fact | None:
     )
 
 
+def shows_each_step(observations: Observations, series: Series) -> bool:
+    """Tell whether no optimizer step is missing from a metric: one that is of the last step alone hides the others.
+
+    Trainers whose logs mark generations count optimizer steps, so that their records tell how many lie between them.
+    """
+    if not (series.aggregation or "").startswith("last "):
+        return True
+    if "generation_marker" in observations.run.facts:
+        return len(series) > 1 and median(np.diff(series.axis.steps).astype(np.float64)) <= 1
+    updates = observations.fact("updates_known")
+    return updates is not None and updates.value == 1
+
+
 def epochs_per_batch(observations: Observations) -> Fact | None:
     """Return the passes per batch that the log counts, in each batch or over all (Stable-Baselines3's n_updates)."""
     series = observations.run.series
     direct, counter = series.get("epochs_executed"), series.get("epochs_executed_total")
-    if direct is not None and len(finite(direct)):
-        return counted(direct, median(finite(direct)), f"median of '{direct.raw}'")
+    if direct is not None and len(_counts(direct)):
+        return counted(direct, median(_counts(direct)), f"median of '{direct.raw}'")
     if counter is None or len(counter) < LEAST:
         return None
     batches = _batches_between(observations, counter)
@@ -175,9 +195,10 @@ def _observed(fact: Fact, value: ConfigValue) -> Setting:
     return Setting(key=source.key or fact.name, value=value, how="observed", source=source)
 
 
-def _of_nobody(observations: Observations) -> bool:
-    """Tell whether no trainer that we know says what a record is."""
-    return observations.run.framework in OF_EITHER
+def _undeclared(observations: Observations, series: Series) -> bool:
+    """Tell whether no profile of a trainer says what a series counts."""
+    run = observations.run
+    return run.framework in OF_EITHER or run.keys.get(series.raw) == "guessed"
 
 
 def _batches_between(observations: Observations, counter: Series) -> FloatArray | None:

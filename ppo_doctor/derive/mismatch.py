@@ -78,7 +78,7 @@ def mean_ratio_off(observations: Observations) -> Series | None:
         off, says = np.abs(ratio.values - 1), f"|{ratio.raw} - 1|"
         return dataclasses.replace(ratio, name="mean_ratio_off", values=off, how="computed", says=says)
     k3, k1 = run.series.get("approx_kl"), run.series.get("approx_kl_k1")
-    if k3 is None or k1 is None or k3.estimator != "k3" or k3.axis is not k1.axis or k3.aggregation != k1.aggregation:
+    if k3 is None or k1 is None or k3.estimator != "k3" or not k3.shares_window(k1):
         return None
     off, says = np.abs(k3.values - k1.values), f"|{k3.raw} - {k1.raw}|"
     return dataclasses.replace(k3, name="mean_ratio_off", values=off, unit="", how="computed", says=says)

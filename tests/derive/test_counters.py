@@ -91,3 +91,13 @@ def test_rows_of_minibatches_are_counted(tmp_path):
     rows = [f"{u},{e},{p},{0.1 + i / 100},{i / 5000}" for i, (u, e, p) in enumerate(places)]
     (tmp_path / "log.csv").write_text("\n".join(["update,epoch,minibatch,policy_loss,approx_kl", *rows]))
     assert k(Observations(load_run(tmp_path / "log.csv"))) == (6, "observed")
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "apart", "told"),
+    [("last optimizer step", 4, False), ("last optimizer step", 1, True), ("all minibatches", 4, True)],
+)
+def test_the_norm_of_the_last_step_says_nothing_of_the_others(aggregation, apart, told):
+    norms = a_series("grad_norm", [1.0] * 20, axis=an_axis(range(0, 20 * apart, apart)), aggregation=aggregation)
+    seen = observe(norms, facts={"generation_marker": "reward_mean"})
+    assert (seen.fact("gradient_spikes") is not None) == told
