@@ -46,7 +46,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "passes_by_clip_counts": _row(
             "counts:passes_by_clip_counts", "clip_fraction+ppo_epochs+rollout_steps+num_envs"
         ),
-        "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl"),
+        "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl", "early_stopped"),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),

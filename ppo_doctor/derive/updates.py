@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, mean_of, median
 from ppo_doctor.derive import counters
 from ppo_doctor.derive.counters import counted, finite, marked
 from ppo_doctor.frameworks import profile
@@ -241,10 +241,14 @@ METHODS = (
 def kl_over_target(observations: Observations) -> Fact | None:
     """Return median KL over the target of the early stop; 0 where the configuration sets no target.
 
+    1 where the log says itself that a stop ends most updates.
     A stop comes at 1.0 to 1.5 times the target, and the record that averages over its epoch shows less, so a stop that
     binds shows a ratio near 1 in most records.
     """
-    setting = observations.run.config.get("target_kl")
+    setting, stops = observations.run.config.get("target_kl"), observations.run.series.get("early_stopped")
+    if stops is not None and len(finite(stops)) >= TELLING and mean_of(finite(stops) > 0) > 0.5:
+        says = f"{stops.raw} is not 0 in {mean_of(finite(stops) > 0):.0%} of {len(stops)} records"
+        return Fact(name="kl_over_target", value=1.0, how="observed", unit="times", source=stops.source(), says=says)
     if setting is None:
         return _no_target(observations)
     if setting.value is None or (observations.run.config.get("early_stopping") and not _stops(observations)):

@@ -132,6 +132,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         " gradient_steps grad_step grad_steps sgd_step sgd_steps minibatch_step minibatch_steps mb_steps"
         " gradient_update gradient_updates grad_update grad_updates",
         "executed": "executed run ran",
+        "stop": "early_stop early_stops early_stopped early_stopping stopped_early",
         "attention": "attention attn att",
         "id": "id ids idx",
     },
@@ -291,6 +292,7 @@ METRICS: Mapping[str, str] = {
     "optimizer_steps": "optimizer_step, optimizer_step count, optimizer_step executed, minibatch executed,"
     " minibatch executed count",
     "optimizer_steps_total": "optimizer_step total",
+    "early_stopped": "stop, stop kl, stop policy, stop fraction, stop update",
     "epochs_executed": "epoch executed, epoch executed count, epoch policy executed",
     "eval_return": "val reward, val return, val episode reward, val episode return, evaluation reward, evaluation"
     " return, evaluation episode reward, evaluation episode return",

@@ -101,3 +101,8 @@ def test_the_norm_of_the_last_step_says_nothing_of_the_others(aggregation, apart
     norms = a_series("grad_norm", [1.0] * 20, axis=an_axis(range(0, 20 * apart, apart)), aggregation=aggregation)
     seen = observe(norms, facts={"generation_marker": "reward_mean"})
     assert (seen.fact("gradient_spikes") is not None) == told
+
+
+def test_a_log_that_says_that_updates_stop_early_needs_no_target():
+    assert observe(a_series("early_stopped", [1.0] * 9)).fact("kl_over_target").value == 1
+    assert observe(a_series("early_stopped", [0.0] * 9)).fact("kl_over_target") is None
