@@ -89,8 +89,8 @@ rollout_engine = _facet("rollout_engine")
 
 
 def _told(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:
-    first = facet.speaking[0]
-    says = f"{facet.says}: {name if unit else FACETS[name][str(value)]}"
+    first, kind = facet.speaking[0], FACETS[facet.name][facet.value or ""]
+    says = f"{facet.says}: {'samples are ' if facet.name == 'samples' else ''}{kind}"
     return Fact(name=name, value=value, how="observed", unit=unit, source=first.source, says=says)
 
 
