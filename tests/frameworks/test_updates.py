@@ -161,9 +161,7 @@ def test_all_settings_found_is_no_default() -> None:
 
 def test_every_function_is_used_or_named_for_its_kind() -> None:
     used = {formula.function for profile in frameworks.profiles().values() for formula in profile.updates}
-    used |= {
-        profile.partial_mean.function for profile in frameworks.profiles().values() if profile.partial_mean
-    }
+    used |= {profile.partial_mean.function for profile in frameworks.profiles().values() if profile.partial_mean}
     assert used == set(FUNCTIONS)
 
 
