@@ -10,6 +10,7 @@ from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks.domains import JUDGED
 from ppo_doctor.frameworks.habits import OF_PPO, learns_from_replay, likeliest
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.reading import given_settings
 
@@ -38,7 +39,7 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
     profile, unclear = profile_of(path, values, request.framework)
     settings = configuration.canonical_settings(profile, found)
     check_known(path, settings, named=request.framework is not None)
-    configured = configuration.configured_updates(profile, settings)
+    configured = configured_updates(profile, settings)
     facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
     files = dict.fromkeys(origin.source.path for origin in found if origin.source.path != "--set")
     return Run(

@@ -15,13 +15,12 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks import CANONICAL, names_of_settings
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.spelling import nearest
-from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.ingest.naming import setting_of
-from ppo_doctor.model import ConfigValue, Fact, Setting, SourceRef
+from ppo_doctor.model import ConfigValue, Setting, SourceRef
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from ppo_doctor.frameworks import Profile, UpdateFormula
+    from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import How
 
 REDACTED = "[redacted]"
@@ -188,8 +187,7 @@ def _unquoted(value: ConfigValue) -> ConfigValue:
 
 
 def _names(profile: Profile) -> dict[str, tuple[str, ...]]:
-    names = set(profile.config) | set(profile.defaults) | set(profile.unset)
-    return {name: (*profile.config.get(name, ()), name) for name in sorted(names)}
+    return {name: (*profile.config.get(name, ()), name) for name in sorted(profile.settings)}
 
 
 #: Parts of a dotted key that say that a setting is another model's.
@@ -230,41 +228,3 @@ def _defaults(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, Se
         for name, value in known.items()
         if name not in settings
     }
-
-
-def configured_updates(profile: Profile, settings: Mapping[str, Setting]) -> Fact | None:
-    """Return K by the framework's formula; `how` is "default" as soon as one argument is a default."""
-    facts = [fact for formula in profile.updates if (fact := _apply(formula, settings, profile))]
-    return min(facts, key=lambda fact: fact.how == "default", default=None)
-
-
-def _apply(formula: UpdateFormula, settings: Mapping[str, Setting], profile: Profile) -> Fact | None:
-    used = {argument: settings.get(name) for argument, name in formula.arguments.items()}
-    numbers = {argument: _positive(setting) for argument, setting in used.items()}
-    if any(number is None for number in numbers.values()):
-        return None
-    value = FUNCTIONS[formula.function](**numbers)
-    hows = {setting.how for setting in used.values() if setting}
-    first = next(setting for setting in used.values() if setting)
-    keys = ", ".join(_written(profile, name, settings[name]) for name in formula.arguments.values() if name in settings)
-    return Fact(
-        name="updates_configured",
-        value=value,
-        how="default" if "default" in hows else "configured",
-        unit="optimizer steps per batch",
-        source=SourceRef(path=first.source.path, line=first.source.line, key=keys),
-        says=f"{formula.function}({keys})",
-    )
-
-
-def _written(profile: Profile, name: str, setting: Setting) -> str:
-    """Return the key of a setting; that of a default as its framework would write it."""
-    return setting.key if setting.how != "default" else profile.config.get(name, (name,))[0]
-
-
-def _positive(setting: Setting | None) -> float | None:
-    """Return a count or share that a run could have, in which quotients and products stay finite."""
-    if setting is None or isinstance(setting.value, str | bool | None):
-        return None
-    number = float(setting.value)
-    return number if 1e-12 < number < 1e12 else None

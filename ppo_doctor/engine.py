@@ -41,8 +41,7 @@ def _guarded(observations: Observations, rule: Rule, debug: bool) -> Finding:
 
 def check(observations: Observations, rule: Rule) -> Finding:
     """Evaluate one rule on one run."""
-    conditional = rule.algorithms or rule.not_when_single_update or rule.before_training
-    if conditional and (reason := _not_applicable(observations, rule)):
+    if (reason := _not_applicable(observations, rule)) is not None:
         return _skipped(rule, reason)
     get = observations.get
     missing = [need for need in rule.needs if get(need) is None]
@@ -69,6 +68,9 @@ def _least(observations: Observations, rule: Rule) -> int:
 def _not_applicable(observations: Observations, rule: Rule) -> str | None:
     if rule.algorithms and observations.run.algorithm not in rule.algorithms:
         return f"not for {observations.run.algorithm}"
+    reason = observations.kind.excludes(rule.kind) or not_for(observations, rule.needs)
+    if reason is not None:
+        return reason
     if rule.before_training and FROM_SETTINGS not in observations.run.facts:
         return A_LOG
     if rule.not_when_single_update:
@@ -85,8 +87,6 @@ def _origin(fact: Fact) -> str:
 
 
 def _missing(observations: Observations, rule: Rule, missing: tuple[str, ...]) -> Finding:
-    if (reason := not_for(observations, missing)) is not None:
-        return _skipped(rule, reason)
     wanted, needs = _needs(missing, never_logged(observations))
     held = observations.held
     absent = tuple([name for name in wanted if name not in held])

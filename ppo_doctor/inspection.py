@@ -57,6 +57,8 @@ class Inspection:
     read_off: tuple[Fact, ...]
     phases: tuple[Phase, ...]
     holes: tuple[tuple[int, int], ...]
+    #: the setting that tells K, where it is not known
+    asked: tuple[Fact, ...]
     judged: tuple[str, ...]
     not_judged: tuple[tuple[str, tuple[str, ...]], ...]
     wanted: tuple[Wanted, ...]
@@ -72,7 +74,8 @@ def inspect(run: Run, pack: Pack) -> Inspection:
         run=run,
         mapped=tuple(sorted((_mapped(s) for s in run.series.values()), key=lambda m: m.name)),
         unknown=tuple((key, tuple(near_misses(key))) for key in run.unknown_keys),
-        updates=_facts(observations, ("updates_configured", "updates_observed", "epochs_share")),
+        updates=_facts(observations, ("updates_planned", "updates_observed", "epochs_share")),
+        asked=_facts(observations, ("updates_asked",)),
         read_off=_facts(observations, ("kl_coef_implied", "schedule_end_step")),
         phases=schedule_phases(observations),
         holes=holes(longest) if longest is not None else (),

@@ -97,6 +97,7 @@ _ROWS = (
     ("optimizer_steps", "steps", "optimizer steps executed for one rollout batch"),
     ("optimizer_steps_total", "steps", "optimizer steps executed so far"),
     ("epochs_executed", "epochs", "PPO epochs executed for one rollout batch"),
+    ("early_stopped", "fraction", "share of updates that an early stop on the KL ended"),
     ("samples_trained", "", "samples of one rollout batch, counted once per pass over them"),
     ("samples_per_update", "", "samples of one optimizer step"),
     ("skipped_steps", "steps", "optimizer steps skipped by the loss scaler"),

@@ -11,6 +11,7 @@ from typing import Any
 from ppo_doctor.compiled import Compiled, Parsed
 from ppo_doctor.forms import fail, fields, number, one_of, tables, text, texts, unique, whole
 from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Severity
+from ppo_doctor.model.kinds import FACETS
 from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
 
@@ -100,6 +101,7 @@ _RULE_FIELDS = [
     "min_points_tensor",
     "not_when_single_update",
     "algorithms",
+    *FACETS,
     "before_training",
     "state_if_fired",
     "state_if_clear",
@@ -115,6 +117,8 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
         one_of(path, "answers", raw["answers"], QUESTIONS)
     if "proof" in raw:
         one_of(path, "proof", raw["proof"], PROOFS)
+    for facet in FACETS.keys() & raw.keys():
+        one_of(path, facet, raw[facet], FACETS[facet])
     params = raw.get("params", {})
     for name, param in params.items():
         where = f"{path}: params.{name}"

@@ -12,6 +12,7 @@ from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
@@ -288,8 +289,7 @@ def _check_told(request: Request, profile: Profile) -> None:
     """
     if not request.settings:
         return
-    known = set(profile.config) | set(profile.defaults) | set(profile.unset)
-    known |= {key for keys in profile.config.values() for key in keys}
+    known = {key for keys in profile.config.values() for key in keys} | profile.settings
     from difflib import get_close_matches
 
     for key in request.settings:
@@ -396,5 +396,5 @@ def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder
     facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
     if builder.numbered:
         facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
-    configured = configuration.configured_updates(profile, settings)
+    configured = configured_updates(profile, settings)
     return facts | ({configured.name: configured} if configured else {})

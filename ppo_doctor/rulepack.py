@@ -38,6 +38,7 @@ from ppo_doctor.model import (
     Weight,
 )
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.kinds import FACETS
 
 if TYPE_CHECKING:
     from ppo_doctor.compiled import Parsed
@@ -266,7 +267,8 @@ def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:
     params = tuple(Param(name=name, **param) for name, param in raw["params"].items())
     return Rule(
         **{
-            **raw,
+            **{name: value for name, value in raw.items() if name not in FACETS},
+            "kind": {name: raw[name] for name in FACETS if name in raw},
             "severity": Severity(raw["severity"]),
             "when": clauses,
             "params": params,

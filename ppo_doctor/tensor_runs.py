@@ -12,6 +12,7 @@ import numpy as np
 
 from ppo_doctor import configuration, frameworks, rounding
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.metrics import loggable, unit
 from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
 from ppo_doctor.reading import given_settings
@@ -56,7 +57,7 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
     profile = frameworks.profile(request.framework or frameworks.CANONICAL)
     given = given_settings(request)
     settings = configuration.canonical_settings(profile, given)
-    configured = configuration.configured_updates(profile, settings)
+    configured = configured_updates(profile, settings)
     archives, records = _read(paths, request, settings, configured)
     notes = [Note(text=SCOPE), *(note for record in records for note in record.notes)]
     return Run(

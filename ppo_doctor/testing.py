@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor import frameworks, metrics, rounding
-from ppo_doctor.configuration import Found, canonical_settings, configured_updates, misspelt_settings
+from ppo_doctor.configuration import Found, canonical_settings, misspelt_settings
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fields, one_of
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import Fact, Note, Setting, SourceRef
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _facts(
     run: Run, profile: Profile, settings: Mapping[str, Setting], overrides: Mapping[str, ConfigValue]
 ) -> dict[str, Fact]:
     facts = {name: fact for name, fact in run.facts.items() if name != "updates_configured"}
-    configured = configuration.configured_updates(profile, settings)
+    configured = configured_updates(profile, settings)
     if K in overrides:
         says, source = "supposed", SourceRef(path=SUPPOSED.path, key=K)
         unit = "optimizer steps per batch"

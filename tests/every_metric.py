@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: What tells of K and of the kind of samples, as profiles write it.
 FACTS: dict[str, Any] = {
-    "epochs_counter": "epochs_executed_total",
-    "iteration_counter": "iteration",
     "generation_marker": "reward_mean",
     "epochs_repeat_batch": True,
 }

@@ -236,7 +236,8 @@ def test_checks_of_a_log_are_skipped_for_want_of_one(tmp_path):
     of_logs = [f for f in found.findings if any(need.startswith("series.") for need in pack[f.rule].needs)]
     assert len(of_logs) > 50
     assert {f.status for f in of_logs} == {"skipped"}
-    assert {f.reason for f in of_logs} == {"needs a log, and only a configuration was given"}
+    reasons = {f.reason for f in of_logs if not f.reason.startswith("not for ")}
+    assert reasons == {"needs a log, and only a configuration was given"}
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "sarif", "junit", "github", "json"])

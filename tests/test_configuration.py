@@ -14,13 +14,13 @@ from ppo_doctor.configuration import (
     REDACTED,
     Found,
     canonical_settings,
-    configured_updates,
     flatten,
     parse_setting,
     redact,
     redact_text,
 )
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import SourceRef
 
 # Pieces, so that nobody's scanner takes these for real.

@@ -31,8 +31,6 @@ def test_nothing_breaks_on_a_log_of_nan(name):
     metrics = [a_series(metric, [NAN] * 20, axis=axis, estimator="k3") for metric in METRICS]
     settings = {"ppo_epochs": 4, "target_kl": 0.01, "clip_range": 0.2}
     facts = {
-        "epochs_counter": "epochs_executed_total",
-        "iteration_counter": "iteration",
         "generation_marker": "reward_mean",
     }
     observe(*metrics, config=settings, facts=facts | {"epochs_repeat_batch": True}).get(f"fact.{name}")
@@ -101,9 +99,7 @@ def test_what_may_be_nan_is_not_vital():
 
 
 def test_a_counter_of_steps_is_k():
-    found = observe(a_series("optimizer_steps", [16.0] * 9), facts={"steps_counter": "optimizer_steps"}).fact(
-        "updates_observed"
-    )
+    found = observe(a_series("optimizer_steps", [16.0] * 9)).fact("updates_observed")
     assert (found.value, found.how) == (16, "observed")
 
 
@@ -150,7 +146,7 @@ def test_a_variance_over_one_minibatch_shows_a_single_update():
 )
 def test_k_is_observed_else_configured_else_default(observed, known, effective, how):
     held = [a_series("optimizer_steps", [observed] * 9)] if observed else []
-    facts = {"steps_counter": "optimizer_steps"} | ({"updates_configured": known} if known else {})
+    facts = {"updates_configured": known} if known else {}
     found = observe(*held, facts=facts)
     fact = found.fact("updates_effective")
     assert (fact.value if fact else None, fact.how if fact else None) == (effective, how)
@@ -158,10 +154,9 @@ def test_k_is_observed_else_configured_else_default(observed, known, effective, 
 
 
 def counted(executed, iterations=None, **fields):
-    facts = {"epochs_counter": "epochs_executed_total", "iteration_counter": "iteration"}
     counter = a_series("epochs_executed_total", np.cumsum([executed] * 10))
     more = [a_series("iteration", iterations)] if iterations else []
-    return observe(counter, *more, facts=facts | fields.pop("facts", {}), **fields)
+    return observe(counter, *more, **fields)
 
 
 def test_executed_over_configured_epochs():
@@ -171,7 +166,7 @@ def test_executed_over_configured_epochs():
 
 def test_a_default_is_no_configuration():
     assert counted(1.0, defaults={"ppo_epochs": 4}).fact("epochs_share") is None
-    facts = {"updates_configured": configured(16, "default"), "steps_counter": "optimizer_steps"}
+    facts = {"updates_configured": configured(16, "default")}
     assert observe(a_series("optimizer_steps", [4.0] * 9), facts=facts).fact("epochs_share") is None
 
 
@@ -184,7 +179,6 @@ def test_a_counter_that_falls_at_a_resume_does_not_count():
     totals = [*range(4, 44, 4), *range(4, 44, 4)]
     found = observe(
         a_series("epochs_executed_total", totals),
-        facts={"epochs_counter": "epochs_executed_total"},
         config={"ppo_epochs": 4},
     )
     assert found.fact("epochs_share").value == 1
@@ -421,6 +415,5 @@ def test_one_minibatch_is_seen_where_its_loss_is_that_of_all(last, epochs, steps
         "epochs_executed_total": [epochs * step for step in range(8)],
     }
     series = {name: " ".join(f"{value:.17g}" for value in values) for name, values in told.items()}
-    facts = {"epochs_counter": "epochs_executed_total"}
-    found = Observations(case_run({"framework": "sb3", "series": series, "facts": facts})).fact("updates_observed")
+    found = Observations(case_run({"framework": "sb3", "series": series})).fact("updates_observed")
     assert (found and found.value) == steps

@@ -33,7 +33,7 @@ EITHER = a_run(reward_mean="1+0.05x19", entropy="1x20")
         (STEPS, "series.grad_norm", None),
         (STEPS, "series.explained_variance", None),
         (COMPLETIONS, "series.action_std", "not for completions"),
-        (COMPLETIONS, "series.explained_variance", "not for grpo"),
+        (COMPLETIONS, "series.explained_variance", "not for a run without a critic"),
         (COMPLETIONS, "fact.reward_trend", None),
         (EITHER, "series.unique_fraction", None),
         (EITHER, "series.action_std", None),

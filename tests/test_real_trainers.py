@@ -129,8 +129,8 @@ def test_unclipped_ratios_never_exceed_their_most_kl():
     kl = (ratio - 1 - np.log(ratio)).mean(axis=1)
     axis = an_axis(TWENTY)
     for size, beyond in ((1.0, False), (20.0, True)):
-        logged = a_series("approx_kl", list(size * kl), axis=axis, estimator="k3")
-        none = a_series("clip_fraction", [0.0] * 20, axis=axis, estimator="both sides")
+        logged = a_series("approx_kl", list(size * kl), axis=axis, estimator="k3", aggregation="last epoch")
+        none = a_series("clip_fraction", [0.0] * 20, axis=axis, estimator="both sides", aggregation="last epoch")
         found = observe(logged, none, config={"clip_range": 0.2}).series("kl_over_unclipped")
         assert found is not None
         assert bool((found.values > 1.05).all()) is beyond

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ppo_doctor.model import Run, Setting
+    from ppo_doctor.model.kinds import SampleKind
 
 
 #: Metrics that are settings as well.
@@ -30,15 +31,25 @@ CONFIGURED = frozenset({"clip_range", "critic_learning_rate", "kl_coef", "learni
 class Observations:
     """A run with everything that can be derived from it, computed at most once."""
 
-    __slots__ = ("_found", "_memo", "held", "run")
+    __slots__ = ("_found", "_kind", "_memo", "held", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         #: the metrics in the log, and the settings that were found rather than taken from a framework's defaults
         self.held = frozenset(run.series).union(name for name, s in run.config.items() if s.how != "default")
         self._memo: dict[str, Series | Fact | None] = {}
+        self._kind: SampleKind | None = None
         #: by reference; rules ask for the same few quantities again and again
         self._found: dict[str, Series | Fact | None] = {}
+
+    @property
+    def kind(self) -> SampleKind:
+        """Return what kind of run it is, with the witnesses."""
+        if self._kind is None:
+            from ppo_doctor.derive.sample_kind import sample_kind  # it takes observations itself
+
+            self._kind = sample_kind(self)
+        return self._kind
 
     def get(self, reference: str) -> Series | Fact | None:
         """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""

@@ -39,7 +39,7 @@ def clamped_share(observations: Observations) -> Fact | None:
         return None
     if kl.estimator == "k3":
         return _fact(kl, _counted(kl.values))
-    if kl.estimator == "k2" and k1 is not None and k1.axis is kl.axis and k1.aggregation == kl.aggregation:
+    if kl.estimator == "k2" and k1 is not None and kl.shares_window(k1):
         return _fact(kl, _proportional(kl.values, k1.values))
     return None
 

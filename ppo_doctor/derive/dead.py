@@ -110,7 +110,7 @@ def lost_ppo_epochs(observations: Observations) -> Fact | None:
 def prompt_passes(observations: Observations) -> Fact | None:
     """Return the passes over the prompts where each batch is used once, for trainers that call them epochs."""
     passes = _found(observations, "train_epochs")
-    updates = observations.run.facts.get("updates_configured")
+    updates = observations.fact("updates_planned")
     if observations.run.framework not in OVER_PROMPTS or passes is None or updates is None:
         return None
     if not isinstance(passes.value, int | float) or passes.value <= 0:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks
-from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS, WITHOUT_CRITIC
 from ppo_doctor.derive.plan import LEFT_OVER
 from ppo_doctor.frameworks import domains
 from ppo_doctor.model import CONDITION, Evidence, Fact
@@ -34,19 +33,12 @@ def judged(observations: Observations) -> list[Setting]:
 def _judged(observations: Observations, name: str) -> bool:
     """Tell whether a setting is to be judged: the log overrules what it shows to be otherwise."""
     value, logged = _number(observations, name), observations.run.series.get(name)
-    if name in domains.OF_CRITICS and not _has_critic(observations):
+    if name in domains.OF_CRITICS and observations.kind.critic.value == "no":
         return False
     if value is None or not observations.configured(name) or _of_evaluation(observations.run.config[name].key):
         return False
     known = logged.values[np.isfinite(logged.values)] if logged is not None else ()
     return not len(known) or bool(np.isclose(known, value, rtol=1e-3, atol=0.0).any())
-
-
-def _has_critic(observations: Observations) -> bool:
-    """Tell whether advantages may be those of a critic, as far as the method is named."""
-    estimator = observations.run.config.get("advantage_estimator")
-    named = str(estimator.value).lower() if estimator is not None and estimator.value else "gae"
-    return named == "gae" and observations.run.algorithm not in WITHOUT_CRITIC
 
 
 def _number(observations: Observations, name: str) -> float | None:
@@ -62,8 +54,7 @@ def _of_evaluation(key: str) -> bool:
 
 
 def _offences(observations: Observations) -> Iterator[tuple[str, Limit]]:
-    run, held = observations.run, observations.held
-    kind = domains.kind_of(run.framework, held, steps=OF_STEPS, completions=OF_COMPLETIONS)
+    run, kind = observations.run, observations.kind.samples.value or ""
     for name in sorted(domains.JUDGED & run.config.keys()):
         value = _number(observations, name)
         if value is None or not _judged(observations, name):

@@ -24,11 +24,12 @@ GONE = 0.13
 def choice_entropy(observations: Observations) -> Series | None:
     """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
 
-    None for a Gaussian policy, known by its logged deviation or by a negative entropy: a differential entropy is 0 at a
-    deviation of 0.24, and neither its zero nor its ratios mean anything.
+    None for a Gaussian policy that its logged deviation or a negative entropy shows: a differential entropy is 0 at a
+    deviation of 0.24, and neither its zero nor its ratios mean anything. Where settings alone show it, that it never
+    falls, or runs up, says as much of a Gaussian.
     """
-    entropy = observations.run.series.get("entropy")
-    if entropy is None or "action_std" in observations.run.series:
+    entropy, spread = observations.run.series.get("entropy"), observations.run.series.get("action_std")
+    if entropy is None or (spread is not None and np.isfinite(spread.values).any()):
         return None
     finite = finite_of(entropy.values)
     return None if len(finite) and float(finite.min()) < -1e-6 else entropy

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ppo_doctor.derive.table import DERIVED
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
+    from ppo_doctor.model.kinds import SampleKind
 
 #: Metrics and settings of steps of episodes, which completions do not have.
 OF_STEPS = frozenset(
@@ -21,9 +24,9 @@ OF_STEPS = frozenset(
 OF_COMPLETIONS = frozenset(
     {
         *("response_length", "response_length_min", "response_length_max", "max_response_length", "num_tokens"),
-        *("truncated_fraction", "mask_truncated", "tokens_in_loss", "unique_fraction", "ref_kl", "ref_kl_target"),
+        *("truncated_fraction", "mask_truncated", "unique_fraction", "ref_kl", "ref_kl_target"),
         *("kl_penalty_reward", "objective_entropy", "ptx_loss", "ptx_coef", "frac_reward_zero_std"),
-        *("reward_group_std", "num_generations"),
+        *("reward_group_std", "num_generations", "end_tokens"),
     }
 )
 #: Metrics and settings of a critic, which methods that compare the answers to a prompt do without.
@@ -33,23 +36,42 @@ OF_CRITICS = frozenset(
         *("returns_mean", "returns_std", "clip_range_vf", "gae_lambda", "critic_warmup"),
     }
 )
+#: What only an engine beside the trainer, or the comparison with it, makes.
+OF_ENGINES = frozenset(
+    {
+        *("rollout_kl", "rollout_logp_diff", "rollout_logp_diff_max", "rollout_prob_diff", "rollout_prob_diff_max"),
+        *("rollout_prob_corr", "rollout_ratio_mean", "rollout_ratio_min", "rollout_ratio_max"),
+    }
+)
+#: Methods that compare the answers to a prompt.
 WITHOUT_CRITIC = ("grpo", "rloo")
+#: Facet and value → the metrics and settings that only such a run has.
+_ONLY_OF: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
+    {
+        ("samples", "episodes"): OF_STEPS,
+        ("samples", "completions"): OF_COMPLETIONS,
+        ("actions", "continuous"): frozenset({"action_std"}),
+        ("critic", "yes"): OF_CRITICS,
+        ("rollout_engine", "yes"): OF_ENGINES,
+    }
+)
 
 
 def never_logged(observations: Observations) -> frozenset[str]:
     """Return the metrics and settings that a run of this kind cannot hold."""
-    samples = observations.fact("completions")
-    other = frozenset() if samples is None else OF_STEPS if samples.value else OF_COMPLETIONS
-    return other | OF_CRITICS if observations.run.algorithm in WITHOUT_CRITIC else other
+    return frozenset[str]().union(*(names for _, _, names in _lacking(observations.kind)))
 
 
 def not_for(observations: Observations, missing: tuple[str, ...]) -> str | None:
     """Return why quantities (`series.X`, `fact.X`) are not missed in a run of this kind; None where they are."""
-    samples = observations.fact("completions")
-    if samples is not None and _all_need(missing, OF_STEPS if samples.value else OF_COMPLETIONS):
-        return f"not for {'completions' if samples.value else 'steps of episodes'}"
-    algorithm = observations.run.algorithm
-    return f"not for {algorithm}" if algorithm in WITHOUT_CRITIC and _all_need(missing, OF_CRITICS) else None
+    kind = observations.kind
+    found = (kind.excludes({facet: value}) for facet, value, names in _lacking(kind) if _all_need(missing, names))
+    return next(found, None)
+
+
+def _lacking(kind: SampleKind) -> list[tuple[str, str, frozenset[str]]]:
+    """Return what the run is known not to be: facet, value, and the metrics and settings that only such runs have."""
+    return [(facet, value, names) for (facet, value), names in _ONLY_OF.items() if kind.excludes({facet: value})]
 
 
 @cache

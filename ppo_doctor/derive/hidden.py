@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_of, mean_of, median
-from ppo_doctor.derive.updates import marked
+from ppo_doctor.derive.counters import marked
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def passes_hidden(observations: Observations) -> Fact | None:
 
 
 def _left_out(observations: Observations, generation: Series, every: Series) -> str:
-    apart, configured = median(np.diff(every.axis.steps)), observations.run.facts.get("updates_configured")
+    apart, configured = median(np.diff(every.axis.steps)), observations.fact("updates_planned")
     spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
     several = spaced or (configured is not None and float(str(configured.value)) > 1)
     if apart <= 1 or not several or observations.fact("updates_observed") is not None:

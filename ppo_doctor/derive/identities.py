@@ -1,6 +1,7 @@
 """Algebra that metrics of the same samples obey, whatever the policies: a violation is a logging error.
 
-Only metrics on one axis with the same averaging window are compared: across windows sound runs violate all of this.
+Only metrics that are declared to be of the same window are compared: across windows sound runs violate all of this, and
+nobody knows over which minibatches an unknown trainer averages.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of
+from ppo_doctor.derive.counters import told
 from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def mean_ratio_contradiction(observations: Observations) -> Series | None:
     ratio, k3, k1 = series.get("ratio_mean"), series.get("approx_kl"), series.get("approx_kl_k1")
     if ratio is None or k3 is None or k1 is None or k3.estimator != "k3":
         return None
-    if not _same_window(ratio, k3) or not _same_window(k3, k1):
+    if not ratio.shares_window(k3) or not k3.shares_window(k1):
         return None
     off = np.where(ratio.at(1), 0.0, ratio.values - 1)
     gap = np.abs(off - (k3.settled - k1.settled))
@@ -91,16 +93,18 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
 def _parts(observations: Observations, whole: Series, part: Series) -> float | None:
     """Return how many times the window of one metric holds that of another; None where it does not, or nobody knows.
 
-    Of configured work: an early stop leaves fewer parts, each of which holds more of what was counted.
+    Of work that was counted, else configured: an early stop leaves fewer parts, each of which holds more of what was
+    counted. What only a default says proves nothing.
     """
-    if whole.aggregation == part.aggregation:
+    if whole.shares_window(part):
         return 1.0
     if whole.aggregation != "all minibatches":
         return None
     if part.aggregation == "last epoch":
-        return observations.number("ppo_epochs")
-    configured = observations.run.facts.get("updates_configured")
-    return float(str(configured.value)) if part.aggregation == "last minibatch" and configured is not None else None
+        epochs = told(observations).get("ppo_epochs")
+        return float(str(epochs.value)) if epochs is not None and epochs.how != "default" else None
+    updates = observations.fact("updates_known")
+    return float(str(updates.value)) if part.aggregation == "last minibatch" and updates is not None else None
 
 
 def clip_over_spread(observations: Observations) -> Series | None:
@@ -108,14 +112,13 @@ def clip_over_spread(observations: Observations) -> Series | None:
 
     Gauss's inequality (1823): of one hump with deviation σ at most 1 - k/(√3 σ) lies beyond ±k. A share f beyond the
     clip range thus asks for a mean square, twice the KL, of k²/3(1 - f)²; 0 for small shares, of which it says little.
-    A mixture of such humps, as over epochs or tokens, is one too. None where the windows are of other updates.
+    A mixture of such humps, as over epochs or tokens, is one too.
     """
     series = observations.run.series
     kl, clipped, epsilon = series.get("approx_kl"), series.get("clip_fraction"), _range(observations)
-    if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis:
+    if kl is None or clipped is None or epsilon is None:
         return None
-    within = _parts(observations, clipped, kl) is not None
-    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
+    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not kl.shares_window(clipped):
         return None
     share = clipped.values - clipped.resolution.absolute
     asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
@@ -148,7 +151,7 @@ def kl_over_unclipped(observations: Observations) -> Series | None:
     kl, clipped, epsilon = series.get("approx_kl"), series.get("clip_fraction"), _range(observations)
     if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis or not epsilon < 1:
         return None
-    within = clipped.aggregation in (kl.aggregation, "all minibatches")
+    within = kl.aggregation is not None and clipped.aggregation in (kl.aggregation, "all minibatches")
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
         return None
     most = -epsilon - math.log1p(-epsilon) if kl.estimator == "k3" else 0.5 * math.log1p(-epsilon) ** 2
@@ -206,7 +209,3 @@ def negative_estimate(observations: Observations) -> Series | None:
                 kl, name="negative_estimate", values=values, resolution=EXACT, how="computed", says=says
             )
     return None
-
-
-def _same_window(one: Series, other: Series) -> bool:
-    return one.axis is other.axis and one.aggregation == other.aggregation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, finite_of, median
-from ppo_doctor.model import CONDITION, EXACT, Fact, Series
+from ppo_doctor.model import EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -78,7 +78,7 @@ def mean_ratio_off(observations: Observations) -> Series | None:
         off, says = np.abs(ratio.values - 1), f"|{ratio.raw} - 1|"
         return dataclasses.replace(ratio, name="mean_ratio_off", values=off, how="computed", says=says)
     k3, k1 = run.series.get("approx_kl"), run.series.get("approx_kl_k1")
-    if k3 is None or k1 is None or k3.estimator != "k3" or k3.axis is not k1.axis or k3.aggregation != k1.aggregation:
+    if k3 is None or k1 is None or k3.estimator != "k3" or not k3.shares_window(k1):
         return None
     off, says = np.abs(k3.values - k1.values), f"|{k3.raw} - {k1.raw}|"
     return dataclasses.replace(k3, name="mean_ratio_off", values=off, unit="", how="computed", says=says)
@@ -200,35 +200,14 @@ def reference_kl_returns(observations: Observations) -> Fact | None:
     return Fact(name="reference_kl_returns", value=falls, how="observed", unit="times", source=kl.source(), says=says)
 
 
-def completions(observations: Observations) -> Fact | None:
-    """Return 1 where the samples are completions of a language model, 0 where they are steps of episodes."""
-    run = observations.run
-    said = next((n for n in ("response_length", "num_tokens", "truncated_fraction", "ref_kl") if n in run.series), None)
-    done = next((n for n in ("episode_return", "episode_length", "env_steps") if n in run.series), None)
-    if (said is None) == (done is None):
-        return None
-    named = run.series[said or done or ""]
-    kind = "completions" if said else "steps of episodes"
-    return Fact(
-        name="completions",
-        value=1.0 if said else 0.0,
-        how="observed",
-        unit=CONDITION,
-        source=named.source(),
-        says=f"{named.raw} is logged: samples are {kind}",
-    )
-
-
 def of_completions(observations: Observations) -> bool:
     """Tell whether samples are known to be completions of a language model."""
-    samples = observations.fact("completions")
-    return samples is not None and bool(samples.value)
+    return observations.kind.samples.value == "completions"
 
 
 def of_episodes(observations: Observations) -> bool:
     """Tell whether samples are known to be steps of episodes."""
-    samples = observations.fact("completions")
-    return samples is not None and not samples.value
+    return observations.kind.samples.value == "episodes"
 
 
 def action_spread(observations: Observations) -> Series | None:

@@ -91,7 +91,7 @@ def minibatch_excess(observations: Observations) -> Fact | None:
 
     None where no step follows from that, which is another finding.
     """
-    cut, updates = _cut(observations), observations.run.facts.get("updates_configured")
+    cut, updates = _cut(observations), observations.fact("updates_planned")
     nothing_left = updates is not None and float(str(updates.value)) < 1
     if cut is None or cut[0] < 1 or nothing_left:
         return None

@@ -271,7 +271,7 @@ def mean_ratio_above_one(observations: Observations) -> Fact | None:
     kl = observations.run.series.get("approx_kl")
     if ratio is not None:
         source, off = ratio, ratio.values[ratio.values > 0] - 1  # a mean over no sample is 0
-    elif kl is not None and k1 is not None and kl.estimator == "k3" and kl.aggregation == k1.aggregation:
+    elif kl is not None and k1 is not None and kl.estimator == "k3" and kl.aggregation == k1.aggregation is not None:
         longer, shorter = _together(kl, k1)
         source, off = kl, longer - shorter
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_of
+from ppo_doctor.derive.counters import shows_each_step
 from ppo_doctor.derive.onset import spikes
 from ppo_doctor.derive.optimizer import ZERO_IS_OFF
 from ppo_doctor.derive.steps import RARE, SPIKE
@@ -72,6 +73,8 @@ def unclipped_spike(observations: Observations) -> Fact | None:
     if len(norms) < LEAST_NORMS:
         return None
     alone = spikes(norms, SPIKE).astype(np.int64)
+    if not len(alone) and not shows_each_step(observations, grad):
+        return None
     times = [float(norms[at] / _remembered(norms[max(0, at - MEMORY) : at])) for at in alone.tolist() if at >= SIDE]
     value = max(times, default=0.0) if len(alone) <= RARE * len(norms) else 0.0
     says = f"the largest isolated {grad.raw} that no clip bounds is {value:.3g} times the root mean square before it"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
+from ppo_doctor.derive.counters import shows_each_step
 from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
 from ppo_doctor.derive.policy import while_alive
@@ -167,7 +168,10 @@ def _while_range_is_usual(observations: Observations, clipped: Series) -> FloatA
 
 
 def gradient_spikes(observations: Observations) -> Fact | None:
-    """Return how often the gradient norm leaps above ten times its median for a single record."""
+    """Return how often the gradient norm leaps above ten times its median for a single record.
+
+    None where it never does in the steps that are logged, and others are not.
+    """
     grad = observations.run.series.get("grad_norm")
     if grad is None:
         return None
@@ -176,6 +180,8 @@ def gradient_spikes(observations: Observations) -> Fact | None:
         return None
     alone = spikes(values, SPIKE)
     rare = len(alone) <= RARE * len(values)
+    if not len(alone) and not shows_each_step(observations, grad):
+        return None
     largest = float(values[alone.astype(np.int64)].max() / median(values)) if len(alone) and rare else 0.0
     says = f"{len(alone)} of {len(values)} records stand alone above {SPIKE:g} medians, the largest at {largest:.3g}"
     return Fact(name="gradient_spikes", value=largest, how="computed", unit="medians", source=grad.source(), says=says)
@@ -194,6 +200,8 @@ def spike_aftermath(observations: Observations) -> Fact | None:
     steps, values = thinned(reward)
     scatter = scatter_of(values) / np.sqrt(2)
     rare = alone if len(alone) <= RARE * keep.sum() else alone[:0]
+    if not len(alone) and not shows_each_step(observations, grad):
+        return None
     falls = [_fall(steps, values, float(grad.axis.steps[keep][at])) for at in rare]
     worst = max((fall for fall in falls if np.isfinite(fall)), default=0.0)
     value = max(0.0, worst) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))

@@ -36,6 +36,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "updates_effective": _row("updates:updates_effective", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "one_update_by_default": _row("updates:one_update_by_default", "clip_fraction", "loss+ref_kl"),
         "passes_seen": _row("updates:passes_seen", "ratio_batch_var+ppo_epochs"),
+        "updates_planned": _row("updates:updates_planned", "ppo_epochs+num_minibatches"),
+        "updates_asked": _row("updates:updates_asked", "ppo_epochs+num_minibatches"),
         "updates_known": _row("updates:updates_known", "optimizer_steps", "ppo_epochs+num_minibatches"),
         "passes_hidden": _row("hidden:passes_hidden", "loss", "grad_norm"),
         "epochs_share": _row("updates:epochs_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
@@ -45,7 +47,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "passes_by_clip_counts": _row(
             "counts:passes_by_clip_counts", "clip_fraction+ppo_epochs+rollout_steps+num_envs"
         ),
-        "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl"),
+        "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl", "early_stopped"),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
@@ -230,7 +232,11 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "entropy:answer_length_spread", "response_length_min+response_length_max", "response_length"
         ),
         "sampler_gap": _row("mismatch:sampler_gap", "rollout_logp_diff"),
-        "completions": _row("mismatch:completions", "response_length", "episode_return"),
+        "completions": _row("sample_kind:completions", "response_length", "episode_return"),
+        "samples": _row("sample_kind:samples", "response_length", "episode_return"),
+        "actions": _row("sample_kind:actions", "action_std", "entropy", "response_length"),
+        "critic": _row("sample_kind:critic", "value_loss", "explained_variance"),
+        "rollout_engine": _row("sample_kind:rollout_engine", "rollout_logp_diff", "rollout_kl"),
         "action_spread": _row("mismatch:action_spread", "action_std"),
         "mean_ratio_contradiction": _row("identities:mean_ratio_contradiction", "ratio_mean+approx_kl+approx_kl_k1"),
         "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, mean_of, median
+from ppo_doctor.arrays import finite_median, mean_of, median
+from ppo_doctor.derive import counters
+from ppo_doctor.derive.counters import counted, finite, marked
+from ppo_doctor.frameworks import profile
+from ppo_doctor.frameworks.planning import deciding_setting
 from ppo_doctor.model import SINGLE, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
     from ppo_doctor.model import FloatArray
-
-STEPS_PER_BATCH = "optimizer steps per batch"
 
 
 def updates_observed(observations: Observations) -> Fact | None:
@@ -26,9 +28,28 @@ def updates_observed(observations: Observations) -> Fact | None:
     return None
 
 
+def updates_planned(observations: Observations) -> Fact | None:
+    """Return K by the configuration, else by the framework's defaults as far as the log does not contradict them.
+
+    Defaults belong together: a run that shows one of them to be otherwise is not the one that the others are of.
+    """
+    planned = observations.run.facts.get("updates_configured")
+    return None if planned is not None and planned.how == "default" and counters.refuted(observations) else planned
+
+
 def updates_effective(observations: Observations) -> Fact | None:
     """Return K: observed, else configured, else the framework's default."""
-    return observations.fact("updates_observed") or observations.run.facts.get("updates_configured")
+    return observations.fact("updates_observed") or observations.fact("updates_planned")
+
+
+def updates_asked(observations: Observations) -> Fact | None:
+    """Return the setting that tells K where it is unknown, or known by defaults alone, as `--set` takes it."""
+    run = observations.run
+    if observations.fact("updates_known") is not None or not observations.held:
+        return None
+    known = {name for name, setting in counters.told(observations).items() if setting.how != "default"}
+    key = deciding_setting(profile(run.framework), known)
+    return Fact(name="updates_asked", value=key, how="computed", says=f"--set {key}=… tells K")
 
 
 def updates_known(observations: Observations) -> Fact | None:
@@ -73,7 +94,7 @@ def one_update_by_default(observations: Observations) -> Fact | None:
     term = observations.fact("kl_in_loss")
     for name in ("clip_fraction", "loss"):
         series = observations.run.series.get(name)
-        values = _finite(series)
+        values = finite(series)
         idle = series is not None and bool(series.at(0)[np.isfinite(series.values)].all())
         if series is None or len(values) < TELLING or (name == "loss" and not idle):
             continue
@@ -87,7 +108,7 @@ def one_update_by_default(observations: Observations) -> Fact | None:
 
 def epochs_share(observations: Observations) -> Fact | None:
     """Return executed over configured work per batch; only a configuration that was found counts as configured."""
-    epochs = _epochs_per_batch(observations)
+    epochs = counters.epochs_per_batch(observations)
     wanted = observations.number("ppo_epochs")
     if epochs is not None and wanted and observations.configured("ppo_epochs"):
         return _share(epochs, epochs.value, wanted, "epochs")
@@ -133,24 +154,6 @@ def _share(base: Fact, executed: object, wanted: object, what: str) -> Fact:
     )
 
 
-def _counted(series: Series, value: float, says: str) -> Fact:
-    return Fact(
-        name="updates_observed", value=value, how="observed", unit=STEPS_PER_BATCH, source=series.source(), says=says
-    )
-
-
-def _finite(series: Series | None) -> FloatArray:
-    return finite_of(series.values) if series is not None else np.empty(0)
-
-
-def _from_step_counter(observations: Observations) -> Fact | None:
-    series = marked(observations, "steps_counter")
-    values = _finite(series)
-    if series is None or not len(values):
-        return None
-    return _counted(series, median(values), f"median of {len(values)} records")
-
-
 def _from_generation_spacing(observations: Observations) -> Fact | None:
     """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart.
 
@@ -164,11 +167,11 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     if "steps_numbered" in observations.run.facts:
         # a record may be several optimizer steps where the log does not say so: K is the spacing, or a multiple
         says = f"'{generation.raw}' appears in one record of {spacing:g}"
-        return _counted(generation, spacing, says) if spacing > 1.0 else None
+        return counted(generation, spacing, says) if spacing > 1.0 else None
     if median(np.diff(every.axis.steps)) != 1.0:
         return None  # records average over several optimizer steps: the spacing is hidden
     steps = "optimizer step" if spacing == 1 else f"{spacing:g} optimizer steps"
-    return _counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
+    return counted(generation, spacing, f"'{generation.raw}' appears every {steps}")
 
 
 def _from_single_cell(observations: Observations) -> Fact | None:
@@ -176,7 +179,7 @@ def _from_single_cell(observations: Observations) -> Fact | None:
     series = marked(observations, "single_update_marker")
     if series is None or len(series) < 3 or not np.isnan(series.values).all():
         return None
-    return _counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
+    return counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
 
 
 def passes_seen(observations: Observations) -> Fact | None:
@@ -196,57 +199,13 @@ def passes_seen(observations: Observations) -> Fact | None:
     return Fact(name="passes_seen", value=value, how="observed", unit="passes", source=source, says=says)
 
 
-def _epochs_per_batch(observations: Observations) -> Fact | None:
-    """Return the PPO epochs per batch from a cumulative counter (Stable-Baselines3's n_updates)."""
-    direct = marked(observations, "epochs_per_batch")
-    if direct is not None and len(_finite(direct)):
-        return _counted(direct, median(_finite(direct)), f"median of '{direct.raw}'")
-    counter = marked(observations, "epochs_counter")
-    if counter is None or len(counter) < 3:
-        return None
-    batches = _batches_between(observations, counter)
-    per_batch = np.diff(counter.values) / batches
-    per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
-    if not len(per_batch):
-        return None
-    return _counted(counter, mean_of(per_batch), f"'{counter.raw}' grows by {mean_of(per_batch):g} per batch")
-
-
-def _batches_between(observations: Observations, counter: Series) -> FloatArray:
-    iterations = marked(observations, "iteration_counter")
-    if iterations is None or not len(iterations):
-        return np.ones(len(counter) - 1)
-    place = iterations.axis.steps.searchsorted(counter.axis.steps, "right") - 1  # the last record of a step
-    known = iterations.axis.steps[place] == counter.axis.steps
-    gaps = np.diff(np.where(known, iterations.values[place], np.nan))
-    return np.where(gaps > 0, gaps, np.nan)
-
-
-def _from_epoch_counter(observations: Observations) -> Fact | None:
-    epochs = _epochs_per_batch(observations)
-    configured = observations.run.facts.get("updates_configured")
-    planned = observations.number("ppo_epochs")
-    if epochs is None or configured is None or configured.how == "default" or not planned:
-        return None
-    minibatches = float(str(configured.value)) / planned
-    value = float(str(epochs.value)) * minibatches
-    return Fact(
-        name="updates_observed",
-        value=value,
-        how="observed",
-        unit=STEPS_PER_BATCH,
-        source=epochs.source,
-        says=f"{epochs.says}, {'one minibatch' if minibatches == 1 else f'{minibatches:g} minibatches'} each",
-    )
-
-
 def _from_one_loss(observations: Observations) -> Fact | None:
     """Stable-Baselines3: where the last minibatch has the loss that all have in the mean, there is but one.
 
     Losses of other minibatches differ by what their samples differ. Only beside a counter that shows one epoch: where
     it shows more, they were not executed, or it counts something else.
     """
-    epochs, loss = _epochs_per_batch(observations), observations.run.series.get("loss")
+    epochs, loss = counters.epochs_per_batch(observations), observations.run.series.get("loss")
     names = {"policy_loss": "", "value_loss": "vf_coef", "entropy": "ent_coef"}
     parts = [observations.run.series.get(name) for name in names]
     factors = [observations.number(setting) if setting else 1.0 for setting in names.values()]
@@ -260,7 +219,7 @@ def _from_one_loss(observations: Observations) -> Fact | None:
     known = np.isfinite(loss.values) & np.isfinite(whole)
     if known.sum() < TELLING or loss.at(0).any() or not _rounds_to(loss.values[known], whole[known]):
         return None
-    return _counted(loss, 1.0, f"'{loss.raw}' of the last minibatch is that of all, after one epoch")
+    return counted(loss, 1.0, f"'{loss.raw}' of the last minibatch is that of all, after one epoch")
 
 
 def _rounds_to(loss: FloatArray, whole: FloatArray) -> bool:
@@ -268,42 +227,13 @@ def _rounds_to(loss: FloatArray, whole: FloatArray) -> bool:
     return bool((np.abs(loss - whole) <= 2 * SINGLE * np.maximum(1.0, np.abs(loss))).all())
 
 
-def _from_total(observations: Observations) -> Fact | None:
-    """A cumulative counter of optimizer steps, per rollout batch where batches are counted too, else per record."""
-    total = marked(observations, "updates_total")
-    if total is None or len(total) < 3:
-        return None
-    per_batch = np.diff(total.values) / _batches_between(observations, total)
-    per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
-    if not len(per_batch):
-        return None
-    return _counted(total, median(per_batch), f"'{total.raw}' grows by {median(per_batch):g} per batch")
-
-
-def _from_samples(observations: Observations) -> Fact | None:
-    """Samples trained on per batch over samples per optimizer step."""
-    samples, size = marked(observations, "samples_counter"), marked(observations, "samples_per_update")
-    if samples is None or size is None:
-        return None
-    seen, per_update = finite_median(samples.values), finite_median(size.values)
-    if not (seen > 0 and per_update > 0):
-        return None
-    return _counted(samples, seen / per_update, f"'{samples.raw}' over '{size.raw}'")
-
-
-def marked(observations: Observations, fact: str) -> Series | None:
-    """Return the series that a framework's fact names."""
-    name = observations.run.facts.get(fact)
-    return observations.run.series.get(str(name.value)) if name else None
-
-
 METHODS = (
-    _from_step_counter,
+    counters.from_steps,
     _from_generation_spacing,
     _from_single_cell,
-    _from_total,
-    _from_samples,
-    _from_epoch_counter,
+    counters.from_samples,
+    counters.from_rows,
+    counters.from_settings,
     _from_one_loss,
 )
 
@@ -311,10 +241,14 @@ METHODS = (
 def kl_over_target(observations: Observations) -> Fact | None:
     """Return median KL over the target of the early stop; 0 where the configuration sets no target.
 
+    1 where the log says itself that a stop ends most updates.
     A stop comes at 1.0 to 1.5 times the target, and the record that averages over its epoch shows less, so a stop that
     binds shows a ratio near 1 in most records.
     """
-    setting = observations.run.config.get("target_kl")
+    setting, stops = observations.run.config.get("target_kl"), observations.run.series.get("early_stopped")
+    if stops is not None and len(finite(stops)) >= TELLING and mean_of(finite(stops) > 0) > 0.5:
+        says = f"{stops.raw} is not 0 in {mean_of(finite(stops) > 0):.0%} of {len(stops)} records"
+        return Fact(name="kl_over_target", value=1.0, how="observed", unit="times", source=stops.source(), says=says)
     if setting is None:
         return _no_target(observations)
     if setting.value is None or (observations.run.config.get("early_stopping") and not _stops(observations)):
@@ -327,7 +261,7 @@ def kl_over_target(observations: Observations) -> Fact | None:
             says="no target_kl set",
         )
     target, kl = observations.number("target_kl"), observations.series("approx_kl")
-    values = _finite(kl)
+    values = finite(kl)
     if not target or kl is None or len(values) < 3:
         return None
     ratio = median(values) / target

@@ -180,7 +180,7 @@ def _fits(fingerprint: Mapping[str, Any], keys: Keys) -> bool:
 
 def _by_likeness(keys: Keys) -> Profile | None:
     """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
-    plain = _profile(CANONICAL)
+    plain = _profile(CANONICAL).resolved(keys.names)
     mapped = {key for metric in plain.metrics.values() for key in metric.keys}
     found = _with_guesses(plain, keys.names - mapped, keys)
     if not found.coverage(keys.names):

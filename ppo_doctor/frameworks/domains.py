@@ -17,7 +17,7 @@ from ppo_doctor.model.frozen import frozen
 Grade: TypeAlias = Literal["impossible", "pointless", "unusual"]
 Test: TypeAlias = Literal["below", "at most", "equals", "above", "is no number"]
 
-STEPS, COMPLETIONS = "steps", "completions"
+EPISODES, COMPLETIONS = "episodes", "completions"
 #: Trainers of language models, whose samples are completions; those of the others are steps of episodes.
 OF_COMPLETIONS = frozenset(
     {
@@ -174,20 +174,20 @@ _RECIPES = (
 #: have rules of their own, which tell what is too small.
 USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
-        "learning_rate": {STEPS: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
-        "critic_learning_rate": {STEPS: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
-        "gamma": {STEPS: (0.8, 1.0), COMPLETIONS: (0.95, 1.0)},
-        "gae_lambda": {STEPS: (0.5, 1.0), COMPLETIONS: (0.9, 1.0)},
-        "ppo_epochs": {STEPS: (1, 50), COMPLETIONS: (1, 16)},
-        "num_minibatches": {STEPS: (1, 1024), COMPLETIONS: (1, 1024)},
-        "updates_per_batch": {STEPS: (1, 1000), COMPLETIONS: (1, 64)},
-        "clip_range": {STEPS: (0.0, 0.5), COMPLETIONS: (0.0, 1.0)},
-        "ent_coef": {STEPS: (0.0, 0.2), COMPLETIONS: (0.0, 0.1)},
-        "vf_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 10.0)},
-        "max_grad_norm": {STEPS: (0.0, math.inf), COMPLETIONS: (0.0, math.inf)},
-        "target_kl": {STEPS: (0.0, math.inf), COMPLETIONS: (0.0, math.inf)},
-        "kl_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
-        "kl_loss_coef": {STEPS: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
+        "learning_rate": {EPISODES: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
+        "critic_learning_rate": {EPISODES: (1e-6, 0.02), COMPLETIONS: (1e-8, 1e-3)},
+        "gamma": {EPISODES: (0.8, 1.0), COMPLETIONS: (0.95, 1.0)},
+        "gae_lambda": {EPISODES: (0.5, 1.0), COMPLETIONS: (0.9, 1.0)},
+        "ppo_epochs": {EPISODES: (1, 50), COMPLETIONS: (1, 16)},
+        "num_minibatches": {EPISODES: (1, 1024), COMPLETIONS: (1, 1024)},
+        "updates_per_batch": {EPISODES: (1, 1000), COMPLETIONS: (1, 64)},
+        "clip_range": {EPISODES: (0.0, 0.5), COMPLETIONS: (0.0, 1.0)},
+        "ent_coef": {EPISODES: (0.0, 0.2), COMPLETIONS: (0.0, 0.1)},
+        "vf_coef": {EPISODES: (0.0, 10.0), COMPLETIONS: (0.0, 10.0)},
+        "max_grad_norm": {EPISODES: (0.0, math.inf), COMPLETIONS: (0.0, math.inf)},
+        "target_kl": {EPISODES: (0.0, math.inf), COMPLETIONS: (0.0, math.inf)},
+        "kl_coef": {EPISODES: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
+        "kl_loss_coef": {EPISODES: (0.0, 10.0), COMPLETIONS: (0.0, 1.0)},
         "num_generations": {COMPLETIONS: (1, 512)},
         "temperature": {COMPLETIONS: (0.3, 1.5)},
         "top_p": {COMPLETIONS: (0.5, 1.0)},
@@ -203,14 +203,6 @@ def counted_by(name: str, framework: str) -> frozenset[str]:
         return JUDGED
     held = (limit for limit in WRONG if limit.counted_by == name and limit.holds_for(framework))
     return frozenset(limit.setting for limit in held)
-
-
-def kind_of(framework: str, settings: frozenset[str], *, steps: frozenset[str], completions: frozenset[str]) -> str:
-    """Return what the samples of a run are: by framework, else by settings that only one kind has."""
-    if framework not in OF_EITHER:
-        return COMPLETIONS if framework in OF_COMPLETIONS else STEPS
-    told = bool(settings & completions), bool(settings & steps)
-    return {(True, False): COMPLETIONS, (False, True): STEPS}.get(told, "")
 
 
 def broken_limit(setting: str, value: float, framework: str, kind: str) -> Limit | None:

@@ -69,13 +69,6 @@ METRIC_FACTS = frozenset(
     {
         "generation_marker",  # present only in records that hold a generation
         "single_update_marker",  # NaN when there was one cell
-        "steps_counter",  # optimizer steps of one batch
-        "updates_total",  # optimizer steps so far
-        "epochs_counter",  # epochs so far
-        "epochs_per_batch",  # epochs of one batch
-        "iteration_counter",  # rollout batches so far
-        "samples_counter",  # samples of one batch, counted once per pass
-        "samples_per_update",  # samples of one optimizer step
     }
 )
 #: Facts that are true of a framework whatever its configuration.

@@ -14,6 +14,8 @@ from ppo_doctor.ingest.naming import of_machine
 from ppo_doctor.model import KeyUse
 from ppo_doctor.model.frozen import frozen
 
+#: The setting that is K itself.
+UPDATES_PER_BATCH = "updates_per_batch"
 #: Keys by which trackers number and time their rows.
 BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")
 
@@ -134,6 +136,11 @@ class Profile:
     further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: the table this came from
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """Return our names of the settings that the framework has, and K itself, which may be told for each."""
+        return frozenset({*self.config, *self.defaults, *self.unset, UPDATES_PER_BATCH})
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -128,6 +128,11 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "frame": "frame frames",
         "count": "num number n count",
         "zero": "zero zeros",
+        "optimizer_step": "optim_step optim_steps optimizer_step optimizer_steps opt_step opt_steps gradient_step"
+        " gradient_steps grad_step grad_steps sgd_step sgd_steps minibatch_step minibatch_steps mb_steps"
+        " gradient_update gradient_updates grad_update grad_updates",
+        "executed": "executed run ran",
+        "stop": "early_stop early_stops early_stopped early_stopping stopped_early",
         "attention": "attention attn att",
         "id": "id ids idx",
     },
@@ -284,6 +289,11 @@ METRICS: Mapping[str, str] = {
     "episode_return_max": "episode reward max, episode return max",
     "episode_length": "episode length, episode step length",
     "success_rate": "success, success fraction, evaluation success, evaluation success fraction",
+    "optimizer_steps": "optimizer_step, optimizer_step count, optimizer_step executed, minibatch executed,"
+    " minibatch executed count",
+    "optimizer_steps_total": "optimizer_step total",
+    "early_stopped": "stop, stop kl, stop policy, stop fraction, stop update",
+    "epochs_executed": "epoch executed, epoch executed count, epoch policy executed",
     "eval_return": "val reward, val return, val episode reward, val episode return, evaluation reward, evaluation"
     " return, evaluation episode reward, evaluation episode return",
 }

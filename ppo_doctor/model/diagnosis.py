@@ -93,6 +93,8 @@ class UpdatesPerBatch:
     effective: float | None = None
     origin: str = "unknown"
     how: How | None = None
+    #: the setting that tells K where it is unknown, as `--set` takes it
+    ask: str = ""
 
 
 @frozen

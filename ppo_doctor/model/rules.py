@@ -65,6 +65,8 @@ class Rule:
     #: condition under which the rule does not apply, with its wording
     not_when_single_update: bool = False
     algorithms: tuple[str, ...] = ()
+    #: facet of a run → the one value that this rule is for (`kinds.FACETS`)
+    kind: Mapping[str, str] = field(default_factory=dict)
     #: a guess from settings alone, which a log replaces by what happened
     before_training: bool = False
     state_if_fired: LinkState = "unknown"

@@ -148,6 +148,11 @@ class Series:
         """Return the values, 0 wherever they are 0 up to what computing them can resolve."""
         return self.values * ~self.at(0) if self.resolution.rounding else self.values
 
+    def shares_window(self, other: Series) -> bool:
+        """Tell whether both are declared to be taken over the same samples; what is not declared is not known to be."""
+        declared = self.aggregation is not None and self.aggregation == other.aggregation
+        return declared and self.axis is other.axis
+
     def source(self, index: int = 0) -> SourceRef:
         """Return the place in the log of the record at `index`."""
         axis = self.axis

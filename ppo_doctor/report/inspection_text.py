@@ -123,6 +123,8 @@ def _updates(inspection: Inspection) -> Iterator[str]:
     yield "K  optimizer steps per rollout batch"
     if not inspection.updates:
         yield "  unknown: neither the configuration nor the log tells"
+    for fact in inspection.asked:
+        yield f"  {plain(fact.says)}"
     words = {"updates_configured": "configured", "updates_observed": "observed", "epochs_share": "executed share"}
     for fact in inspection.updates:
         how = " (framework default)" if fact.how == "default" else ""

@@ -146,7 +146,7 @@ def _steps(steps: tuple[int, int] | None) -> str:
 def updates(k: UpdatesPerBatch) -> str:
     """Return K with where it comes from, and the configured value where the log shows another."""
     if k.effective is None:
-        return bound("K unknown")
+        return bound(f"K unknown, --set {plain(k.ask)}=… tells it" if k.ask else "K unknown")
     key = plain(k.origin.partition(":")[2] or k.origin)
     origin = f"{_HOW[k.how]}: {key}" if k.how else key
     if k.how != "configured" and k.configured is not None and k.configured != k.effective:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ppo_doctor.derive import Observations
-from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_STEPS, WITHOUT_CRITIC
+from ppo_doctor.derive.foreign import WITHOUT_CRITIC
 from ppo_doctor.engine import check
 from ppo_doctor.evidence import says
 from ppo_doctor.frameworks import domains, names_of_settings, profiles
@@ -66,7 +66,9 @@ def beyond(limit):
 
 
 def kind(name):
-    return domains.kind_of(name, frozenset(), steps=OF_STEPS, completions=OF_COMPLETIONS)
+    if name in domains.OF_EITHER:
+        return ""
+    return domains.COMPLETIONS if name in domains.OF_COMPLETIONS else domains.EPISODES
 
 
 def judged(profile, name):
@@ -135,25 +137,16 @@ def test_what_is_unusual_is_told_with_the_default():
 )
 def test_some_values_are_unusual_wherever_samples_are_steps(setting, low, high):
     for value in filter(None, (low, high)):
-        assert domains.broken_limit(setting, value, "sb3", domains.STEPS).grade == "unusual"
+        assert domains.broken_limit(setting, value, "sb3", domains.EPISODES).grade == "unusual"
 
 
 def test_what_is_usual_differs_by_the_kind_of_samples():
-    assert domains.broken_limit("learning_rate", 1e-7, "sb3", domains.STEPS)
+    assert domains.broken_limit("learning_rate", 1e-7, "sb3", domains.EPISODES)
     assert domains.broken_limit("learning_rate", 1e-7, "trl-ppo", domains.COMPLETIONS) is None
-    assert domains.broken_limit("learning_rate", 0.01, "sb3", domains.STEPS) is None
+    assert domains.broken_limit("learning_rate", 0.01, "sb3", domains.EPISODES) is None
     assert domains.broken_limit("learning_rate", 0.01, "trl-ppo", domains.COMPLETIONS)
     for value in (1e-7, 0.01):  # of our own names either may be meant
         assert domains.broken_limit("learning_rate", value, "canonical", "") is None
-
-
-def test_our_own_names_are_of_the_kind_that_other_settings_tell():
-    def told(*names):
-        return domains.kind_of("canonical", frozenset(names), steps=OF_STEPS, completions=OF_COMPLETIONS)
-
-    assert told("num_envs") == domains.STEPS
-    assert told("num_generations") == domains.COMPLETIONS
-    assert told("gamma") == told("num_envs", "num_generations") == ""
 
 
 def test_documented_defaults_are_clean():

@@ -71,7 +71,7 @@ BAD = (
     ({"updates": [{"function": "direct", "arguments": {"k": "ppo_epochs"}}]}, "takes updates"),
     ({"updates": [{"function": "direct", "arguments": {"updates": "epochs"}}]}, "no canonical setting epochs"),
     ({"facts": {"fun_fact": 1}}, "no fact fun_fact"),
-    ({"facts": {"steps_counter": "stepz"}}, "no canonical metric stepz"),
+    ({"facts": {"generation_marker": "stepz"}}, "no canonical metric stepz"),
     ({"axis": {"time": ["t"]}}, "no axis time"),
     ({"colour": "red"}, "no field colour"),
     ({"fingerprint": {"any": []}}, "needs 'any'"),

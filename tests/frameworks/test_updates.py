@@ -6,6 +6,7 @@ import pytest
 
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.frameworks import updates
+from ppo_doctor.frameworks.planning import configured_updates, deciding_setting
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.model import SourceRef
 
@@ -13,7 +14,7 @@ from ppo_doctor.model import SourceRef
 def planned(name: str, **settings: float) -> tuple[float, str] | None:
     profile = frameworks.profile(name)
     found = configuration.Found(values=settings, source=SourceRef(path="config.json"))
-    fact = configuration.configured_updates(profile, configuration.canonical_settings(profile, [found]))
+    fact = configured_updates(profile, configuration.canonical_settings(profile, [found]))
     return (float(str(fact.value)), fact.how) if fact else None
 
 
@@ -66,7 +67,7 @@ def test_frameworks_whose_configuration_must_say_it(name: str) -> None:
 
 def test_ppo_of_nemo_rl_has_epochs_by_default() -> None:
     profile = frameworks.profile("nemo-rl").resolved(["critic/loss"])
-    fact = configuration.configured_updates(profile, configuration.canonical_settings(profile, []))
+    fact = configured_updates(profile, configuration.canonical_settings(profile, []))
     assert fact is not None
     assert fact.value == 4
 
@@ -171,3 +172,25 @@ def test_full_minibatches_wrap_around() -> None:
     assert updates.epochs_times_floor_or_one(3, 10, 100) == 3
     assert updates.epochs_times_floor(3, 10, 100) == 0
     assert updates.epochs_times_ceil(3, 10, 100) == 3
+
+
+def test_what_is_asked_for_is_a_setting_that_may_be_told():
+    asked = {
+        (name, lacking): deciding_setting(profile, set(formula.arguments.values()) - {lacking})
+        for name, profile in frameworks.profiles().items()
+        for formula in profile.updates
+        for lacking in formula.arguments.values()
+    }
+    assert asked["sb3", "minibatch_size"] == "batch_size"
+    for (name, _), key in asked.items():
+        found = configuration.canonical_settings(
+            frameworks.profiles()[name], [configuration.Found(values={key: 8}, source=SourceRef(path="--set"))]
+        )
+        assert [setting for setting in found.values() if setting.key == key], (name, key)
+    told = {"updates_per_batch": 48}
+    for profile in frameworks.profiles().values():
+        settings = configuration.canonical_settings(
+            profile, [configuration.Found(values=told, source=SourceRef(path="--set"))]
+        )
+        fact = configured_updates(profile, settings)
+        assert (fact.value, fact.how) == (48, "configured")

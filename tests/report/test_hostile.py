@@ -83,6 +83,7 @@ OUTSIDE = frozenset(
         "bound_source",
         "key",
         "origin",
+        "ask",
         "do",
         "log",
         "because",

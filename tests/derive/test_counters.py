@@ -1,0 +1,108 @@
+"""K from what a log counts: steps, passes, samples and rows, before settings and before defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.pipeline import load_run
+from ppo_doctor.testing import case_run
+from tests.synthetic import a_series, an_axis, observe
+
+HEADER = "time/iterations,time/total_timesteps,train/approx_kl,train/clip_fraction,train/n_updates"
+
+
+def sb3(folder, epochs=10, rollout=2048, **settings):
+    """Return the observations on a log of Stable-Baselines3 with these passes and this rollout."""
+    rows = [f"{i},{rollout * i},{0.01 + i / 5000},0.1,{epochs * (i - 1)}" for i in range(2, 16)]
+    (folder / "progress.csv").write_text("\n".join([HEADER, *rows]))
+    run = load_run(folder / "progress.csv", settings=settings)
+    assert run.framework == "sb3"
+    return Observations(run)
+
+
+def k(seen):
+    fact = seen.fact("updates_effective")
+    return None if fact is None else (fact.value, fact.how)
+
+
+@pytest.mark.parametrize(
+    ("told", "known", "asked"),
+    [
+        ({}, (320, "default"), "batch_size"),
+        ({"epochs": 4}, None, "batch_size"),
+        ({"rollout": 1280}, None, "batch_size"),
+        ({"rollout": 1280, "batch_size": 64}, (200, "observed"), None),
+        ({"epochs": 4, "n_epochs": 10, "batch_size": 64}, (128, "observed"), None),
+        # eight environments that the configuration does not tell
+        ({"rollout": 16384, "n_steps": 2048, "batch_size": 64}, (2560, "observed"), None),
+        ({"n_epochs": 10, "updates_per_batch": 80}, (80, "configured"), None),
+    ],
+)
+def test_counters_beat_settings_and_settings_beat_defaults(tmp_path, told, known, asked):
+    seen = sb3(tmp_path, **told)
+    assert k(seen) == known
+    assert getattr(seen.fact("updates_asked"), "value", None) == asked
+
+
+def test_defaults_of_a_trainer_whose_samples_are_others_are_none():
+    config = {"env_id": "Pendulum-v1"}
+    case = {"name": "a", "framework": "verl", "config": config, "series": {"approx_kl": "0.01x9"}}
+    assert k(Observations(case_run(case))) is None
+    assert k(Observations(case_run(case | {"config": {}}))) is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "iterations", "value"),
+    [
+        ([40.0 * i for i in range(9)], None, 40),
+        ([80.0 * i for i in range(9)], [2.0 * i for i in range(9)], 40),
+        ([40.0] * 9, None, 40),
+        ([1.0 * i for i in range(9)], None, None),  # a record for each step
+        ([1.0 * i for i in range(9)], [1.0 * i for i in range(9)], 1),
+    ],
+)
+def test_a_counter_of_an_unknown_trainer(values, iterations, value):
+    axis = an_axis(range(9))
+    series = [a_series("optimizer_steps", values, axis=axis)]
+    series += [a_series("iteration", iterations, axis=axis)] if iterations else []
+    found = observe(*series).fact("updates_observed")
+    assert (found and found.value) == value
+
+
+@pytest.mark.parametrize("name", ["optim_steps", "train/gradient_steps", "total_sgd_steps", "minibatches_run"])
+def test_counters_are_known_by_their_words(tmp_path, name):
+    rows = [f"{i},{12 * i},{1 - i / 50},{0.01 + i / 5000}" for i in range(20)]
+    (tmp_path / "progress.csv").write_text("\n".join([f"iteration,{name},policy_loss,approx_kl", *rows]))
+    assert k(Observations(load_run(tmp_path / "progress.csv"))) == (12, "observed")
+
+
+def test_passes_that_were_run_with_the_configured_minibatches(tmp_path):
+    rows = [f"{i},3,{1 - i / 50},{0.01 + i / 5000}" for i in range(20)]
+    (tmp_path / "progress.csv").write_text("\n".join(["iteration,epochs_run,policy_loss,approx_kl", *rows]))
+    run = load_run(tmp_path / "progress.csv", settings={"ppo_epochs": 10, "num_minibatches": 4})
+    assert k(Observations(run)) == (12, "observed")
+    asked = Observations(load_run(tmp_path / "progress.csv")).fact("updates_asked")
+    assert asked.value == "num_minibatches"
+
+
+def test_rows_of_minibatches_are_counted(tmp_path):
+    places = [(update, epoch, part) for update in range(6) for epoch in range(3) for part in range(2)]
+    rows = [f"{u},{e},{p},{0.1 + i / 100},{i / 5000}" for i, (u, e, p) in enumerate(places)]
+    (tmp_path / "log.csv").write_text("\n".join(["update,epoch,minibatch,policy_loss,approx_kl", *rows]))
+    assert k(Observations(load_run(tmp_path / "log.csv"))) == (6, "observed")
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "apart", "told"),
+    [("last optimizer step", 4, False), ("last optimizer step", 1, True), ("all minibatches", 4, True)],
+)
+def test_the_norm_of_the_last_step_says_nothing_of_the_others(aggregation, apart, told):
+    norms = a_series("grad_norm", [1.0] * 20, axis=an_axis(range(0, 20 * apart, apart)), aggregation=aggregation)
+    seen = observe(norms, facts={"generation_marker": "reward_mean"})
+    assert (seen.fact("gradient_spikes") is not None) == told
+
+
+def test_a_log_that_says_that_updates_stop_early_needs_no_target():
+    assert observe(a_series("early_stopped", [1.0] * 9)).fact("kl_over_target").value == 1
+    assert observe(a_series("early_stopped", [0.0] * 9)).fact("kl_over_target") is None

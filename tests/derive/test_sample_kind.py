@@ -1,0 +1,156 @@
+"""What kind of run it is is told by several witnesses, and what is for another kind is not judged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.engine import run_rules
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.kinds import FACETS, Facet, Witness
+from ppo_doctor.packfiles import build
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.testing import case_run
+
+PENDULUM = {"env_id": "Pendulum-v1"}
+
+
+def kind(framework="canonical", algorithm="ppo", config=None, **series):
+    case = {"name": "a", "framework": framework, "algorithm": algorithm, "series": series, "config": config or {}}
+    return Observations(case_run(case)).kind
+
+
+@pytest.mark.parametrize(
+    ("told", "samples"),
+    [
+        ({"framework": "sb3", "approx_kl": "0.01x9"}, "episodes"),
+        ({"framework": "verl", "approx_kl": "0.01x9"}, "completions"),
+        ({"response_length": "90x9"}, "completions"),
+        ({"episode_return": "1x9"}, "episodes"),
+        ({"config": {"num_envs": 4}}, "episodes"),
+        ({"config": {"num_generations": 4}}, "completions"),
+        ({"config": {"max_prompt_length": 64}, "episode_return": "1x9"}, "completions"),
+        # what somebody calls the length of an episode
+        ({"config": PENDULUM, "response_length": "200x9"}, "episodes"),
+        ({"response_length": "200x9", "action_std": "0.6x9"}, "episodes"),
+        ({"response_length": "200x9", "entropy": "-0.5x9"}, "episodes"),
+        # a log in the manner of a trainer of language models
+        ({"framework": "verl", "config": PENDULUM, "response_length": "200x9"}, "episodes"),
+        # two that only speak, and two that are sure, contradict each other
+        ({"response_length": "200x9", "episode_return": "1x9"}, None),
+        ({"config": {"max_prompt_length": 64}, "action_std": "0.6x9"}, None),
+        ({"entropy": "1x9"}, None),
+    ],
+)
+def test_samples(told, samples):
+    assert kind(**told).samples.value == samples
+
+
+@pytest.mark.parametrize(
+    ("told", "actions"),
+    [
+        ({"response_length": "90x9"}, "discrete"),
+        ({"action_std": "0.6x9"}, "continuous"),
+        ({"entropy": "-0.5x9"}, "continuous"),
+        ({"config": PENDULUM}, "continuous"),
+        ({"config": {"env_id": "CartPole-v1"}}, "discrete"),
+        ({"config": {"env": "LunarLanderContinuous-v3"}}, "continuous"),
+        ({"config": {"task": "reach the goal"}}, None),
+        ({"config": {"has_continuous_action_space": False}}, "discrete"),
+        ({"config": {"policy": "Gaussian_AC"}}, "continuous"),
+        ({"framework": "sb3", "entropy": f"{math.log(4)}x9"}, "discrete"),
+        ({"framework": "sb3", "entropy": "1.4189x9"}, "continuous"),
+        ({"framework": "sb3", "entropy": "2.836x9"}, None),  # ln 17, and two Gaussians
+        ({"framework": "sb3", "action_std": "nanx9"}, "discrete"),
+        ({"config": {"env_id": "CartPole-v1"}, "entropy": "0.6x5 1.2x4"}, None),  # two actions allow 0.69 nats
+        ({"entropy": "1.4189x9"}, None),
+    ],
+)
+def test_actions(told, actions):
+    assert kind(**told).actions.value == actions
+
+
+@pytest.mark.parametrize(
+    ("told", "critic"),
+    [
+        ({"value_loss": "1x9"}, "yes"),
+        ({"algorithm": "grpo", "entropy": "1x9"}, "no"),
+        ({"config": {"advantage_estimator": "rloo"}}, "no"),
+        ({"config": {"advantage_estimator": "gae"}}, "yes"),
+        ({"entropy": "1x9"}, None),
+    ],
+)
+def test_critic(told, critic):
+    assert kind(**told).critic.value == critic
+
+
+@pytest.mark.parametrize(
+    ("told", "engine"),
+    [
+        ({"rollout_logp_diff": "0.01x9"}, "yes"),
+        ({"framework": "sb3", "approx_kl": "0.01x9"}, "no"),
+        ({"framework": "trl-grpo", "config": {"use_vllm": False}}, "no"),
+        ({"framework": "trl-grpo", "config": {"use_vllm": True, "vllm_mode": "colocate"}}, "yes"),
+        ({"framework": "verl", "config": {"actor_rollout_ref.rollout.name": "sglang"}}, "yes"),
+        ({"framework": "openrlhf", "config": {"vllm_num_engines": 0}}, "no"),
+        ({"entropy": "1x9"}, None),
+    ],
+)
+def test_rollout_engine(told, engine):
+    assert kind(**told).rollout_engine.value == engine
+
+
+def test_what_contradicts_is_told():
+    told = kind(config=PENDULUM, response_length="200x9").samples
+    assert [witness.value for witness in told.contradicting] == ["completions"]
+    assert "response_length" in told.says.partition("against it")[2]
+
+
+def test_a_stronger_witness_outweighs_any_number_of_others():
+    guesses = tuple(Witness(value="completions", says=str(i)) for i in range(9))
+    facet = Facet(name="samples", witnesses=(*guesses, Witness(value="episodes", says="sure", strength=2)))
+    assert (facet.value, facet.strength, len(facet.contradicting)) == ("episodes", 2, 9)
+    assert Facet(name="samples", witnesses=guesses).value == "completions"
+    assert Facet(name="samples").value is None
+
+
+def test_only_what_is_known_excludes():
+    control, unknown = kind(config=PENDULUM), kind(entropy="1x9")
+    assert control.excludes({"samples": "completions"}) == "not for steps of episodes"
+    assert control.excludes({"samples": "episodes", "actions": "continuous"}) is None
+    assert control.excludes({"actions": "discrete", "critic": "yes"}) == "not for continuous actions"
+    assert unknown.excludes(dict.fromkeys(("critic", "rollout_engine"), "no")) is None
+
+
+def test_facets_are_facts():
+    seen = Observations(case_run({"name": "a", "config": PENDULUM, "series": {"value_loss": "1x9"}}))
+    assert {name: seen.fact(name).value for name in FACETS} == {
+        "samples": "episodes",
+        "actions": "continuous",
+        "critic": "yes",
+        "rollout_engine": "no",
+    }
+    assert seen.fact("completions").value == 0
+
+
+def test_a_check_of_completions_is_not_made_on_steps_of_episodes():
+    run = case_run({"name": "a", "config": PENDULUM, "series": {"response_length": "200x30", "entropy": "2x30"}})
+    found = {finding.rule: finding for finding in run_rules(Observations(run), load_pack().rules)}
+    assert found["answers-of-one-length"].reason == "not for steps of episodes"
+
+
+def test_one_word_gates_a_rule():
+    gated = {rule.name: rule.kind for rule in load_pack().rules}
+    assert gated["differential-entropy-falls"] == {"actions": "continuous"}
+    seen = Observations(case_run({"name": "a", "config": {"env_id": "CartPole-v1"}, "series": {"entropy": "0.6x30"}}))
+    found = {finding.rule: finding for finding in run_rules(seen, load_pack().rules)}
+    assert found["differential-entropy-falls"].reason == "not for discrete actions"
+
+
+def test_a_word_that_no_facet_has_is_refused():
+    rule = dict.fromkeys(("code", "name", "title", "pass_title"), "X") | {"link": "ratio", "severity": "low"}
+    rule |= {"doc": {}, "case": [], "when": [], "actions": "stepwise"}
+    with pytest.raises(DoctorError, match="actions"):
+        build({"policy/x.toml": rule})
