@@ -8,11 +8,22 @@ nobody knows is not guessed: a wrong guess is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
 
-from ppo_doctor.ingest.vocabulary import ARRAYS, CLOCKS, COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, SETTINGS, WORDS
+from ppo_doctor.ingest.vocabulary import (
+    ARRAYS,
+    CLOCKS,
+    COMPOUNDS,
+    IN_CRITICS,
+    METRICS,
+    NEUTRAL,
+    OPEN_ARRAYS,
+    SETTINGS,
+    SYMBOLS,
+    WORDS,
+)
 from ppo_doctor.model.frozen import frozen
 
 #: Words of one spelling, and characters of a key that are looked at: nobody's name is longer.
@@ -74,7 +85,13 @@ def parse(key: str) -> Name:
     while parts and not unknown and concepts <= _WITHOUT_SUBJECT:
         more, unknown = parts.pop()
         concepts |= more
-    return Name(key=key, concepts=concepts, groups=frozenset().union(*(group for group, _ in parts)), unknown=unknown)
+    groups: frozenset[str] = frozenset().union(*(group for group, _ in parts))
+    said = frozenset() if (concepts | groups) & _OF_A_SIDE else _SIDES
+    return Name(key=key, concepts=concepts - said, groups=groups - said, unknown=unknown)
+
+
+#: The two sides of a trainer, and what is not the same on both; of all else their names say nothing.
+_SIDES, _OF_A_SIDE = frozenset({"learner", "worker"}), frozenset({"version", "logprob"})
 
 
 def _is_quantity(concepts: frozenset[str]) -> bool:
@@ -126,11 +143,12 @@ def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
     return {frozenset(phrase.split()): name for name, all_ in table.items() for phrase in all_.split(",")}
 
 
-_METRICS, _ARRAYS, _SETTINGS = _phrases(METRICS), _phrases(ARRAYS), _phrases(SETTINGS)
+_METRICS, _SETTINGS = _phrases(METRICS), _phrases(SETTINGS)
+_ARRAYS = {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
 
 
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
-_OPTIONAL = ("rollout", "sample", "sequence", "token", "epoch", "batch", "minibatch")
+_OPTIONAL = ("learner", "rollout", "sampled", "sample", "sequence", "token", "epoch", "batch", "minibatch")
 #: Names that only the kind of training decides → (metric of an agent in an environment, of a language model).
 _BY_KIND = {
     frozenset({"kl"}): ("approx_kl", "ref_kl"),
@@ -147,7 +165,7 @@ _DECIDING = frozenset(
     {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
 )
 #: Groups that name another model, another text or another data: what a number is says so, or is not known.
-_BINDING = frozenset({"reference", "evaluation", "prompt", "running"})
+_BINDING = frozenset({"reference", "evaluation", "prompt", "running", "next"})
 #: What is another number of the rollout engine's policy.
 _OF_POLICIES = frozenset({"kl", "ratio", "importance", "clip", "logprob", "entropy"})
 #: Groups of a critic, which hold little else than what is its own.
@@ -169,7 +187,7 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
         return None
     kinds = _by_kind(name)
     found = kinds[language] if kinds else _found(name, _METRICS)
-    if "val" in name.groups and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
+    if name.groups & {"val", "valid"} and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
         return None
     return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
 
@@ -185,8 +203,8 @@ def _by_kind(name: Name) -> tuple[str | None, str | None] | None:
 def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
     """Return the phrase that a name is with meanings of its groups, the more of them the better, or by itself."""
     concepts = name.concepts - {"mean"}
-    groups = name.groups - concepts - {"mean"}
-    for wanted in dict.fromkeys((name.concepts, concepts, concepts.difference(_OPTIONAL))):
+    groups = name.groups - concepts - {"mean", "batch"}
+    for wanted in dict.fromkeys((name.concepts, *_without_optional(concepts))):
         lendable = groups - _NO_TERM if wanted in table and wanted - {"value", "policy"} else groups
         for more in (2, 1, 0):
             wider = (_of_values(wanted.union(lent)) for lent in combinations(sorted(lendable), more))
@@ -194,6 +212,13 @@ def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
             if len(found) == 1:
                 return found.pop()
     return None
+
+
+def _without_optional(concepts: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Yield concepts with ever fewer of those that may be left out, these in their order."""
+    spare = [each for each in _OPTIONAL if each in concepts]
+    for size in range(len(spare) + 1):
+        yield from (concepts.difference(dropped) for dropped in combinations(spare, size))
 
 
 def _foreign(groups: frozenset[str], phrase: frozenset[str]) -> bool:
@@ -207,9 +232,15 @@ def _of_values(concepts: frozenset[str]) -> frozenset[str]:
 
 
 def role_of(key: str) -> str | None:
-    """Return what an array of a dump is by its name, None where that is not clear; rows and indices say nothing."""
-    name = parse(key)
-    return None if name.unknown or not name.concepts else _found(name, _ARRAYS)
+    """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear."""
+    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], key)
+    names = (parse(name) for name in dict.fromkeys((spelled, _NUMBERED.sub("", spelled))))
+    return next((found for name in names if not name.unknown and (found := _found(name, _ARRAYS))), None)
+
+
+_SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
+#: What says of an array that it is the number of something, where it stands last.
+_NUMBERED = re.compile(r"_(i|no|nr|num|number)$")
 
 
 def setting_of(key: str) -> str | None:
