@@ -8,9 +8,10 @@ nobody knows is not guessed: a wrong guess is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
+from itertools import count as count_from
 
 from ppo_doctor.ingest.vocabulary import (
     ARRAYS,
@@ -86,12 +87,15 @@ def parse(key: str) -> Name:
         more, unknown = parts.pop()
         concepts |= more
     groups: frozenset[str] = frozenset().union(*(group for group, _ in parts))
-    said = frozenset() if (concepts | groups) & _OF_A_SIDE else _SIDES
-    return Name(key=key, concepts=concepts - said, groups=groups - said, unknown=unknown)
+    idle = frozenset(each for each, of in _IDLE.items() if not (concepts | groups) & of)
+    return Name(key=key, concepts=concepts - idle, groups=groups - idle, unknown=unknown)
 
 
-#: The two sides of a trainer, and what is not the same on both; of all else their names say nothing.
-_SIDES, _OF_A_SIDE = frozenset({"learner", "worker"}), frozenset({"version", "logprob"})
+#: What says nothing of most numbers → of what it does. Both sides of a trainer have versions and log-probs.
+_IDLE = {
+    **dict.fromkeys(("learner", "worker"), frozenset({"version", "logprob"})),
+    "optimizer": frozenset({"step"}),
+}
 
 
 def _is_quantity(concepts: frozenset[str]) -> bool:
@@ -158,8 +162,11 @@ _BY_KIND = {
     frozenset({"return", "min"}): ("episode_return_min", "returns_min"),
     frozenset({"return", "max"}): ("episode_return_max", "returns_max"),
     frozenset({"return", "std"}): (None, "returns_std"),
+    frozenset({"step", "total"}): ("env_steps", None),
     frozenset({"length"}): ("episode_length", "response_length"),
 }
+#: What counts how far a run is, and stands beside its times in many logs.
+COUNTERS = frozenset({"env_steps", "iteration", "optimizer_steps", "optimizer_steps_total"})
 #: Groups that say it themselves.
 _DECIDING = frozenset(
     {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
@@ -183,10 +190,13 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
     return that of a token.
     """
     name = parse(key)
-    if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
+    if name.unknown or not name.concepts:
         return None
     kinds = _by_kind(name)
     found = kinds[language] if kinds else _found(name, _METRICS)
+    beside = frozenset({"time"}) if found in COUNTERS and key.startswith("time/") else frozenset()
+    if any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups - beside):
+        return None
     if name.groups & {"val", "valid"} and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
         return None
     return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
@@ -255,6 +265,17 @@ def setting_of(key: str) -> str | None:
     return None if name.groups & _BINDING else _SETTINGS.get(_of_values(concepts))
 
 
+#: So many keys that mean settings make a record one of settings, with one among them that no trainer logs.
+FEWEST_SETTINGS = 3
+
+
+def is_settings(keys: Collection[str]) -> bool:
+    """Tell whether a record holds settings: several, not all of them logged as well, and no metric that is none."""
+    settings = {key for key in keys if setting_of(key)}
+    metrics = {key for key in keys if (found := metric_of(key)) and found not in COUNTERS}
+    return metrics <= settings and len(settings) >= FEWEST_SETTINGS and not settings <= metrics
+
+
 #: Meanings that only the log of a language model holds.
 _OF_LANGUAGE = frozenset({"completion", "token", "prompt"})
 #: What GRPO and its kin log of a group of answers, and what only a run with a critic, or with episodes, has.
@@ -271,10 +292,20 @@ def of_language(keys: Iterable[str]) -> bool:
     They speak of completions, of a reference model, or of a group of answers without a critic and without episodes, as
     GRPO does: its objective has one KL, to the reference (Shao et al. 2024, equation 3), and a bare "kl" is that then.
     """
+    keys = tuple(keys)
     names = [parse(key) for key in keys]
-    if any(name.concepts & _OF_LANGUAGE or {"kl", "reference"} <= name.concepts | name.groups for name in names):
+    if any(name.concepts & _OF_LANGUAGE or _beside_reference(name) for name in names):
         return True
-    found = {metric_of(name.key) for name in names}
+    return of_groups(keys)
+
+
+def _beside_reference(name: Name) -> bool:
+    return "kl" in name.concepts and bool({"reference", "objective"} & (name.concepts | name.groups))
+
+
+def of_groups(keys: Iterable[str]) -> bool:
+    """Tell whether the names of a log show that the answers to a prompt are compared, without a critic."""
+    found = {metric_of(key) for key in keys}
     return bool(found & _OF_GROUPS) and not found & _OF_CRITICS
 
 
@@ -291,12 +322,46 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     """
     keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
     language = of_language({*keys, *beside})
+    meant = {key: metric_of(key, language=language) for key in keys}
+    if _REWARDED & {found for key, found in meant.items() if not _by_kind(parse(key))}:
+        meant |= {key: metric_of(key, language=True) for key in keys if _by_kind(parse(key)) and _is_return(key)}
     chosen: dict[str, str] = {}
-    for key in keys:
-        name = metric_of(key, language=language)
+    for key, name in meant.items():
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
+
+
+#: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9])((?:worker|rank|agent|env|actor|player|learner|device|gpu)?)(\d{1,4})(?![A-Za-z0-9])"
+)
+#: What is a bound of others is so over several columns too; of other metrics the mean counts.
+_OVER = (("_min", "min"), ("_max", "max"), ("grad_norm", "max"), ("update_norm", "max"))
+
+
+def siblings(key: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of one quantity, of which a key is the first: alike but for a number, from 0 or 1 on."""
+    for found in _NUMBER.finditer(key):
+        before, first, after = key[: found.start(2)], int(found[2]), key[found.end(2) :]
+        held = {*keys}
+        count = next(n for n in count_from(first) if f"{before}{n}{after}" not in held)
+        if first in (0, 1) and count > first + 1:
+            return tuple(f"{before}{n}{after}" for n in range(first, count))
+    return ()
+
+
+def over(metric: str) -> str:
+    """Return how a metric of several columns is one: by "min" and "max" for bounds, "max" for norms, else by "mean"."""
+    return next((rule for end, rule in _OVER if metric.endswith(end)), "mean")
+
+
+#: Beside these a bare return is what the critic learns.
+_REWARDED = {"episode_return"}
+
+
+def _is_return(key: str) -> bool:
+    return "return" in parse(key).concepts
 
 
 def squashed(text: str) -> str:
@@ -305,6 +370,10 @@ def squashed(text: str) -> str:
 
 
 def clocks(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the keys that may count the steps of a log, most trusted first."""
-    held = [(CLOCKS.index(name), key) for key in keys if (name := squashed(re.split(r"[/.]", key)[-1])) in CLOCKS]
+    """Return the keys that may count the steps of a log, most trusted first; what is a time of the machine does not."""
+    held = []
+    for key in keys:
+        name = squashed(re.split(r"[/.]", key)[-1])
+        if metric_of(key) in COUNTERS or (name in CLOCKS and not of_machine(key)):
+            held.append((CLOCKS.index(name) if name in CLOCKS else len(CLOCKS), key))
     return tuple(key for _, key in sorted(held))

@@ -78,6 +78,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "next": "next",
         "learner": "trainer learner train trained",
         "worker": "worker workers",
+        "optimizer": "optimizer optim optimizers",
         "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference mismatch"
         " engine",
         "target": "target targets targ",
@@ -112,7 +113,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "last": "last final",
         "before": "unnorm unwhitened before pre raw unnormalized unnormalised unclipped",
         "after": "scaled normed after post whitened whitening normalized normalised",
-        "total": "total totals cumulative",
+        "executed": "executed performed",
+        "total": "total totals cumulative lifetime",
         "threshold": "threshold",
         "objective": "objective",
     },
@@ -201,9 +203,8 @@ SYMBOLS: Mapping[str, str] = {"A": "advantage", "V": "value", "G": "return", "H"
 NEUTRAL = (
     "exploration active scalar training learners learn learning info tensor tensors stats stat statistics metric"
     " metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo rloo"
-    " algo algorithm all optimizer optim optimizers per extrinsic model models main tune ray misc diagnostics used"
-    " the l of at at_sum region vs dbg overview output outputs value_of local env_runners b prediction predictions"
-    " pred preds calc process rnn"
+    " algo algorithm all per extrinsic model models main tune ray misc diagnostics used the l of at at_sum region vs"
+    " dbg overview output outputs value_of local env_runners b prediction predictions pred preds calc process rnn"
 )
 
 #: metric → phrases
@@ -243,6 +244,13 @@ METRICS: Mapping[str, str] = {
     "clip_fraction_high": "clip high, importance clip fraction high, clip ratio high, clip fraction high, policy clip"
     " fraction high, ratio clip fraction high",
     "clip_fraction_dual": "clip dual, policy clip dual, clip ratio dual, clip fraction dual, policy clip fraction dual",
+    "optimizer_steps": "step optimizer, step gradient, step optimizer count, step gradient count, step optimizer"
+    " executed, update gradient, update gradient count, step executed",
+    "optimizer_steps_total": "step optimizer total, step gradient total, step optimizer count total",
+    "epochs_executed": "epoch executed, epoch executed count, epoch update executed",
+    "env_steps": "step environment, step environment count, step environment total, step environment count total,"
+    " frame, frame count, frame total",
+    "iteration": "iteration, iteration count, iteration total",
     "policy_lag": "staleness, version difference, policy version difference",
     "effective_sample_size": "ess",
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
