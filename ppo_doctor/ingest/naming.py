@@ -8,7 +8,7 @@ nobody knows is not guessed: a wrong guess is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
 from itertools import count as count_from
@@ -340,12 +340,11 @@ _NUMBER = re.compile(
 _OVER = (("_min", "min"), ("_max", "max"), ("grad_norm", "max"), ("update_norm", "max"))
 
 
-def siblings(key: str, keys: Iterable[str]) -> tuple[str, ...]:
+def siblings(key: str, keys: Container[str]) -> tuple[str, ...]:
     """Return the columns of one quantity, of which a key is the first: alike but for a number, from 0 or 1 on."""
     for found in _NUMBER.finditer(key):
         before, first, after = key[: found.start(2)], int(found[2]), key[found.end(2) :]
-        held = {*keys}
-        count = next(n for n in count_from(first) if f"{before}{n}{after}" not in held)
+        count = next(n for n in count_from(first) if f"{before}{n}{after}" not in keys)
         if first in (0, 1) and count > first + 1:
             return tuple(f"{before}{n}{after}" for n in range(first, count))
     return ()
