@@ -183,6 +183,7 @@ _NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_")
 _NO_TERM = frozenset({"loss"})
 
 
+@lru_cache(maxsize=1 << 16)
 def metric_of(key: str, *, language: bool = False) -> str | None:
     """Return the canonical metric that a key means, None where that is not clear.
 
