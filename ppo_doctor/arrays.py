@@ -16,6 +16,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ppo_doctor.model import SINGLE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from ppo_doctor.model import BoolArray, FloatArray, IntArray
@@ -228,3 +230,15 @@ def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Return the sorted distinct values of an array without NaN."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
+def together(columns: Sequence[FloatArray], by: str) -> FloatArray:
+    """Return columns of one length as one, by their "mean", "max" or "min"; NaN only where all of them are."""
+    every = np.array(columns, dtype=np.float64)
+    if by != "mean":
+        bound: FloatArray = (np.fmax if by == "max" else np.fmin).reduce(every)
+        return bound
+    known = ~np.isnan(every)
+    whole = np.where(known, every, 0.0).sum(axis=0)
+    mean: FloatArray = np.divide(whole, known.sum(axis=0), out=np.full(len(whole), np.nan), where=known.any(axis=0))
+    return mean

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import metrics, rounding
-from ppo_doctor.arrays import distinct, finite_of
+from ppo_doctor.arrays import distinct, finite_of, together
 from ppo_doctor.clocks import UNIX_TIMES, are_dates, counts, falls, ranked, turned
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
@@ -140,10 +140,9 @@ class RunBuilder:
             if key is not None:
                 clock[name] = self._by_record(key, size)
         steps = clock.get("step")
-        if steps is None or not np.isfinite(steps).any():
+        if steps is None or not np.isfinite(steps).any() or _in_parts(steps):
             clock["step"] = np.arange(1.0, size + 1)
             self.numbered = True
-
         else:
             clock["step"] = self._carried(steps)
         return clock
@@ -182,7 +181,7 @@ class RunBuilder:
             several = len({table.path for table in self.tables}) > 1
             axes[identity] = _place(self.path, holders, clock, repeats=metric.repeats, several=several)
         placement = axes[identity]
-        values = np.concatenate([table.columns[key] for table in holders])[placement.order]
+        values = np.concatenate([_column(table, key, metric) for table in holders])[placement.order]
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
         values = values if metric.scale == 1.0 else values * metric.scale
         estimator = self._estimator(key, metric, values)
@@ -213,6 +212,18 @@ class RunBuilder:
         if merged:
             text = f"{merged} records repeat a step that a later record holds too; the later one counts"
             self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
+
+
+def _column(table: Table, key: str, metric: MetricProfile) -> FloatArray:
+    """Return a metric's column, or what its columns are together."""
+    held = [table.columns[name] for name in metric.columns if name in table.columns]
+    return together(held, metric.over) if len(held) > 1 else table.columns[key]
+
+
+def _in_parts(steps: FloatArray) -> bool:
+    """Tell whether most steps are parts of one, as epochs of a trainer that counts its data: these order, no more."""
+    known = steps[np.isfinite(steps)]
+    return bool(np.mean(known % 1 != 0) > 0.5)
 
 
 def _moved(table: Table, by: int) -> Table:

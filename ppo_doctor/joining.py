@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,6 +82,7 @@ def joined(contents: Sequence[Content], framework: str | None, *, together: bool
     Whatever holds the same steps as another is not a part but the same run once more. Where nothing tells an order,
     that of the names counts, with `together` only.
     """
+    contents = _one_record_each(contents)
     held = [content for content in contents if content.builder.records]
     if len(held) < 2:
         return list(contents)
@@ -92,6 +94,29 @@ def joined(contents: Sequence[Content], framework: str | None, *, together: bool
         parts += _joined(family, profile, together=together)
     parts.sort(key=lambda part: part.place)
     return [*(part.content for part in parts), *(content for content in contents if not content.builder.records)]
+
+
+#: Files of one record each that make a run, and what says before a number that it is not the run that goes on.
+FEWEST_FILES = 3
+_OF_ANOTHER = re.compile(r"(seed|run|trial|fold|rank|worker|exp|experiment|job|agent|version)[ _.-]*$", re.I)
+
+
+def _one_record_each(contents: Sequence[Content]) -> list[Content]:
+    """Join files of one record each with the same keys, whose names differ in their last number, in its order."""
+    alike: dict[object, list[tuple[int, Content]]] = {}
+    for content in contents:
+        before, number, after = re.fullmatch(r"(.*?)(\d*)(\D*)", Path(content.path).name).groups()  # type: ignore[union-attr]
+        if content.builder.records == 1 and number and not _OF_ANOTHER.search(before):
+            what = (Path(content.path).parent, before, after, content.container, content.builder.keys)
+            alike.setdefault(what, []).append((int(number), content))
+    taken: set[int] = set()
+    for files in alike.values():
+        if len(files) >= FEWEST_FILES:
+            (_, first), *later = sorted(files, key=lambda file: file[0])
+            for _, content in later:
+                first.extend(content)
+                taken.add(id(content))
+    return [content for content in contents if id(content) not in taken]
 
 
 def _profile(keys: frozenset[str], framework: str | None) -> Profile:

@@ -45,6 +45,7 @@ _ROWS = (
     ("clip_fraction_dual", "fraction", "share of samples at the second bound for negative advantages (dual clip)"),
     ("clip_fraction_positive", "fraction", "share of samples above 1 + clip_range whose advantage is positive"),
     ("clip_fraction_negative", "fraction", "share of samples below 1 - clip_range whose advantage is negative"),
+    ("clip_range_vf", "", "clip range of value predictions"),
     ("clip_range", "", "clip range in force"),
     ("loss_ratio_std", "", "relative spread of the importance ratio in the loss, read off the gradient by log-probs"),
     ("stored_ratio_std", "", "standard deviation of the ratio to the log-probs of sampling, whatever the loss uses"),

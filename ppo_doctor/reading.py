@@ -13,15 +13,16 @@ from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.planning import configured_updates
+from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
-from ppo_doctor.splitting import RUN_KEYS, by_lines, by_name, split
+from ppo_doctor.splitting import RUN_KEYS, by_lines, by_name, settings_apart, split
 from ppo_doctor.table import CELL, EmbeddedConfig, Table, numbered_columns
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import ConfigValue, Series, Setting
+    from ppo_doctor.model import ConfigValue, Setting
     from ppo_doctor.readers import Item
 
 #: Records from which on a table is worth going through for columns that nobody needs.
@@ -46,10 +47,6 @@ class Request:
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     debug: bool = False
-
-
-#: Metrics that are never 0 together in a run that trains, however badly.
-UNFILLED = frozenset({"learning_rate", "entropy", "policy_loss", "value_loss"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False, eq=False)
@@ -101,6 +98,10 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
             content.embedded.append(Found(values=redacted, source=item.source))
         else:
             content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
+    content.builder.tables, settings = settings_apart(content.builder.tables)
+    for line, values in settings:
+        redacted = {key: configuration.redact(key, value) for key, value in values.items()}
+        content.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
     return content
 
 
@@ -244,7 +245,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     _check_told(outer.request, profile)
     profile = _without_constants(profile, settings, builder)
     whole, restored = whole_means(profile, settings, builder.series(profile), path)
-    whole, unfilled = _filled(whole, path)
+    whole, decided = settled(whole, {*profile.fuzzy.values()}, path)
     series = cut(whole, outer.request.steps)
     if not any(len(s) for s in series.values()):
         some = outer.request.steps != (None, None)
@@ -256,29 +257,13 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         algorithm=_algorithm(profile, settings),
         sources=outer.joined or (summary,),
         series=series,
-        facts=_facts(profile, settings, path, builder),
+        facts=_facts(profile, settings, path, builder) | generations(series, {*profile.fuzzy.values()}, path),
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=_raw(found),
-        notes=(*builder.notes, *restored, *unfilled, *_names_guessed(profile, path, settings)),
+        notes=(*builder.notes, *restored, *decided, *_names_guessed(profile, path, settings)),
         keys=profile.uses(builder.keys),
     )
-
-
-def _filled(series: dict[str, Series], path: str) -> tuple[dict[str, Series], list[Note]]:
-    """Leave out what a script writes as 0 in every record, for want of a number.
-
-    Learning rate, entropy and losses cannot all be exactly 0 from the first record to the last: a rate of 0 changes
-    neither the entropy of a fresh policy nor the error of its critic.
-    """
-    zero = {name for name, one in series.items() if len(one) and one.at(0).all()}
-    if not zero >= UNFILLED:
-        return series, []
-    left_out = sorted(zero)
-    names = ", ".join(series[name].raw for name in left_out)
-    text = f"{names}: 0 in every record, taken for columns that were never filled"
-    kept = {name: one for name, one in series.items() if name not in zero}
-    return kept, [Note(text=text, source=SourceRef(path=path))]
 
 
 def _check_told(request: Request, profile: Profile) -> None:
@@ -323,9 +308,16 @@ def _names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting])
         for name, setting in sorted(settings.items())
         if configuration.is_guess(profile, name, setting)
     ]
+    several = [metric for metric in profile.metrics.values() if metric.columns]
+    parts = {key for metric in several for key in metric.columns}
     guessed = [
         Note(text=f"'{raw}' is read as {name}, for its name is like it", source=source, kind="renamed")
         for raw, name in sorted(profile.fuzzy.items())
+        if raw not in parts
+    ]
+    guessed += [
+        Note(text=f"{', '.join(m.columns)}: their {m.over} is read as {m.name}", source=source, kind="renamed")
+        for m in several
     ]
     further = [
         Note(text=f"{name}: '{keys[0]}' and {len(keys) - 1} more keys fit it too and are not used", source=source)

@@ -1,17 +1,22 @@
-"""Several runs in one log: told apart by a new configuration line, by steps that start over, or by a column."""
+"""Several runs in one log: told apart by a new configuration line, by steps that start over, or by a column.
+
+And what stands among its records and is none: settings that were printed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import distinct
+from ppo_doctor.ingest.naming import is_settings
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import BoolArray, FloatArray, IntArray
+    from ppo_doctor.model import BoolArray, ConfigValue, FloatArray, IntArray
     from ppo_doctor.table import Table
 
 #: Columns whose values name a run when a log holds several.
@@ -30,6 +35,21 @@ def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int
     if run_of is None:
         run_of = np.maximum(_restarted(steps), _configured(tables, len(steps), config_lines))
     return _parts(tables, run_of)
+
+
+def settings_apart(tables: list[Table]) -> tuple[list[Table], list[tuple[int, Mapping[str, ConfigValue]]]]:
+    """Return tables without printed configurations, and these with their lines: layouts of their own, printed once."""
+    written = Counter(frozenset(table.columns) for table in tables)
+    once = [t for t in tables if len(t.records) == 1 == written[frozenset(t.columns)]]
+    found = [table for table in once if is_settings(table.columns)] if len(once) < len(tables) else []
+    kept = [table for table in tables if table not in found]
+    return kept, [(int(table.lines[0]), _cells(table)) for table in found]
+
+
+def _cells(table: Table) -> dict[str, ConfigValue]:
+    """Return the one record of a table, its whole numbers as such."""
+    numbers = {key: int(n) if (n := float(column[0])) % 1 == 0 else n for key, column in table.columns.items()}
+    return numbers | {key: cells[0][1] for key, cells in table.texts.items() if cells}
 
 
 def by_lines(tables: Sequence[Table], lines: Sequence[int]) -> list[list[Table]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
 from ppo_doctor.tensors.agreement import compared, with_agreement
 from ppo_doctor.tensors.measured import Measured
-from ppo_doctor.tensors.naming import parse_overrides, role
+from ppo_doctor.tensors.naming import parse_overrides, role, roles_of, without_row
 from ppo_doctor.tensors.stacked import updates_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
     settings = configuration.canonical_settings(profile, given)
     configured = configured_updates(profile, settings)
     archives, records = _read(paths, request, settings, configured)
-    notes = [Note(text=SCOPE), *(note for record in records for note in record.notes)]
+    notes = [Note(text=SCOPE), *_unread(archives, request), *(note for record in records for note in record.notes)]
     return Run(
         id=str(paths[0]),
         framework=profile.name,
@@ -170,12 +170,30 @@ def _number(settings: Mapping[str, Setting], name: str) -> float | None:
 
 
 def _nothing(archives: Sequence[Archive]) -> DoctorError:
-    names = [name for archive in archives for name in archive.tensors][:6]
-    what = f"its tensors: {', '.join(names)}" if names else "it holds no tensor"
+    names = [without_row(name) for archive in archives for name in archive.tensors]
+    what = f"its tensors: {_listed(names)}" if names else "it holds no tensor"
     return DoctorError(
         f"{archives[0].path if archives else 'these files'}: neither log-probs nor weights that can be judged",
         hint=f"{what}; --map old_log_prob=NAME names one, docs/dumps.md tells the names that are read",
     )
+
+
+def _unread(archives: Sequence[Archive], request: Request) -> list[Note]:
+    """Return a note of the tensors of dumps whose names are not understood, and of how to name them."""
+    given = parse_overrides(request.names)
+    roles = [roles_of(a.tensors, given) for a in archives if dump_run.is_dump(a, given)]
+    names = [without_row(name) for found in roles for name, known in found.items() if known is None]
+    return [Note(text=f"not understood: {_listed(names)}; --map ROLE=NAME names one")] if names else []
+
+
+#: Names of tensors that are listed at most; the rest are counted.
+MOST_LISTED = 20
+
+
+def _listed(names: Iterable[str]) -> str:
+    different = list(dict.fromkeys(names))
+    more = f" and {len(different) - MOST_LISTED} more" if len(different) > MOST_LISTED else ""
+    return ", ".join(different[:MOST_LISTED]) + more
 
 
 def _series(records: Sequence[Measured]) -> dict[str, Series]:

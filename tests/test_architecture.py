@@ -110,13 +110,13 @@ ALLOWED: dict[str, set[str]] = {
     "inspection": {
         *("configuration", "derive", "engine", "errors", "evidence", "frameworks", "metrics", "model", "rulepack"),
     },
-    "splitting": {"arrays", "model", "table"},
+    "splitting": {"arrays", "ingest", "model", "table"},
     "examples": {"compiled", "evidence", "model", "pipeline", "report", "rulepack", "testing"},
     "docs": {"errors", "examples", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
-        *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "model", "readers"),
-        *("rescaling", "splitting", "table"),
+        *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
+        *("readers", "rescaling", "splitting", "table"),
     },
     "rescaling": {"frameworks", "model"},
     "agreement": {"arrays", "model"},

@@ -8,6 +8,7 @@ from ppo_doctor.rulepack import load_pack
 from tests.lab.dumps.files import write
 from tests.lab.dumps.judge import judge_folder, line
 from tests.lab.dumps.kinds import KINDS
+from tests.lab.dumps.schemes import asked, schemes
 from tests.lab.dumps.variety import varied
 
 SOUND = ("sound-gae", "sound-minibatches", "sound-single", "sound-half")
@@ -33,3 +34,10 @@ def test_it_is_judged_right_in_another_layout(name, tmp_path):
     kind = varied(KINDS[name], 12)
     judged = judge_folder(kind, 12, write(kind, 12, tmp_path / name), load_pack())
     assert judged.good, line(judged)
+
+
+def test_arrays_are_read_under_the_names_of_other_people():
+    answers = [each.answer for each in asked()]
+    assert len(schemes()) >= 10
+    assert answers.count("right") >= 0.95 * len(answers)
+    assert answers.count("wrong") <= 0.01 * len(answers)

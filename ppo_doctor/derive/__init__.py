@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: Metrics that are settings as well.
-CONFIGURED = frozenset({"clip_range", "critic_learning_rate", "kl_coef", "learning_rate"})
+CONFIGURED = frozenset({"clip_range", "clip_range_vf", "critic_learning_rate", "kl_coef", "learning_rate"})
 
 
 class Observations:

@@ -10,6 +10,7 @@ from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Series
 
 #: Objectives whose ratios are sequence-level or length-normalised: a range of 3e-4 is usual there (GSPO).
 SEQUENCE_LEVEL = ("sequence", "sequence_token", "gspo")
@@ -44,12 +45,19 @@ def _sequence_level(observations: Observations) -> bool:
 
 def _from_divergence(observations: Observations) -> Fact | None:
     clipped, kl = observations.run.series.get("clip_fraction"), observations.run.series.get("approx_kl")
-    if clipped is None or kl is None or clipped.axis is not kl.axis or kl.estimator not in ("k2", "k3", "exact"):
+    if clipped is None or kl is None or kl.estimator not in ("k2", "k3", "exact"):
         return None
+    found = bound_of_range(clipped, kl)
+    if found is None:
+        return None
+    bound, says = found
+    return Fact(name="implied_clip_range", value=bound, how="computed", source=clipped.source(), says=says)
+
+
+def bound_of_range(clipped: Series, kl: Series) -> tuple[float, str] | None:
+    """Return the widest clip range that so large a share can leave at so small a KL, and the formula."""
     half = max(1, len(kl) // 2)
     share, divergence = finite_median(clipped.values[:half]), finite_median(kl.values[:half])
-    if not (share > 0 and divergence > 0):
+    if clipped.axis is not kl.axis or not (share > 0 and divergence > 0):
         return None
-    bound = math.sqrt(2 * divergence / share)
-    says = f"at most sqrt(2·{divergence:.2g}/{share:.2g})"
-    return Fact(name="implied_clip_range", value=bound, how="computed", source=clipped.source(), says=says)
+    return math.sqrt(2 * divergence / share), f"at most sqrt(2·{divergence:.2g}/{share:.2g})"

@@ -198,10 +198,14 @@ def _learns_late(observations: Observations) -> bool:
 
 
 def _per_update(observations: Observations) -> Series | None:
-    """Return the clip fraction where a record is an update, not one step of several, and nothing refutes it."""
+    """Return the clip fraction where a record is an update, not one step of several, and nothing refutes it.
+
+    None for one of unknown estimator: nobody says then what a record is.
+    """
+    clipped = observations.run.series.get("clip_fraction")
     if "generation_marker" in observations.run.facts or clip_fraction_doubted(observations):
         return None
-    return observations.run.series.get("clip_fraction")
+    return clipped if clipped is not None and clipped.estimator else None
 
 
 def _from_the_start(series: Series) -> bool:

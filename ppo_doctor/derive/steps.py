@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor import rounding
 from ppo_doctor.arrays import finite_median, finite_of, mean_of, median, scatter_of
+from ppo_doctor.derive.clipping import bound_of_range
 from ppo_doctor.derive.counters import shows_each_step
 from ppo_doctor.derive.identities import clip_fraction_doubted
 from ppo_doctor.derive.onset import reward_series, spikes, thinned
@@ -38,6 +39,8 @@ SIDE = 5
 RARE = 0.15
 #: Fewest records with a KL of which a clip fraction is judged without the others.
 FEWEST_MEASURED = 12
+#: Most samples leave a narrower clip range in sound training.
+NARROW = 0.05
 
 
 def update_kl(observations: Observations) -> Series | None:
@@ -103,8 +106,11 @@ def clipped_share(observations: Observations) -> Series | None:
     clipped = observations.run.series.get("clip_fraction")
     if clipped is None or not len(clipped) or clip_fraction_doubted(observations):
         return None
-    range_ = observations.fact("implied_clip_range")
-    if range_ is not None and float(str(range_.value)) < 0.05:
+    range_, kl = observations.fact("implied_clip_range"), observations.run.series.get("approx_kl")
+    if range_ is not None and float(str(range_.value)) < NARROW:
+        return None
+    # of a KL that nobody declares it is not said that the range is narrow, nor that it is not
+    if range_ is None and kl is not None and (bound := bound_of_range(clipped, kl)) and bound[0] < NARROW:
         return None
     doubled = 2.0 if clipped.estimator == "effective" else 1.0
     values = np.where(_measured(observations, clipped), _while_range_is_usual(observations, clipped), np.nan)

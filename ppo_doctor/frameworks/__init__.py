@@ -13,7 +13,17 @@ from ppo_doctor.compiled import Compiled, Parsed, load
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import Keys, is_pattern
 from ppo_doctor.frameworks.profiles import MetricProfile, PartialMean, Profile, UpdateFormula, profile_of
-from ppo_doctor.ingest.naming import aliases, clocks, metric_of, squashed
+from ppo_doctor.ingest.naming import (
+    COUNTERS,
+    aliases,
+    clocks,
+    metric_of,
+    of_groups,
+    of_language,
+    over,
+    siblings,
+    squashed,
+)
 from ppo_doctor.metrics import METRICS
 
 __all__ = [
@@ -183,10 +193,11 @@ def _by_likeness(keys: Keys) -> Profile | None:
     plain = _profile(CANONICAL).resolved(keys.names)
     mapped = {key for metric in plain.metrics.values() for key in metric.keys}
     found = _with_guesses(plain, keys.names - mapped, keys)
-    if not found.coverage(keys.names):
+    if COUNTERS.issuperset(name for name, metric in found.metrics.items() if any(map(keys.has, metric.keys))):
         return None
     steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
-    return dataclasses.replace(found, axis=dict(plain.axis) | {"step": steps})
+    kind = "grpo" if of_language(keys.names) and of_groups(keys.names) else plain.algorithm
+    return dataclasses.replace(found, axis=dict(plain.axis) | {"step": steps}, algorithm=kind)
 
 
 def as_written(name: str, keys: Iterable[str]) -> Profile:
@@ -211,8 +222,14 @@ def _with_guesses(profile: Profile, left: Iterable[str], keys: Keys) -> Profile:
     Of a metric known so nobody says which estimator it is, or what it was averaged over.
     """
     named = {name for name, metric in profile.metrics.items() if any(map(keys.has, metric.keys))}
+    left = frozenset(left)
     guessed = {raw: name for raw, name in aliases(left, keys.names).items() if name not in named}
-    metrics = {name: MetricProfile(name=name, keys=(raw,)) for raw, name in guessed.items()}
+    several = {raw: siblings(raw, left) for raw in guessed}
+    metrics = {
+        name: MetricProfile(name=name, keys=(raw,), columns=several[raw], over=over(name))
+        for raw, name in guessed.items()
+    }
+    guessed |= {key: guessed[raw] for raw, columns in several.items() for key in columns}
     return dataclasses.replace(profile, metrics=dict(profile.metrics) | metrics, fuzzy=guessed) if guessed else profile
 
 

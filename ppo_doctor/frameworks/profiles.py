@@ -35,7 +35,7 @@ class MetricProfile:
     framework always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit
     was rounded); `repeats` says that several records of one step are all meant; `diluted` that padding counts in the
     mean, so that it is nearer to "no change" than the policy is; `constant_when` names settings under which the metric
-    is a constant.
+    is a constant. `columns` are those of several workers or parts of which the metric is the mean, or what `over` says.
     """
 
     name: str
@@ -50,6 +50,8 @@ class MetricProfile:
     reference: str | None = None
     repeats: bool = False
     diluted: bool = False
+    columns: tuple[str, ...] = ()
+    over: str = "mean"
     constant_when: Mapping[str, Scalar] = field(default_factory=dict)
     note: str = ""
 

@@ -8,11 +8,22 @@ nobody knows is not guessed: a wrong guess is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
+from itertools import count as count_from
 
-from ppo_doctor.ingest.vocabulary import ARRAYS, CLOCKS, COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, SETTINGS, WORDS
+from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
+from ppo_doctor.ingest.vocabulary import (
+    ARRAYS,
+    COMPOUNDS,
+    IN_CRITICS,
+    METRICS,
+    NEUTRAL,
+    OPEN_ARRAYS,
+    SYMBOLS,
+    WORDS,
+)
 from ppo_doctor.model.frozen import frozen
 
 #: Words of one spelling, and characters of a key that are looked at: nobody's name is longer.
@@ -74,7 +85,16 @@ def parse(key: str) -> Name:
     while parts and not unknown and concepts <= _WITHOUT_SUBJECT:
         more, unknown = parts.pop()
         concepts |= more
-    return Name(key=key, concepts=concepts, groups=frozenset().union(*(group for group, _ in parts)), unknown=unknown)
+    groups: frozenset[str] = frozenset().union(*(group for group, _ in parts))
+    idle = frozenset(each for each, of in _IDLE.items() if not (concepts | groups) & of)
+    return Name(key=key, concepts=concepts - idle, groups=groups - idle, unknown=unknown)
+
+
+#: What says nothing of most numbers → of what it does. Both sides of a trainer have versions and log-probs.
+_IDLE = {
+    **dict.fromkeys(("learner", "worker"), frozenset({"version", "logprob"})),
+    "optimizer": frozenset({"step"}),
+}
 
 
 def _is_quantity(concepts: frozenset[str]) -> bool:
@@ -126,11 +146,12 @@ def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
     return {frozenset(phrase.split()): name for name, all_ in table.items() for phrase in all_.split(",")}
 
 
-_METRICS, _ARRAYS, _SETTINGS = _phrases(METRICS), _phrases(ARRAYS), _phrases(SETTINGS)
+_METRICS, _SETTINGS = _phrases(METRICS), _phrases(SETTINGS)
+_ARRAYS = {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
 
 
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
-_OPTIONAL = ("rollout", "sample", "sequence", "token", "epoch", "batch", "minibatch")
+_OPTIONAL = ("learner", "rollout", "sampled", "sample", "sequence", "token", "epoch", "batch", "minibatch")
 #: Names that only the kind of training decides → (metric of an agent in an environment, of a language model).
 _BY_KIND = {
     frozenset({"kl"}): ("approx_kl", "ref_kl"),
@@ -140,14 +161,17 @@ _BY_KIND = {
     frozenset({"return", "min"}): ("episode_return_min", "returns_min"),
     frozenset({"return", "max"}): ("episode_return_max", "returns_max"),
     frozenset({"return", "std"}): (None, "returns_std"),
+    frozenset({"step", "total"}): ("env_steps", None),
     frozenset({"length"}): ("episode_length", "response_length"),
 }
+#: What counts how far a run is, and stands beside its times in many logs.
+COUNTERS = frozenset({"env_steps", "iteration", "optimizer_steps", "optimizer_steps_total"})
 #: Groups that say it themselves.
 _DECIDING = frozenset(
     {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
 )
 #: Groups that name another model, another text or another data: what a number is says so, or is not known.
-_BINDING = frozenset({"reference", "evaluation", "prompt", "running"})
+_BINDING = frozenset({"reference", "evaluation", "prompt", "running", "next"})
 #: What is another number of the rollout engine's policy.
 _OF_POLICIES = frozenset({"kl", "ratio", "importance", "clip", "logprob", "entropy"})
 #: Groups of a critic, which hold little else than what is its own.
@@ -158,6 +182,7 @@ _NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_")
 _NO_TERM = frozenset({"loss"})
 
 
+@lru_cache(maxsize=1 << 16)
 def metric_of(key: str, *, language: bool = False) -> str | None:
     """Return the canonical metric that a key means, None where that is not clear.
 
@@ -165,11 +190,14 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
     return that of a token.
     """
     name = parse(key)
-    if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
+    if name.unknown or not name.concepts:
         return None
     kinds = _by_kind(name)
     found = kinds[language] if kinds else _found(name, _METRICS)
-    if "val" in name.groups and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
+    beside = frozenset({"time"}) if found in COUNTERS and key.startswith("time/") else frozenset()
+    if any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups - beside):
+        return None
+    if name.groups & {"val", "valid"} and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
         return None
     return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
 
@@ -185,8 +213,8 @@ def _by_kind(name: Name) -> tuple[str | None, str | None] | None:
 def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
     """Return the phrase that a name is with meanings of its groups, the more of them the better, or by itself."""
     concepts = name.concepts - {"mean"}
-    groups = name.groups - concepts - {"mean"}
-    for wanted in dict.fromkeys((name.concepts, concepts, concepts.difference(_OPTIONAL))):
+    groups = name.groups - concepts - {"mean", "batch"}
+    for wanted in dict.fromkeys((name.concepts, *_without_optional(concepts))):
         lendable = groups - _NO_TERM if wanted in table and wanted - {"value", "policy"} else groups
         for more in (2, 1, 0):
             wider = (_of_values(wanted.union(lent)) for lent in combinations(sorted(lendable), more))
@@ -194,6 +222,13 @@ def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
             if len(found) == 1:
                 return found.pop()
     return None
+
+
+def _without_optional(concepts: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Yield concepts with ever fewer of those that may be left out, these in their order."""
+    spare = [each for each in _OPTIONAL if each in concepts]
+    for size in range(len(spare) + 1):
+        yield from (concepts.difference(dropped) for dropped in combinations(spare, size))
 
 
 def _foreign(groups: frozenset[str], phrase: frozenset[str]) -> bool:
@@ -207,9 +242,15 @@ def _of_values(concepts: frozenset[str]) -> frozenset[str]:
 
 
 def role_of(key: str) -> str | None:
-    """Return what an array of a dump is by its name, None where that is not clear; rows and indices say nothing."""
-    name = parse(key)
-    return None if name.unknown or not name.concepts else _found(name, _ARRAYS)
+    """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear."""
+    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], key)
+    names = (parse(name) for name in dict.fromkeys((spelled, _NUMBERED.sub("", spelled))))
+    return next((found for name in names if not name.unknown and (found := _found(name, _ARRAYS))), None)
+
+
+_SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
+#: What says of an array that it is the number of something, where it stands last.
+_NUMBERED = re.compile(r"_(i|no|nr|num|number)$")
 
 
 def setting_of(key: str) -> str | None:
@@ -222,6 +263,17 @@ def setting_of(key: str) -> str | None:
         return None
     concepts = name.concepts | (name.groups & _CRITICS)
     return None if name.groups & _BINDING else _SETTINGS.get(_of_values(concepts))
+
+
+#: So many keys that mean settings make a record one of settings, with one among them that no trainer logs.
+FEWEST_SETTINGS = 3
+
+
+def is_settings(keys: Collection[str]) -> bool:
+    """Tell whether a record holds settings: several, not all of them logged as well, and no metric that is none."""
+    settings = {key for key in keys if setting_of(key)}
+    metrics = {key for key in keys if (found := metric_of(key)) and found not in COUNTERS}
+    return metrics <= settings and len(settings) >= FEWEST_SETTINGS and not settings <= metrics
 
 
 #: Meanings that only the log of a language model holds.
@@ -240,10 +292,20 @@ def of_language(keys: Iterable[str]) -> bool:
     They speak of completions, of a reference model, or of a group of answers without a critic and without episodes, as
     GRPO does: its objective has one KL, to the reference (Shao et al. 2024, equation 3), and a bare "kl" is that then.
     """
+    keys = tuple(keys)
     names = [parse(key) for key in keys]
-    if any(name.concepts & _OF_LANGUAGE or {"kl", "reference"} <= name.concepts | name.groups for name in names):
+    if any(name.concepts & _OF_LANGUAGE or _beside_reference(name) for name in names):
         return True
-    found = {metric_of(name.key) for name in names}
+    return of_groups(keys)
+
+
+def _beside_reference(name: Name) -> bool:
+    return "kl" in name.concepts and bool({"reference", "objective"} & (name.concepts | name.groups))
+
+
+def of_groups(keys: Iterable[str]) -> bool:
+    """Tell whether the names of a log show that the answers to a prompt are compared, without a critic."""
+    found = {metric_of(key) for key in keys}
     return bool(found & _OF_GROUPS) and not found & _OF_CRITICS
 
 
@@ -260,12 +322,45 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     """
     keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
     language = of_language({*keys, *beside})
+    meant = {key: metric_of(key, language=language) for key in keys}
+    if _REWARDED & {found for key, found in meant.items() if not _by_kind(parse(key))}:
+        meant |= {key: metric_of(key, language=True) for key in keys if _by_kind(parse(key)) and _is_return(key)}
     chosen: dict[str, str] = {}
-    for key in keys:
-        name = metric_of(key, language=language)
+    for key, name in meant.items():
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
+
+
+#: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9])((?:worker|rank|agent|env|actor|player|learner|device|gpu)?)(\d{1,4})(?![A-Za-z0-9])"
+)
+#: What is a bound of others is so over several columns too; of other metrics the mean counts.
+_OVER = (("_min", "min"), ("_max", "max"), ("grad_norm", "max"), ("update_norm", "max"))
+
+
+def siblings(key: str, keys: Container[str]) -> tuple[str, ...]:
+    """Return the columns of one quantity, of which a key is the first: alike but for a number, from 0 or 1 on."""
+    for found in _NUMBER.finditer(key):
+        before, first, after = key[: found.start(2)], int(found[2]), key[found.end(2) :]
+        count = next(n for n in count_from(first) if f"{before}{n}{after}" not in keys)
+        if first in (0, 1) and count > first + 1:
+            return tuple(f"{before}{n}{after}" for n in range(first, count))
+    return ()
+
+
+def over(metric: str) -> str:
+    """Return how a metric of several columns is one: by "min" and "max" for bounds, "max" for norms, else by "mean"."""
+    return next((rule for end, rule in _OVER if metric.endswith(end)), "mean")
+
+
+#: Beside these a bare return is what the critic learns.
+_REWARDED = {"episode_return"}
+
+
+def _is_return(key: str) -> bool:
+    return "return" in parse(key).concepts
 
 
 def squashed(text: str) -> str:
@@ -274,6 +369,10 @@ def squashed(text: str) -> str:
 
 
 def clocks(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the keys that may count the steps of a log, most trusted first."""
-    held = [(CLOCKS.index(name), key) for key in keys if (name := squashed(re.split(r"[/.]", key)[-1])) in CLOCKS]
+    """Return the keys that may count the steps of a log, most trusted first; what is a time of the machine does not."""
+    held = []
+    for key in keys:
+        name = squashed(re.split(r"[/.]", key)[-1])
+        if metric_of(key) in COUNTERS or (name in CLOCKS and not of_machine(key)):
+            held.append((CLOCKS.index(name) if name in CLOCKS else len(CLOCKS), key))
     return tuple(key for _, key in sorted(held))

@@ -15,8 +15,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "kl": "kl kls kld kldiv kldivs kl_div kl_divs kl_divergence kl_divergences kullback_leibler_divergence"
         " kullback_leibler",
         "ratio": "ratio ratios",
-        "importance": "importance importance_weight importance_weights importance_ratio importance_ratios"
-        " imp_weight prob_ratio probs_ratio probability_ratio importance_sampling_ratio is_ratio ppo_ratio",
+        "importance": "importance importance_weight importance_weights importance_ratio importance_ratios imp_weight"
+        " prob_ratio probs_ratio probability_ratio importance_sampling_ratio is_ratio ppo_ratio",
         "clip": "clip clipped clips clipping",
         "fraction": "share frac fracs fraction fractions rate percent proportion factor",
         "entropy": "entropy entropies ent",
@@ -34,13 +34,13 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         " vf_explained_var variance_explained ev",
         "logprob": "logprob logprobs log_prob log_probs logp logps log_p log_pi logpi logpa lp lps log_probability"
         " log_probabilities logpac logpacs per_token_logps per_token_logp actlogprob actlogprobs",
-        "action": "action actions acts",
+        "action": "action actions acts act",
         "noise": "noise",
         "beta": "beta",
         "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value",
         "success": "success successes solved win_rate goal_reached",
-        "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta"
-        " params_delta parameter_delta update_magnitude",
+        "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta params_delta"
+        " parameter_delta update_magnitude",
         "score": "token_score token_scores token_level_score token_level_scores",
         "kept": "kept_mass kept_probability_mass kept_prob_mass top_p_mass",
         "gamma": "gamma discount discount_factor discounting",
@@ -50,7 +50,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "horizon": "horizon unroll",
         "temperature": "temperature temp",
         "normalize": "normalize normalise normalization normalisation standardize whiten",
-        "version": "version versions weight_version weights_version model_version",
+        "version": "version versions ver weight_version weights_version weight_versions weights_versions model_version"
+        " model_versions weights_seq_no weight_seq_no",
         "mask": "mask masks",
         "done": "termination done dones terminated terminal terminals terminations episode_start episode_starts",
         "staleness": "staleness lag policy_lag",
@@ -58,22 +59,29 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "penalty": "penalty penalties",
         "difference": "diff difference differences abs_diff absdiff",
         "prob": "prob probs probability probabilities",
-        "index": "group_id group_ids uid uids prompt_id prompt_ids prompt_idx prompt_index group_idx group_index",
+        "index": "uid uids",
         "group": "group groups",
     },
     "part": {
-        "policy": "policy policies pol pi pg actor act",
-        "value": "value values vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values vpredictions",
-        "critic": "critic critics cri crit vf v value_function value_functions valuefunction value_fn",
+        "policy": "policy policies pol pi pg actor theta",
+        "value": "value values vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values vpredictions"
+        " value_preds value_pred",
+        "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
     },
     "role": {
-        "old": "old prev previous proximal prox behaviour behavior",
+        "old": "old prev previous proximal prox",
         "new": "now new cur curr current actual",
         "reference": "sft ref reference base init initial init_policy reference_policy ref_policy base_model ref_model",
         "rollout": "rollout rollouts",
-        "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference"
-        " mismatch engine",
-        "target": "target targets",
+        "behaviour": "behaviour behavior",
+        "sampled": "sampled buffer buf",
+        "next": "next",
+        "learner": "trainer learner train trained",
+        "worker": "worker workers",
+        "optimizer": "optimizer optim optimizers",
+        "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference mismatch"
+        " engine",
+        "target": "target targets targ",
     },
     "statistic": {
         "mean": "mean avg average means averaged",
@@ -90,7 +98,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "running": "running ema moving smoothed rolling smooth",
     },
     "estimator": {
-        "approx": "approx approximate approximated estimate estimated",
+        "approx": "approx approximate approximated estimate estimated estimates",
         "k1": "k1",
         "k2": "k2",
         "k3": "k3",
@@ -105,7 +113,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "last": "last final",
         "before": "unnorm unwhitened before pre raw unnormalized unnormalised unclipped",
         "after": "scaled normed after post whitened whitening normalized normalised",
-        "total": "total totals cumulative",
+        "executed": "executed performed",
+        "total": "total totals cumulative lifetime",
         "threshold": "threshold",
         "objective": "objective",
     },
@@ -114,16 +123,16 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "completion": "response responses resp completion completions gen generation generated generations answer"
         " answers",
         "token": "token tokens tok toks token_level",
-        "sample": "sample samples sampled",
+        "sample": "sample samples",
         "sequence": "sequence sequences seq seqs",
         "reward_model": "rm reward_model",
         "prompt": "problem problems prompt prompts query queries question questions",
         "step": "step steps timestep timesteps",
         "environment": "env environment environments envs",
-        "update": "update updates",
+        "update": "update updates upd upds",
         "epoch": "epoch epochs",
         "batch": "batch batches",
-        "minibatch": "minibatch minibatches mini_batch mini_batches",
+        "minibatch": "minibatch minibatches mini_batch mini_batches mb",
         "iteration": "iter iters iteration iterations it",
         "frame": "frame frames",
         "count": "num number n count",
@@ -134,34 +143,37 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "executed": "executed run ran",
         "stop": "early_stop early_stops early_stopped early_stopping stopped_early",
         "attention": "attention attn att",
-        "id": "id ids idx",
+        "id": "id ids idx idxs index indices",
     },
     "time": {
-        "time": "time times timing timings timer timers timeperf sec secs second seconds ms elapsed duration"
-        " walltime runtime uptime clock eta latency",
+        "time": "time times timing timings timer timers timeperf sec secs second seconds ms elapsed duration walltime"
+        " runtime uptime clock eta latency",
     },
     "system": {
         "system": "gpu cpu mem memory mfu util utilization utilisation bytes gb gib flops tflops throughput fps sps"
         " speed perf performance bandwidth sys system nccl disk temp_celsius power",
     },
     "evaluation": {
-        "evaluation": "eval evaluation evaluate evals test validation valid testing evaluator",
+        "evaluation": "eval evaluation evaluate evals test validation testing evaluator",
     },
-    # evaluation to some, values to others
+    # evaluation to some, values or what counts to others
     "ambiguous": {
         "val": "val",
+        "valid": "valid",
     },
     "other": {
-        "other": "log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps disc"
-        " discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs reward_model"
-        " distill distillation ptx sft world_model central clamp clamped delta config args hparams hyperparameters"
-        " debug error errors conf seed",
+        "other": "log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps disc discriminator"
+        " aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs reward_model distill"
+        " distillation ptx sft world_model central clamp clamped delta config args hparams hyperparameters debug"
+        " error errors conf seed",
     },
 }
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
-    "policy loss": "policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
+    "epoch minibatch": "mini_epoch mini_epochs",
+    "policy learning_rate": "act_lr",
+    "policy loss": "act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
     "policy surrogate": "policy_gradient",
     "value loss": "c_loss v_loss loss_v closs vloss lossv",
     "value old": "v_old",
@@ -175,7 +187,6 @@ COMPOUNDS: Mapping[str, str] = {
     "attention mask": "full_attention_mask",
     "token id": "input_id input_ids",
     "length": "input_length input_lengths",
-    "version new": "trained_version trainer_version train_version",
     "importance engine": "rollout_is tis",
     "reward total": "rlhf_reward",
     "kl reward": "non_score_reward",
@@ -190,19 +201,21 @@ COMPOUNDS: Mapping[str, str] = {
     "kl k1": "old_approx_kl",
 }
 
+#: What a capital letter stands for that is a word by itself in the name of an array, as papers write it.
+SYMBOLS: Mapping[str, str] = {"A": "advantage", "V": "value", "G": "return", "H": "entropy"}
+
 #: Words that say nothing about what a number is.
 NEUTRAL = (
-    "mb exploration active scalar train training trainer learner learners learn learning info stats stat statistics"
-    " metric metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo"
-    " rloo algo algorithm all optimizer optim optimizers per extrinsic model models main tune ray misc diagnostics"
-    " used the l of at at_sum region vs dbg overview output outputs value_of local env_runners b prediction"
-    " predictions pred preds calc process worker"
+    "exploration active scalar training learners learn learning info tensor tensors stats stat statistics metric"
+    " metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo rloo"
+    " algo algorithm all per extrinsic model models main tune ray misc diagnostics used the l of at at_sum region vs"
+    " dbg overview output outputs value_of local env_runners b prediction predictions pred preds calc process rnn"
 )
 
 #: metric → phrases
 METRICS: Mapping[str, str] = {
-    "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss,"
-    " policy clip loss, surrogate clip loss, surrogate clip, objective loss",
+    "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss, policy"
+    " clip loss, surrogate clip loss, surrogate clip, objective loss",
     "value_loss": "value loss, value reward loss",
     "value_loss_unclipped": "value loss before",
     "loss": "loss, loss total",
@@ -210,17 +223,17 @@ METRICS: Mapping[str, str] = {
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
     "entropy_loss": "entropy loss, policy entropy loss",
     "entropy_coef": "entropy coefficient, entropy coefficient new",
-    "approx_kl": "kl approx, kl policy, kl approx policy, kl old, kl old new, kl approx old, kl approx old new, kl"
-    " policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
+    "approx_kl": "kl approx, kl policy, kl behaviour, kl approx policy, kl old, kl old new, kl approx old, kl approx"
+    " old new, kl policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
     "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
     "approx_kl_k2": "kl approx k2, kl policy k2, kl old k2",
     "approx_kl_max": "kl approx max, kl policy max, kl old max",
-    "ref_kl": "kl objective, kl reference, kl reference policy, kl reference k1, kl reference k2, kl reference k3,"
-    " kl completion reference",
+    "ref_kl": "kl objective, kl reference, kl reference policy, kl reference k1, kl reference k2, kl reference k3, kl"
+    " completion reference",
     "rollout_kl": "kl engine, kl engine policy, kl rollout, kl approx engine, kl engine k3",
     "kl_penalty_reward": "kl reward, kl penalty reward",
-    "kl_coef": "kl beta, kl coefficient, kl penalty coefficient, kl penalty reward coefficient, kl coefficient new,"
-    " kl reward coefficient",
+    "kl_coef": "kl beta, kl coefficient, kl penalty coefficient, kl penalty reward coefficient, kl coefficient new, kl"
+    " reward coefficient",
     "ratio_mean": "ratio old, ratio, importance, importance ratio, policy ratio, ratio old new, ratio new old,"
     " importance policy",
     "ratio_min": "ratio min, importance min, policy ratio min",
@@ -229,19 +242,28 @@ METRICS: Mapping[str, str] = {
     "rollout_ratio_mean": "ratio rollout, importance engine, engine ratio",
     "rollout_ratio_min": "ratio rollout min, importance engine min, engine ratio min",
     "rollout_ratio_max": "ratio rollout max, importance engine max, engine ratio max",
-    "clip_fraction": "clip fraction total, clip ratio, policy clip ratio, clip fraction, policy clip fraction,"
-    " ratio clip fraction, importance clip fraction, surrogate clip fraction, importance clip",
+    "clip_fraction": "clip fraction total, clip ratio, policy clip ratio, clip fraction, policy clip fraction, ratio"
+    " clip fraction, importance clip fraction, surrogate clip fraction, importance clip",
     "clip_fraction_low": "clip low, importance clip fraction low, clip ratio low, clip fraction low, policy clip"
     " fraction low, ratio clip fraction low",
-    "clip_fraction_high": "clip high, importance clip fraction high, clip ratio high, clip fraction high, policy"
-    " clip fraction high, ratio clip fraction high",
+    "clip_fraction_high": "clip high, importance clip fraction high, clip ratio high, clip fraction high, policy clip"
+    " fraction high, ratio clip fraction high",
     "clip_fraction_dual": "clip dual, policy clip dual, clip ratio dual, clip fraction dual, policy clip fraction dual",
+    "optimizer_steps": "step optimizer, step gradient, step optimizer count, step gradient count, step optimizer"
+    " executed, update gradient, update gradient count, step executed, optimizer_step, optimizer_step count,"
+    " optimizer_step executed, minibatch executed, minibatch executed count",
+    "optimizer_steps_total": "step optimizer total, step gradient total, step optimizer count total, optimizer_step"
+    " total",
+    "epochs_executed": "epoch executed, epoch executed count, epoch update executed, epoch policy executed",
+    "env_steps": "step environment, step environment count, step environment total, step environment count total,"
+    " frame, frame count, frame total",
+    "iteration": "iteration, iteration count, iteration total",
     "policy_lag": "staleness, version difference, policy version difference",
     "effective_sample_size": "ess",
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "value_clip_fraction": "value clip fraction, value clip ratio",
-    "reward_mean": "reward, reward reward_model, frame reward, reward before, reward completion, reward token,"
-    " reward instantaneous, reward last",
+    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before, reward completion, reward"
+    " token, reward instantaneous, reward last",
     "reward_group_std": "reward group std",
     "reward_total": "reward total",
     "reward_std": "reward std, reward reward_model std",
@@ -289,13 +311,10 @@ METRICS: Mapping[str, str] = {
     "episode_return_max": "episode reward max, episode return max",
     "episode_length": "episode length, episode step length",
     "success_rate": "success, success fraction, evaluation success, evaluation success fraction",
-    "optimizer_steps": "optimizer_step, optimizer_step count, optimizer_step executed, minibatch executed,"
-    " minibatch executed count",
-    "optimizer_steps_total": "optimizer_step total",
     "early_stopped": "stop, stop kl, stop policy, stop fraction, stop update",
-    "epochs_executed": "epoch executed, epoch executed count, epoch policy executed",
-    "eval_return": "val reward, val return, val episode reward, val episode return, evaluation reward, evaluation"
-    " return, evaluation episode reward, evaluation episode return",
+    "eval_return": "val reward, val return, val episode reward, val episode return, valid reward, valid return, valid"
+    " episode reward, valid episode return, evaluation reward, evaluation return, evaluation episode reward,"
+    " evaluation episode return",
 }
 
 #: What a critic's group may hold and be nonetheless what its own name says.
@@ -303,7 +322,8 @@ IN_CRITICS = ("value", "explained_variance", "advantages_", "returns_", "reward_
 
 #: array of a dump → phrases
 ARRAYS: Mapping[str, str] = {
-    "log_prob": "logprob, logprob new, logprob policy, logprob policy new, logprob token",
+    "log_prob": "logprob, logprob new, logprob policy, logprob policy new, logprob token, logprob next, logprob"
+    " learner, logprob new action, logprob next action",
     "old_log_prob": "logprob old, logprob old policy, logprob old token, logprob old action, logprob before",
     "ref_log_prob": "logprob reference, logprob reference policy, logprob reference token, logprob reference action",
     "rollout_log_prob": "logprob engine, logprob engine policy, logprob rollout, logprob completion, logprob engine"
@@ -311,61 +331,36 @@ ARRAYS: Mapping[str, str] = {
     "advantages": "reward advantage, advantage norm, advantage target, advantage, advantage token, advantage after",
     "advantages_raw": "advantage before, advantage before after",
     "returns": "target, return discounted, reward return, return, value return, value target, return target",
-    "values": "reward value, value policy, value, value new, value approx",
+    "values": "reward value, value policy, value, value new, value approx, critic, val",
     "old_values": "value old, reward value old",
-    "rewards": "reward last, reward, reward total, episode reward",
-    "mask": "mask, completion mask, action mask, loss mask, completion attention mask, completion token mask, loss"
-    " token mask, token mask",
+    "rewards": "environment reward, reward old, reward last, reward, reward total, episode reward, reward next",
+    "mask": "valid, mask, completion mask, action mask, loss mask, completion attention mask, completion token mask,"
+    " loss token mask, token mask",
     "attention_mask": "attention mask",
     "sample_mask": "sample mask, sample loss mask",
     "prompt_lengths": "prompt length, prompt token count",
-    "tokens": "completion prompt, token, token id, completion, completion id, completion token, action, id, sequence",
+    "tokens": "completion prompt, token, token id, completion, completion id, completion token, action, sequence",
     "lengths": "length, completion length, id length",
     "token_scores": "score",
-    "token_rewards": "token reward",
+    "token_rewards": "reward step, reward action, token reward, token reward next",
     "kept_mass": "kept",
-    "step": "step",
-    "update": "update, update id, iteration, rollout id",
-    "epoch": "epoch, epoch id",
+    "step": "step, step total, step environment, step environment count, frame",
+    "update": "update, update id, update step, iteration, rollout id",
+    "epoch": "epoch, epoch id, epoch update, epoch minibatch, epoch policy",
     "minibatch": "minibatch, minibatch id, batch id",
-    "dones": "done",
+    "dones": "done, done next",
     "truncations": "truncated",
-    "group": "index prompt, group id prompt, index, group, prompt, prompt id",
+    "group": "index prompt, group id prompt, group prompt, index, group, group id, prompt, prompt id",
     "entropy": "entropy, entropy token, entropy policy",
-    "version": "version, policy version, engine version, policy old version, rollout version",
-    "trained_version": "version new, policy version new",
+    "version": "version, policy version, engine version, policy old version, rollout version, behaviour version,"
+    " completion version, worker version, policy rollout version, policy behaviour version, old version",
+    "trained_version": "version new, policy version new, learner version, learner policy version",
 }
 
-#: setting → phrases
-SETTINGS: Mapping[str, str] = {
-    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count",
-    "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
-    "minibatch_size": "minibatch size",
-    "rollout_steps": "rollout length, rollout step, rollout step count, step environment, step environment count,"
-    " horizon, horizon length, rollout horizon",
-    "num_envs": "environment count",
-    "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
-    "learning_rate": "learning_rate, policy learning_rate",
-    "critic_learning_rate": "value learning_rate",
-    "clip_range": "clip, clip coefficient, clip ratio, policy clip, policy clip coefficient, importance clip, ratio"
-    " clip",
-    "clip_range_vf": "value clip, value clip coefficient",
-    "target_kl": "kl target, kl threshold, kl max",
-    "gamma": "gamma",
-    "gae_lambda": "lambda, advantage lambda",
-    "ent_coef": "entropy coefficient, entropy beta, entropy loss coefficient",
-    "vf_coef": "value coefficient, value loss coefficient",
-    "kl_coef": "kl coefficient, kl beta, kl penalty coefficient, kl loss coefficient",
-    "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max",
-    "normalize_advantages": "advantage normalize",
-    "num_generations": "completion count, completion prompt count, group size",
-    "temperature": "temperature, completion temperature, engine temperature, rollout temperature",
-    "max_response_length": "completion length max, completion token max, token new max",
+#: What an array may be → phrases; which it is shows in what else the dump holds.
+OPEN_ARRAYS: Mapping[str, str] = {
+    "action_log_prob": "logprob action, logprob action policy",
+    "sampled_log_prob": "logprob sampled, logprob sample, logprob rollout sampled, logprob action sampled",
+    "behaviour_log_prob": "logprob behaviour, logprob policy behaviour, logprob action behaviour, logprob worker,"
+    " logprob worker policy",
 }
-
-#: Names of a clock, most trusted first, as words without anything between them.
-CLOCKS = (
-    *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
-    *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
-    *("episode", "episodes", "ep", "epoch", "frame", "frames"),
-)

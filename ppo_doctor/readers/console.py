@@ -9,7 +9,7 @@ from ppo_doctor.readers.console_base import Dialect, Line, Sink
 from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
 from ppo_doctor.readers.console_boxes import Boxes
 from ppo_doctor.readers.console_dicts import Dicts
-from ppo_doctor.readers.console_errors import Exceptions
+from ppo_doctor.readers.console_errors import EarlyStops, Exceptions
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Pipes
@@ -56,7 +56,14 @@ class Feed:
         self._ignored = 0
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
         # Ray's results hold dicts of their own.
-        first: tuple[Dialect, ...] = (Exceptions(sink), RayResults(sink), Dicts(sink), Pipes(sink), Boxes(sink))
+        first: tuple[Dialect, ...] = (
+            Exceptions(sink),
+            EarlyStops(sink),
+            RayResults(sink),
+            Dicts(sink),
+            Pipes(sink),
+            Boxes(sink),
+        )
         reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
         last = (UnitySummaries(sink), Columns(sink), Pairs(sink))
         self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)

@@ -1,4 +1,4 @@
-"""The exception that a console log ends in: why a run died is said before anything else."""
+"""What a trainer says in prose: the exception that a log ends in, and updates that a KL stopped early."""
 
 from __future__ import annotations
 
@@ -50,3 +50,33 @@ class Exceptions:
         if self._last is not None and self._last[2] == self._sink.records:
             number, told, _ = self._last
             self._sink.notes.tell("exception", f"the run died here: {told}", number)
+
+
+#: Spinning Up, Stable-Baselines3, and what was written after them: the number is that of the pass that was stopped.
+_STOPPED = re.compile(r"\bearly[ -]stop(?:ping|ped)\b.{0,20}?\b(?:step|epoch|iteration)\s*[:=]?\s*(\d{1,6})\b", re.I)
+
+
+class EarlyStops:
+    """Takes the lines that tell of an update stopped early, and notes how many there were."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._passes: list[int] = []
+        self._first = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line that tells of an early stop."""
+        found = _STOPPED.search(line.text[:_TOLD])
+        if found is None or "=" in line.text:  # a record that tells of it besides
+            return False
+        self._first = self._first or line.number
+        self._passes.append(int(found[1]))
+        return True
+
+    def finish(self) -> None:
+        """Note the early stops, and how soon they came."""
+        if self._passes:
+            soon = sorted(self._passes)[len(self._passes) // 2]
+            text = f"{len(self._passes):,} updates say that they were stopped early, half of them by pass {soon}"
+            self._sink.notes.tell("stopped", text, self._first)
+            self._passes = []

@@ -56,6 +56,9 @@ class Pairs:
         self._first = self._last = self._indent = 0
         self._single = False
         self._bar: dict[str, str] = {}
+        #: pairs that stood alone since the last record, and keys that did so before
+        self._alone: dict[str, str] = {}
+        self._again: set[str] = set()
 
     def take(self, line: Line) -> bool:
         """Read a line of pairs."""
@@ -77,9 +80,13 @@ class Pairs:
         return True
 
     def finish(self) -> None:
-        """Hand on the record that is open; a pair all alone is no record."""
+        """Hand on the record that is open; a pair all alone is no record, but again and again a part of the next."""
         if len(self._cells) > 1:
-            self._sink.loose(self._first, self._cells)
+            self._sink.loose(self._first, self._alone | self._cells)
+            self._alone = {}
+        elif self._again.issuperset(self._cells):
+            self._alone |= self._cells
+        self._again.update(self._cells if len(self._cells) == 1 else ())
         self._cells = {}
 
     def _progress(self, line: Line, postfix: str) -> bool:

@@ -50,7 +50,7 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
         DoctorError: rows that are too long to be joined.
     """
     grouped: dict[str, dict[str, list[Tensor]]] = {}
-    named = roles_of(archive.tensors, overrides)
+    named = roles_of([*archive.tensors, *archive.scalars], overrides)
     for name, tensor in archive.tensors.items():
         known = named[name]
         if known is not None:

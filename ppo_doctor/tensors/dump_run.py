@@ -15,7 +15,7 @@ from ppo_doctor.tensors.checkpoints import same_memory
 from ppo_doctor.tensors.jitter import change_correlation
 from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
-from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.naming import role, roles_of
 from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
 from ppo_doctor.tensors.progress import Cell, Kl, growth, joined, kl_by_cell
 from ppo_doctor.tensors.recompute import recomputed_advantages
@@ -32,7 +32,7 @@ TELLING = frozenset({"log_prob", "old_log_prob", "rollout_log_prob", "advantages
 
 def is_dump(archive: Archive, overrides: Mapping[str, str] | None = None) -> bool:
     """Tell whether a file holds samples, by the names of its tensors."""
-    return any(role(name, overrides) in TELLING for name in archive.tensors)
+    return any(found in TELLING for found in roles_of(archive.tensors, overrides).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +196,11 @@ def _of_advantages(batch: Batch, cells: Cells | None, known: Known) -> dict[str,
 
 def _counted(archive: Archive, overrides: Mapping[str, str] | None) -> dict[str, int]:
     """Return single whole numbers of a dump by their role: epoch, minibatch, versions."""
+    named = roles_of([*archive.scalars, *archive.tensors], overrides)
     return {
         known: int(number)
         for name, value in archive.scalars.items()
-        if (known := role(name, overrides)) is not None
-        and (number := _number(value)) is not None
-        and number == int(number)
+        if (known := named[name]) is not None and (number := _number(value)) is not None and number == int(number)
     }
 
 

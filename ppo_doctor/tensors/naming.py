@@ -11,43 +11,52 @@ from ppo_doctor.ingest.vocabulary import ARRAYS
 
 
 def role(name: str, overrides: Mapping[str, str] | None = None) -> str | None:
-    """Return what a tensor is by its name in the file, or None.
-
-    Numbers behind a dotted name are rows: "batch.old_log_probs.3" is old_log_prob.
-    `overrides` maps roles to names as given with `--map role=name`; a role that is given has no other tensor.
-    """
-    path = without_row(name)
-    given = overrides or {}
-    for known, chosen in given.items():
-        if chosen in (name, path):
-            return known
-    found = role_of(path)
-    if found in ("log_prob", "rollout_log_prob") and "buffer" in path.lower():
-        found = "old_log_prob"  # a rollout buffer holds what the policy said when it acted
-    return None if found in given else found
+    """Return what a tensor is by its name in the file alone, or None; `roles_of` tells more of a whole dump."""
+    return roles_of([name], overrides)[name]
 
 
-#: Role → the one that the same plain name has where the dump says of another array that it is the newer one, and the
-#: words that say so.
+#: Role → the one that the same plain name has where the dump says of another array that it is the newer one, or for
+#: versions the rollout's, and the words that say so.
 _BESIDE = {
-    "log_prob": ("old_log_prob", frozenset({"new"})),
+    "log_prob": ("old_log_prob", frozenset({"new", "next", "learner"})),
     "values": ("old_values", frozenset({"new"})),
     "advantages": ("advantages_raw", frozenset({"after", "norm"})),
+    "epoch": ("update", frozenset({"minibatch", "update"})),
+    "version": ("trained_version", frozenset({"rollout", "engine", "behaviour", "completion", "worker", "old"})),
 }
+#: What a name leaves open, in the order in which a dump settles it → the role that another array must have, if any, and
+#: the roles of which the first that is free is meant. What was sampled with is the old policy unless another is.
+_SETTLED = (
+    ("action_log_prob", "log_prob", ("old_log_prob",)),
+    ("sampled_log_prob", None, ("old_log_prob", "rollout_log_prob")),
+    ("behaviour_log_prob", None, ("old_log_prob", "rollout_log_prob")),
+    ("action_log_prob", "old_log_prob", ("log_prob",)),
+)
 
 
 def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -> dict[str, str | None]:
     """Return name → what each tensor of a dump is, None for what is not understood.
 
-    Beside `new_logp` a plain `logp` is that of the rollout, and beside `adv_norm` a plain `adv` is the raw one.
+    Numbers behind a dotted name are rows: "batch.old_log_probs.3" is old_log_prob. Beside `new_logp` a plain `logp` is
+    that of the rollout, and beside `adv_norm` a plain `adv` is the raw one.
+    `overrides` maps roles to names as given with `--map role=name`; a role that is given has no other tensor.
     """
-    found = {name: role(name, overrides) for name in names}
+    given = overrides or {}
+    chosen = {name: known for known, name in given.items()}
+    found = {name: chosen.get(name, chosen.get(without_row(name))) for name in names}
+    left = {name: role_of(without_row(name)) for name, known in found.items() if known is None}
+    found |= {name: known if known not in given else None for name, known in left.items()}
     for known, (other, newer) in _BESIDE.items():
         held = [name for name, each in found.items() if each == known]
-        told = {name for name in held if parse(name).concepts & newer}
+        told = {name for name in held if newer & (parse(name).concepts | parse(name).groups)}
         if told and other not in found.values():
             found |= {name: other for name in held if name not in told}
-    return found
+    for left_open, company, wanted in _SETTLED:
+        taken = {*found.values(), *given}
+        free = next((known for known in wanted if known not in taken), None)
+        if company is None or company in taken:
+            found |= {name: free for name, each in found.items() if each == left_open}
+    return {name: known if known in ARRAYS else None for name, known in found.items()}
 
 
 def without_row(name: str) -> str:

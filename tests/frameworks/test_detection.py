@@ -231,3 +231,12 @@ def test_a_ppo_run_is_never_another_algorithm(log: KeySet) -> None:
 def test_metrics_of_ones_own_beside_a_learning_rate_are_no_supervised_run() -> None:
     assert found(["loss", "learning_rate", "epoch", "grad_norm", "approx_kl"]) == "canonical"
     assert found(["loss", "learning_rate", "epoch", "grad_norm", "ratio_mean"]) == "canonical"
+
+
+def test_the_port_of_stable_baselines_to_jax_is_a_version_with_other_meanings():
+    names = ("pg_loss", "value_loss", "approx_kl", "clip_fraction", "clip_range", "learning_rate")
+    profile = frameworks.detect([f"train/{name}" for name in names])
+    assert profile is not None
+    assert (profile.name, profile.config["desired_kl"], profile.config["target_kl"]) == ("sb3", ("target_kl",), ())
+    assert profile.metrics["policy_loss"].keys == ("train/pg_loss",)
+    assert profile.metrics["value_loss"].aggregation == "last minibatch"

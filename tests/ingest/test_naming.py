@@ -8,8 +8,8 @@ from lab.names import of_profiles
 from ppo_doctor import frameworks
 from ppo_doctor.frameworks import near_misses
 from ppo_doctor.frameworks.settings import SETTINGS as KNOWN_SETTINGS
-from ppo_doctor.ingest.naming import metric_of, parse, setting_of
-from ppo_doctor.ingest.vocabulary import SETTINGS
+from ppo_doctor.ingest.naming import aliases, clocks, is_settings, metric_of, of_groups, parse, setting_of, siblings
+from ppo_doctor.ingest.settings_words import SETTINGS
 from ppo_doctor.metrics import METRICS
 
 MEANT = (
@@ -57,6 +57,11 @@ MEANT = (
     ("AverageVVals", "values_mean"),
     ("Loss/value_function", "value_loss"),
     ("clip_ratio", "clip_fraction"),
+    ("time/total_timesteps", "env_steps"),
+    ("num_env_steps_sampled_lifetime", "env_steps"),
+    ("update/gradient_steps", "optimizer_steps"),
+    ("train/optim_steps", "optimizer_steps"),
+    ("time/iterations", "iteration"),
 )
 NOT_MEANT = (
     "time/kl_something",
@@ -80,6 +85,9 @@ NOT_MEANT = (
     "",
     "/",
     "()",
+    "timers/training_iteration",
+    "std",
+    "next/state_value",
     "foo",
     "100",
 )
@@ -118,6 +126,7 @@ def test_detection_extends_the_canonical_profile() -> None:
         "Train/ApproxKL": "approx_kl",
         "Train/policy_loss": "policy_loss",
         "Eval/reward": "eval_return",
+        "Train/iteration": "iteration",
     }
     assert profile.metrics["approx_kl"].keys == ("Train/ApproxKL",)
     assert profile.metrics["approx_kl"].estimator is None
@@ -261,3 +270,38 @@ def test_what_a_setting_means(key: str, setting: str | None) -> None:
 def test_settings_are_canonical() -> None:
     assert set(SETTINGS) <= set(KNOWN_SETTINGS)
     assert all(setting_of(name) in (name, None) for name in SETTINGS)
+
+
+def test_times_of_the_machine_count_no_steps() -> None:
+    assert clocks(["timers/training_step", "training_iteration", "policy_loss"]) == ("training_iteration",)
+
+
+def test_beside_an_episodes_return_a_bare_one_is_the_critics() -> None:
+    assert aliases(["charts/episodic_return", "returns/mean"])["returns/mean"] == "returns_mean"
+    assert aliases(["returns/mean"])["returns/mean"] == "episode_return"
+
+
+def test_answers_to_a_prompt_are_compared_where_nothing_speaks_of_a_critic() -> None:
+    assert of_groups(["reward", "reward_std", "frac_reward_zero_std", "completions/mean_length"])
+    assert not of_groups(["reward", "reward_std", "value_loss"])
+
+
+@pytest.mark.parametrize(
+    ("key", "held", "found"),
+    [
+        ("reward_0", ("reward_0", "reward_1", "reward_2"), 3),
+        ("worker_1/return", ("worker_1/return", "worker_2/return"), 2),
+        ("agent0/entropy", ("agent0/entropy", "agent1/entropy"), 2),
+        ("reward_10", ("reward_10", "reward_100"), 0),
+        ("reward_0", ("reward_0", "reward_2"), 0),
+        ("kl_k1", ("kl_k1", "kl_k2"), 0),
+    ],
+)
+def test_columns_that_differ_in_a_number_are_one_quantity(key: str, held: tuple[str, ...], found: int) -> None:
+    assert len(siblings(key, held)) == found
+
+
+def test_a_record_of_settings_is_none_of_metrics() -> None:
+    assert is_settings(["learning_rate", "clip_range", "gamma", "n_epochs", "seed"])
+    assert not is_settings(["learning_rate", "clip_range", "entropy_coef"])
+    assert not is_settings(["learning_rate", "gamma", "n_epochs", "policy_loss"])

@@ -1,4 +1,4 @@
-"""The exception that a console ends in is told with its last frame; one that the run survived is not."""
+"""What is said in prose: the exception that a console ends in, early stops, and pairs between the records."""
 
 from __future__ import annotations
 
@@ -42,3 +42,22 @@ def test_a_run_that_never_began_says_why(cli, tmp_path):
     asked = cli("analyze", tmp_path / "stdout.log")
     assert asked.code == 3
     assert "ValueError: Expected parameter logits" in asked.err
+
+
+def test_early_stops_are_counted(tmp_path):
+    prose = "Early stopping at step 2 due to reaching max kl: 0.03\n"
+    lines = STEPS.splitlines(keepends=True)
+    (tmp_path / "stdout.log").write_text("".join([lines[0], prose, *lines[1:4], prose, *lines[4:]]))
+    _, items = readers.read(tmp_path / "stdout.log")
+    (note,) = [str(item) for item in items if "stopped early" in str(getattr(item, "text", ""))]
+    assert "stdout.log:2:" in note
+    assert "2 updates" in note
+
+
+def test_a_pair_that_stands_alone_again_and_again_is_a_part_of_the_next_record(cli, tmp_path):
+    lines = [f"{line}Mean Reward: {n}.5\n\n" for n, line in enumerate(STEPS.splitlines(keepends=True))]
+    (tmp_path / "stdout.log").write_text("Seed: 7\n\n" + "".join(lines))
+    shown = cli("inspect", tmp_path / "stdout.log").out
+    assert "Mean Reward" in shown
+    assert "reward_mean" in shown
+    assert "Seed" not in shown

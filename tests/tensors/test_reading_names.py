@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors.naming import parse_overrides, role, roles, without_row
+from ppo_doctor.tensors.naming import parse_overrides, role, roles, roles_of, without_row
 
 HABITS = {
     # verl
@@ -73,6 +73,24 @@ def test_overrides_of_another_form_are_wrong_usage(word):
         parse_overrides([word])
     assert caught.value.code == ExitCode.USAGE
     assert "old_log_prob" in caught.value.hint
+
+
+#: Names of one dump → what they are beside each other.
+COMPANY = (
+    {"curr_action_logp": "log_prob", "action_logp": "old_log_prob", "behaviour_action_logp": "rollout_log_prob"},
+    {"action_log_probs": "log_prob", "old_action_log_probs": "old_log_prob"},
+    {"next_log_prob": "log_prob", "sampled_log_prob": "old_log_prob", "sampled_values": "values"},
+    {"log_prob": "log_prob", "sample_log_prob": "old_log_prob", "next/reward": "rewards", "next/state_value": None},
+    {"actor_version": "trained_version", "vllm_version": "version"},
+    {"actor_version": "version", "learner_version": "trained_version"},
+    {"epoch_num": "update", "mini_epoch": "epoch"},
+    {"A": "advantages", "V": "values", "a": None},
+)
+
+
+@pytest.mark.parametrize("meant", COMPANY)
+def test_a_name_is_read_beside_the_others_of_its_dump(meant):
+    assert roles_of(meant) == meant
 
 
 def test_rows():

@@ -266,12 +266,21 @@ def test_checkpoints_named_with_a_log_add_what_only_they_show(tmp_path, cli):
 def test_names_are_given_by_hand(tmp_path, cli):
     held = dict(np.load(dump(tmp_path / "d.npz")))
     np.savez(tmp_path / "own.npz", now=held["log_probs"], frozen=held["old_log_probs"])
-    assert cli("analyze", tmp_path / "own.npz").code == ExitCode.NOTHING_TO_JUDGE
+    unread = cli("analyze", tmp_path / "own.npz")
+    assert unread.code == ExitCode.NOTHING_TO_JUDGE
+    assert all(word in unread.err for word in ("now", "frozen", "--map"))
     outcome = cli("analyze", tmp_path / "own.npz", "--map", "log_prob=now", "--map", "old_log_prob=frozen")
     assert outcome.code == ExitCode.OK
     wrong = cli("analyze", tmp_path / "own.npz", "--map", "nonsense=now")
     assert wrong.code == ExitCode.USAGE
     assert "nonsense" in wrong.err
+
+
+def test_what_is_not_understood_beside_what_is_is_told(tmp_path, cli):
+    held = dict(np.load(dump(tmp_path / "d.npz")))
+    np.savez(tmp_path / "own.npz", **held, zorgs=held["log_probs"])
+    notes = json.loads(cli("analyze", tmp_path / "own.npz", "--format", "json").out)["run"]["notes"]
+    assert any("zorgs" in note and "--map" in note for note in notes)
 
 
 def test_files_that_say_nothing_are_nothing_to_judge(tmp_path, cli):

@@ -1,0 +1,87 @@
+"""What names leave open and numbers decide: columns never filled, entropy losses that are entropies, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ppo_doctor.model import Fact, Note, Series, SourceRef
+
+#: Of these not all can be exactly 0 in a whole run.
+UNFILLED = frozenset({"learning_rate", "policy_loss", "value_loss", "entropy"})
+#: Trainers of language models compute it as 1 - MSE / Var(returns) as well, where those of agents leave the bias out:
+#: beside these a variance that is explained is not known to be free of it.
+OF_COMPLETIONS = frozenset({"ref_kl", "response_length", "kl_penalty_reward"})
+#: Of the records with a loss at most this share may have a reward, where some of them are further steps on a batch.
+MOST_BATCHES = 0.75
+#: Records that are looked at for the start of a run.
+FIRST = 3
+#: Nats, below ln 2 = 0.69: a fresh policy has more, over two actions or with a deviation of 1, and a usual coefficient
+#: of 0.1 and less times the entropy of any small policy is less.
+FRESH = 0.6
+
+
+def settled(series: Mapping[str, Series], guessed: Collection[str], path: str) -> tuple[dict[str, Series], list[Note]]:
+    """Return series as their numbers say what they are, with a note on each that is not what its name said.
+
+    `guessed` are the metrics that were read by their names, of which no framework says more.
+    """
+    kept, notes = _filled(series)
+    if "explained_variance" in guessed and "explained_variance" in kept and OF_COMPLETIONS & kept.keys():
+        kept["explained_variance"] = replace(kept["explained_variance"], estimator="with bias")
+    for name, told in (("entropy_loss", _entropy), ("optimizer_steps", _counted_up)):
+        if name in guessed and name in kept and (found := told(kept[name])) and found.name not in kept:
+            kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
+            notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
+            kept[found.name] = replace(found, says="")
+    return kept, [Note(text=text, source=SourceRef(path=path)) for text in notes]
+
+
+def generations(series: Mapping[str, Series], guessed: Collection[str], path: str) -> dict[str, Fact]:
+    """Return the fact that a reward stands only beside a new batch, where further steps on it have none."""
+    reward, loss = series.get("reward_mean"), series.get("loss") or series.get("grad_norm")
+    if "reward_mean" not in guessed or reward is None or loss is None or not OF_COMPLETIONS & series.keys():
+        return {}
+    if not len(reward) < MOST_BATCHES * len(loss):
+        return {}
+    source = SourceRef(path=path, key=reward.raw)
+    fact = Fact(name="generation_marker", value="reward_mean", how="computed", source=source)
+    return {fact.name: fact}
+
+
+def _filled(series: Mapping[str, Series]) -> tuple[dict[str, Series], list[str]]:
+    """Leave out what a script writes as 0, or as NaN, in every record, for want of a number.
+
+    Learning rate, entropy and losses cannot all be exactly 0 from the first record to the last: a rate of 0 changes
+    neither the entropy of a fresh policy nor the error of its critic. Discrete actions have no deviation.
+    """
+    zero = {name for name, one in series.items() if len(one) and one.at(0).all()}
+    never = {name: "0" for name in sorted(zero) if zero >= UNFILLED}
+    if (std := series.get("action_std")) is not None and len(std) and np.isnan(std.values).all():
+        never["action_std"] = "NaN"
+    notes = [
+        f"{', '.join(series[name].raw for name in never if never[name] == value)}: {value} in every record, taken for"
+        " columns that were never filled"
+        for value in dict.fromkeys(never.values())
+    ]
+    return {name: one for name, one in series.items() if name not in never}, notes
+
+
+def _entropy(loss: Series) -> Series | None:
+    """Return the entropy that an entropy loss is without its coefficient, by how large it is in a fresh policy."""
+    start = loss.values[np.isfinite(loss.values)][:FIRST]
+    if len(start) < FIRST or abs(np.median(start)) < FRESH or len(set(np.sign(start))) > 1:
+        return None
+    sign = float(np.sign(start[0]))
+    says = f"{abs(start[0]):.3g} at the start is that of a fresh policy, without a coefficient"
+    return replace(loss, name="entropy", values=sign * loss.values, unit="nats", says=says)
+
+
+def _counted_up(counter: Series) -> Series | None:
+    """Return a counter of the run's steps, where one that was taken for a batch's never falls."""
+    values = counter.values[np.isfinite(counter.values)]
+    if len(values) < FIRST or not (np.diff(values) >= 0).all() or values[-1] <= values[0]:
+        return None
+    return replace(counter, name="optimizer_steps_total", says="it never falls")

@@ -1,0 +1,39 @@
+"""The phrases of words that are a setting, and the names of clocks; the words themselves are in `vocabulary`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: setting → phrases
+SETTINGS: Mapping[str, str] = {
+    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count",
+    "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
+    "minibatch_size": "minibatch size",
+    "rollout_steps": "rollout length, rollout step, rollout step count, step environment, step environment count,"
+    " horizon, horizon length, rollout horizon",
+    "num_envs": "environment count",
+    "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
+    "learning_rate": "learning_rate, policy learning_rate",
+    "critic_learning_rate": "value learning_rate",
+    "clip_range": "clip, clip coefficient, clip ratio, policy clip, policy clip coefficient, importance clip, ratio"
+    " clip",
+    "clip_range_vf": "value clip, value clip coefficient",
+    "target_kl": "kl target, kl threshold, kl max",
+    "gamma": "gamma",
+    "gae_lambda": "lambda, advantage lambda",
+    "ent_coef": "entropy coefficient, entropy beta, entropy loss coefficient",
+    "vf_coef": "value coefficient, value loss coefficient",
+    "kl_coef": "kl coefficient, kl beta, kl penalty coefficient, kl loss coefficient",
+    "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max",
+    "normalize_advantages": "advantage normalize",
+    "num_generations": "completion count, completion prompt count, group size",
+    "temperature": "temperature, completion temperature, engine temperature, rollout temperature",
+    "max_response_length": "completion length max, completion token max, token new max",
+}
+
+#: Names of a clock, most trusted first, as words without anything between them.
+CLOCKS = (
+    *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
+    *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
+    *("episode", "episodes", "ep", "epoch", "frame", "frames"),
+)

@@ -1,0 +1,53 @@
+"""What names leave open and numbers decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppo_doctor.ingest.meaning import generations, settled
+from ppo_doctor.model import Axis, Series
+
+
+def series(name: str, values: list[float]) -> Series:
+    steps = np.arange(1, len(values) + 1)
+    return Series(
+        name=name, raw=f"raw_{name}", axis=Axis(path="log", steps=steps, lines=steps), values=np.array(values)
+    )
+
+
+def read(*held: Series, guessed: bool = True) -> dict[str, Series]:
+    named = {one.name: one for one in held}
+    return settled(named, named if guessed else (), "log")[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_entropy_loss_as_large_as_a_fresh_policys_entropy_is_it(sign: int) -> None:
+    found = read(series("entropy_loss", [sign * 1.38, sign * 1.37, sign * 1.2, sign * 0.9]))
+    assert found["entropy"].values.tolist() == [1.38, 1.37, 1.2, 0.9]
+    assert "entropy_loss" not in found
+
+
+def test_an_entropy_loss_with_a_coefficient_stays_one() -> None:
+    small = series("entropy_loss", [-0.0138, -0.0137, -0.012])
+    assert read(small).keys() == {"entropy_loss"}
+    assert read(series("entropy_loss", [-1.38, -1.37, -1.2]), guessed=False).keys() == {"entropy_loss"}
+
+
+def test_a_counter_that_never_falls_counts_the_run() -> None:
+    assert read(series("optimizer_steps", [16, 32, 48])).keys() == {"optimizer_steps_total"}
+    assert read(series("optimizer_steps", [16, 12, 16])).keys() == {"optimizer_steps"}
+
+
+def test_a_deviation_that_is_never_a_number_is_a_column_nobody_filled() -> None:
+    entropy = series("entropy", [0.69, 0.68, 0.67])
+    assert read(entropy, series("action_std", [np.nan] * 3)).keys() == {"entropy"}
+    assert "action_std" in read(entropy, series("action_std", [1.0, 0.9, np.nan]))
+
+
+def test_a_reward_beside_some_losses_marks_the_batches_of_completions() -> None:
+    loss, length = series("loss", [0.0] * 12), series("response_length", [20.0] * 12)
+    some, every = series("reward_mean", [1.0] * 3), series("reward_mean", [1.0] * 12)
+    for reward, marks in ((some, 1), (every, 0)):
+        held = {one.name: one for one in (loss, length, reward)}
+        assert len(generations(held, held, "log")) == marks
