@@ -16,8 +16,9 @@ import orjson
 import pytest
 
 import ppo_doctor
-from ppo_doctor import accounts, arrays, compiled, derive, engine, frameworks, judging, readers, rulepack
+from ppo_doctor import arrays, compiled, derive, engine, frameworks, judging, readers, rulepack
 from ppo_doctor.derive import onset
+from ppo_doctor.diagnose import accounts
 from ppo_doctor.model import Run
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.readers.source import Source
