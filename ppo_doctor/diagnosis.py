@@ -48,9 +48,9 @@ def assemble(
     """Return the diagnosis that findings add up to."""
     rules = pack.by_name
     completions = observations.fact("completions")
-    found = problems(pack, findings, completions)
-    coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     alone = FROM_SETTINGS in observations.run.facts
+    found = problems(pack, findings, completions, planned=alone)
+    coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     said, because = verdict(found, coverage, pack, findings)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)

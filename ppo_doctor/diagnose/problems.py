@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ SPEAKS_DB, LIKELY_DB = 0, 8
 #: What no log can prove has to be this likely to be spoken of.
 UNPROVABLE_DB = 6
 #: What stands so near to the leader of its problem is level with it.
-LEVEL_DB = 3
+LEVEL_DB = 4
 #: Causes printed for a problem, and measurements asked for.
 LONGEST_LIST, MOST_ASKED = 5, 3
 
@@ -64,15 +65,21 @@ class Problem:
         )
 
 
-def problems(pack: Pack, findings: Sequence[Finding], completions: Fact | None = None) -> tuple[Problem, ...]:
-    """Return the problems that the findings show: proven before unproven, then by score."""
+def problems(
+    pack: Pack, findings: Sequence[Finding], completions: Fact | None = None, *, planned: bool = False
+) -> tuple[Problem, ...]:
+    """Return the problems that the findings show: proven before unproven, then by score.
+
+    Of a run that is only `planned`, a configuration without a log, what is not proven is a suspicion.
+    """
     by_rule = {finding.rule: finding for finding in findings}
     groups: dict[str, list[Account]] = {}
     for cause in pack.causes:
         told = account(cause, by_rule) if _applies(cause, completions) else None
         if told is not None and _speaks(told):
             groups.setdefault(cause.complaints[0], []).append(told)
-    found = [_problem(name, sorted(group, key=_place), by_rule) for name, group in groups.items()]
+    likely = math.inf if planned else LIKELY_DB
+    found = [_problem(name, sorted(group, key=_place), by_rule, likely) for name, group in groups.items()]
     return _beside_each_other(sorted(found, key=_rank))
 
 
@@ -107,10 +114,11 @@ def _place(entry: Account) -> tuple[int, int, int, int, str]:
     return (not entry.proven, entry.cause.never_proven, -entry.score, entry.cause.severity.rank, entry.cause.id)
 
 
-def _problem(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding]) -> Problem:
+def _problem(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding], likely: float) -> Problem:
     level = [entry for entry in accounts if _level(entry, accounts[0])]
     shown = [*level, *(entry for entry in accounts if entry not in level)][:LONGEST_LIST]
-    causes = tuple(_ranked(entry, name, level, accounts, findings) for entry in shown)
+    sure = {entry.cause.id: _confidence(entry, level, likely) for entry in shown}
+    causes = tuple(_ranked(entry, name, level, sure[entry.cause.id], accounts, findings) for entry in shown)
     openers = tuple(sorted(frozenset().union(*(entry.support for entry in level))))
     return Problem(id=name, causes=causes, openers=openers, scores={a.cause.id: a.score for a in accounts})
 
@@ -122,16 +130,21 @@ def _level(entry: Account, first: Account) -> bool:
     return alike and (near or entry.cause.id in first.cause.twins)
 
 
-def _confidence(entry: Account, level: Sequence[Account]) -> Confidence:
+def _confidence(entry: Account, level: Sequence[Account], likely: float) -> Confidence:
     if entry not in level:
         return "suspected"
     if entry.proven:
         return "established"
-    return "likely" if entry.score >= LIKELY_DB and not entry.cause.never_proven else "suspected"
+    return "likely" if entry.score >= likely and not entry.cause.never_proven else "suspected"
 
 
 def _ranked(
-    entry: Account, problem: str, level: Sequence[Account], accounts: Sequence[Account], findings: Mapping[str, Finding]
+    entry: Account,
+    problem: str,
+    level: Sequence[Account],
+    sure: Confidence,
+    accounts: Sequence[Account],
+    findings: Mapping[str, Finding],
 ) -> RankedCause:
     cause, leads = entry.cause, entry in level
     onsets = [line.finding.onset_step for line in entry.lines if line.db > 0 and line.finding.status == "fired"]
@@ -142,7 +155,7 @@ def _ranked(
         family=cause.family,
         severity=cause.severity,
         benign=cause.benign,
-        confidence=_confidence(entry, level),
+        confidence=sure,
         score_db=entry.score,
         prior_db=cause.prior,
         complaint=problem,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_median
 from ppo_doctor.signals.course import both, condition, constant, fact, late, series_of, truth_of
 
 if TYPE_CHECKING:
@@ -85,5 +86,5 @@ def cut_usually(observations: Observations) -> Fact | None:
     series = series_of(observations, "truncated_fraction")
     if series is None:
         return None
-    share = float(np.nanmedian(series.values))
+    share = float(finite_median(series.values))
     return fact("cut_usually", share, series, f"{series.raw} is {share:.2g} in the median")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.signals.course import condition, fact, series_of, value_of, values_of
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ def clip_range_in_force(observations: Observations) -> Fact | None:
     usual = value_of(observations.fact("divergence_usual"))
     if clipped is None or not usual:
         return None
-    part = float(np.nanmedian(clipped.values))
+    part = float(finite_median(clipped.values))
     if not 0.0 < part < 1.0:
         return None
-    size = math.sqrt(2 * usual) * NORMAL.inv_cdf(1 - part / 2)
+    outside = 1 - part / 2
+    size = math.sqrt(2 * usual) * NORMAL.inv_cdf(outside) if outside < 1 else math.inf
     return fact(
         "clip_range_in_force",
         size,
@@ -45,7 +47,7 @@ def clip_range_given(observations: Observations) -> Fact | None:
         return None
     logged = series_of(observations, "clip_range")
     if logged is not None:
-        size = float(np.nanmedian(logged.values[: max(1, len(logged) // 2)]))
+        size = float(finite_median(logged.values[: max(1, len(logged) // 2)]))
         return fact("clip_range_given", size, logged, f"{logged.raw} is {size:g}")
     size_set = observations.number("clip_range") if observations.configured("clip_range") else None
     return (
@@ -67,7 +69,7 @@ def clipped_usually(observations: Observations) -> Fact | None:
     clipped, begins = series_of(observations, "clip_fraction"), _starts(observations)
     if clipped is None:
         return None
-    part = float(np.nanmedian(clipped.values if begins is None else clipped.values[~begins]))
+    part = float(finite_median(clipped.values if begins is None else clipped.values[~begins]))
     return fact("clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")
 
 
@@ -88,7 +90,7 @@ def clipped_before_a_step(observations: Observations) -> Fact | None:
     starts = clipped.values[begins][1:]
     if not np.isfinite(starts).any():
         return None
-    part = float(np.nanmedian(starts))
+    part = float(finite_median(starts))
     return fact(
         "clipped_before_a_step", part, clipped, f"{clipped.raw} is {part:.3g} at the first step of a generation"
     )
@@ -101,8 +103,8 @@ def clipped_after_one_step(observations: Observations) -> Fact | None:
         return None
     places = np.flatnonzero(begins)
     after = clipped.values[places[places + 1 < len(clipped)] + 1]
-    before = float(np.nanmedian(clipped.values[begins][1:]))
-    part = float(np.nanmedian(after)) if before < 0.02 else 0.0
+    before = float(finite_median(clipped.values[begins][1:]))
+    part = float(finite_median(after)) if before < 0.02 else 0.0
     return fact("clipped_after_one_step", part, clipped, f"{clipped.raw} is {part:.3g} after one step")
 
 
@@ -111,7 +113,7 @@ def clipped_to_nothing(observations: Observations) -> Fact | None:
     clipped, loss = values_of(observations, "clip_fraction"), value_of(observations.fact("surrogate_high"))
     if clipped is None or loss is None:
         return None
-    part = float(np.median(clipped))
+    part = float(median(clipped))
     series = series_of(observations, "clip_fraction")
     return condition(
         "clipped_to_nothing",
@@ -137,7 +139,7 @@ def dips(observations: Observations) -> Fact | None:
 
 
 def _period(values: FloatArray) -> int:
-    usual = float(np.median(values)) if len(values) >= 12 else 0.0
+    usual = float(median(values)) if len(values) >= 12 else 0.0
     low = np.flatnonzero(values < 0.12 * usual)
     if usual <= 0 or len(low) < 3:
         return 0

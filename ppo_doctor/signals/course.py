@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ppo_doctor.arrays import median
 from ppo_doctor.model import SINGLE, Fact
 from ppo_doctor.model.frozen import frozen
 
@@ -79,7 +80,7 @@ def course(values: FloatArray) -> Course | None:
     start, end = float(means[:2].mean()), float(means[-late:].mean())
     places = np.arange(size)
     line = np.polynomial.Polynomial.fit(places, means, 1)(places)
-    steps = float(np.median(np.abs(np.diff(means)))) * GAUSSIAN
+    steps = float(median(np.abs(np.diff(means)))) * GAUSSIAN
     least = 1e-12 * max(1.0, float(np.abs(means).max()))
     scatter = max(steps, CURVED * float(np.std(means - line)), least)
     return Course(start=start, end=end, scatter=steps, change=(end - start) / (scatter * math.sqrt(1 / 2 + 1 / late)))

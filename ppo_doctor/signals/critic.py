@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.signals.course import (
     any_known,
     both,
@@ -32,12 +33,12 @@ def value_loss_left(observations: Observations) -> Fact | None:
     told = None if series is None else course(np.log(np.maximum(series.values[np.isfinite(series.values)], 1e-30)))
     if series is None or told is None:
         return None
-    left = math.exp(told.end - told.start) if abs(told.change) > 2 else 1.0
+    left = float(np.exp(told.end - told.start)) if abs(told.change) > 2 else 1.0
     return fact(
         "value_loss_left",
         left,
         series,
-        f"{series.raw} goes from {math.exp(told.start):.3g} to {math.exp(told.end):.3g}",
+        f"{series.raw} goes from {np.exp(told.start):.3g} to {np.exp(told.end):.3g}",
     )
 
 
@@ -46,7 +47,7 @@ def explained_at_end(observations: Observations) -> Fact | None:
     series = series_of(observations, "explained_variance")
     if series is None or len(series) < 3:
         return None
-    level = float(np.median(late(series.values[np.isfinite(series.values)])))
+    level = float(median(late(series.values[np.isfinite(series.values)])))
     return fact("explained_at_end", level, series, f"{series.raw} is {level:.3g} at the end")
 
 
@@ -54,7 +55,7 @@ def critic_learns(observations: Observations) -> Fact | None:
     """Tell whether the value loss clearly falls, or the explained variance clearly rises."""
     left, level = value_of(observations.fact("value_loss_left")), value_of(observations.fact("explained_at_end"))
     explained = values_of(observations, "explained_variance")
-    begun = 0.0 if explained is None else float(np.median(explained[:3]))
+    begun = 0.0 if explained is None else float(median(explained[:3]))
     rises = None if level is None else level > 0.3 and level > begun + 0.1
     holds = any_known(None if left is None else left < 0.6, rises)
     told = [f.says for f in map(observations.fact, ("value_loss_left", "explained_at_end")) if f is not None]
@@ -80,14 +81,14 @@ def value_loss_kept(observations: Observations) -> Fact | None:
     left, all_of_it = paired(clipped, whole)
     if not len(left):
         return None
-    kept = float(np.median(left / np.maximum(all_of_it, 1e-30)))
+    kept = float(median(left / np.maximum(all_of_it, 1e-30)))
     return fact("value_loss_kept", kept, clipped, f"{clipped.raw} is {kept:.2g} of the loss before clipping")
 
 
 def value_clip_over_returns(observations: Observations) -> Fact | None:
     """Return the value clip range over the largest |return|."""
     logged = values_of(observations, "clip_range_vf")
-    size = float(np.median(logged)) if logged is not None else None
+    size = float(median(logged)) if logged is not None else None
     if size is None and observations.configured("clip_range_vf"):
         size = observations.number("clip_range_vf")
     returns = values_of(observations, "episode_return", "returns_mean", "reward_mean")
@@ -107,20 +108,20 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
     losses, high = series_of(observations, "value_loss"), value_of(observations.fact("divergence_high"))
     if losses is None or high is None:
         return None
-    size = float(np.nanmedian(losses.values))
+    size = float(finite_median(losses.values))
     return condition(
         "critic_drowns_policy", size > 1e4 and high < 5e-6, losses, f"{losses.raw} is {size:.3g} at a KL of {high:.2g}"
     )
 
 
 def returns_out_of_reach(observations: Observations) -> Fact | None:
-    """Tell whether the value loss is as large as the squared reward, far above its spread: values never came near."""
+    """Tell whether the value loss is a seventh of the squared reward or more, far above its spread."""
     losses, rewards = series_of(observations, "value_loss"), values_of(observations, "reward_mean")
     deviations, level = values_of(observations, "reward_std"), value_of(observations.fact("explained_at_end"))
     if losses is None or rewards is None or deviations is None:
         return None
-    end, size = float(late(rewards).mean()), float(np.median(late(losses.values[np.isfinite(losses.values)])))
-    far = abs(end) > 3 * max(float(np.median(deviations)), 1e-9) and size > 0.15 * end**2
+    end, size = float(late(rewards).mean()), float(median(late(losses.values[np.isfinite(losses.values)])))
+    far = abs(end) > 3 * max(float(median(deviations)), 1e-9) and size > 0 and math.sqrt(size) > 0.39 * abs(end)
     return condition(
         "returns_out_of_reach",
         far and (level is None or level < -1),

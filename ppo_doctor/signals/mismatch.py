@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.signals.course import both, condition, fact, paired, series_of, truth_of, value_of, values_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def ratio_mean_excess(observations: Observations) -> Fact | None:
     if series is None:
         return None
     ratios = series.values[np.isfinite(series.values)]
-    excess = float(np.median(ratios[: max(3, len(ratios) // 4)])) - 1
+    excess = float(median(ratios[: max(3, len(ratios) // 4)])) - 1
     return fact("ratio_mean_excess", excess, series, f"{series.raw} is {excess + 1:.3g} in the first quarter")
 
 
@@ -89,7 +90,7 @@ def _first_reference(observations: Observations) -> float | None:
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
     steps, values = series.axis.steps, series.values
-    gap = int(np.median(np.diff(steps)))
+    gap = int(median(np.diff(steps)))
     begun = steps[0] <= 1 or (steps[0] == gap and abs(values[1] - values[0]) < abs(values[0]))
     return float(values[0]) if begun else None
 
@@ -126,7 +127,7 @@ def penalty_coefficient(observations: Observations) -> Fact | None:
         taken, apart = paired(paid, kl)
         known = np.abs(apart) > 1e-4
         if known.any():
-            applied = float(np.median(-taken[known] / apart[known]))
+            applied = float(median(-taken[known] / apart[known]))
             return fact("penalty_coefficient", applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
     names = [name for name in ("kl_coef", "kl_loss_coef") if observations.configured(name)]
     size_set = observations.number(names[0]) if names else None
@@ -142,7 +143,7 @@ def penalty_over_spread(observations: Observations) -> Fact | None:
     found, deviations = observations.fact("penalty_coefficient"), values_of(observations, "reward_std")
     if found is None:
         return None
-    scale = 1.0 if deviations is None else max(0.5, 3 * float(np.median(deviations)))
+    scale = 1.0 if deviations is None else max(0.5, 3 * float(median(deviations)))
     over = float(str(found.value)) / scale
     return fact(
         "penalty_over_spread", over, series_of(observations, "kl_penalty_reward", "kl_coef", "ref_kl"), str(found.says)
@@ -180,7 +181,7 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
     loss, kl = series_of(observations, "loss"), series_of(observations, "ref_kl")
     if loss is None or kl is None:
         return None
-    size, apart = float(np.nanmedian(np.abs(loss.values))), float(np.nanmedian(np.abs(kl.values)))
+    size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
     held = float(np.nanmax(np.abs(kl.values))) < 0.05 and size > 0.05
     over = size / max(apart, 1e-9) if held else 0.0
     return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import median, quantile
 from ppo_doctor.signals.course import (
     all_known,
     any_known,
@@ -60,12 +61,12 @@ def _divergence(observations: Observations, name: str, pick: Callable[[FloatArra
 
 def divergence_high(observations: Observations) -> Fact | None:
     """Return the 90th percentile of |KL|."""
-    return _divergence(observations, "divergence_high", lambda v: float(np.quantile(v, 0.9)), "in its 90th percentile")
+    return _divergence(observations, "divergence_high", lambda v: float(quantile(v, 0.9)), "in its 90th percentile")
 
 
 def divergence_usual(observations: Observations) -> Fact | None:
     """Return the median of |KL|."""
-    return _divergence(observations, "divergence_usual", lambda v: float(np.median(v)), "in the median")
+    return _divergence(observations, "divergence_usual", lambda v: float(median(v)), "in the median")
 
 
 def divergence_largest(observations: Observations) -> Fact | None:
@@ -90,7 +91,7 @@ def surrogate_high(observations: Observations) -> Fact | None:
     series = series_of(observations, "policy_loss")
     if series is None:
         return None
-    high = float(np.quantile(np.abs(series.values[np.isfinite(series.values)]), 0.9))
+    high = float(quantile(np.abs(series.values[np.isfinite(series.values)]), 0.9))
     return fact("surrogate_high", high, series, f"|{series.raw}| is {high:.3g} in its 90th percentile")
 
 
@@ -208,6 +209,10 @@ def policy_moves(observations: Observations) -> Fact | None:
 
 def policy_stands(observations: Observations) -> Fact | None:
     """Tell whether the policy stands still by every witness: ratio (or clipping), entropy, reference KL, reward."""
+    if truth_of(observations.fact("several_updates")) is False:
+        # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
+        stays = truth_of(observations.fact("entropy_stands"))
+        return condition("policy_stands", stays, _witness(observations), _says(observations, "entropy_stands"))
     flat = truth_of(observations.fact("ratio_flat"))
     flat = flat if flat is not None else never_clipped(observations)
     if flat is None:
@@ -245,8 +250,8 @@ def several_updates(observations: Observations) -> Fact | None:
     if known is not None and known.how != "default" and isinstance(known.value, int | float):
         return condition("several_updates", known.value > 1, None, str(known.says or known.how))
     epochs = values_of(observations, "epochs_executed_total")
-    if epochs is not None and len(epochs) > 2 and float(np.median(np.diff(epochs))) >= 2:
-        per = float(np.median(np.diff(epochs)))
+    if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:
+        per = float(median(np.diff(epochs)))
         series = series_of(observations, "epochs_executed_total")
         return condition("several_updates", True, series, f"{per:g} passes over each batch are counted")
     clipped = series_of(observations, "value_clip_fraction")
@@ -281,7 +286,7 @@ def surrogate_above_zero(observations: Observations) -> Fact | None:
     if kl is not None and len(kl) == len(loss):
         root = np.sqrt(2 * np.abs(kl.values))
         known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
-        if known.sum() >= 3 and float(np.median(np.abs(loss.values[known] / root[known]))) >= 1.5:
+        if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:
             return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
     above = float((loss.values[np.isfinite(loss.values)] > 0).mean())
     return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {above:.0%} of the records")
@@ -319,6 +324,6 @@ def reward_repeats(observations: Observations) -> Fact | None:
     rewards, deviations = series_of(observations, "reward_mean"), values_of(observations, "reward_std")
     if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
         return None
-    repeats = constant(rewards.values[np.isfinite(rewards.values)]) and float(np.median(deviations)) > 0
+    repeats = constant(rewards.values[np.isfinite(rewards.values)]) and float(median(deviations)) > 0
     holds = both(repeats, truth_of(observations.fact("policy_moves")))
     return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")

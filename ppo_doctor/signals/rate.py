@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 #: Log-ratio, in nats, that a step of Adam at learning rate 1 makes at most, with up to some 1e5 weights in a layer.
 NATS_PER_RATE = 300.0
+#: The same of language models, of whose layers the smallest have a hundred times as many.
+NATS_PER_RATE_COMPLETIONS = 3000.0
 #: Log-ratio over a whole run below which nothing was learned.
 UNMOVED = 0.05
 #: Optimizer steps of a batch where the log does not tell: most trainers' default is 4 passes or more.
 FEW_UPDATES, MANY_UPDATES = 4.0, 64.0
-ORDINARY = 1e-5
+#: Rates that trainers of small policies, and of language models, are run at, less a factor of ten.
+ORDINARY, ORDINARY_COMPLETIONS = 1e-5, 1e-7
+#: KL of an update that does not move a policy.
+STILL_KL = 5e-7
 SLOW_WARMUP = 1e-4
 
 
@@ -28,8 +33,8 @@ def rate_largest(observations: Observations) -> Fact | None:
     if series is not None:
         most = float(series.values[np.isfinite(series.values)].max())
         return fact("rate_largest", most, series, f"{series.raw} is {most:.3g} at most")
-    if not observations.configured("learning_rate"):
-        return None
+    if not observations.run.series or not observations.configured("learning_rate"):
+        return None  # of a configuration alone the domains of settings say what is unusual
     rate = observations.number("learning_rate")
     return None if rate is None else fact("rate_largest", rate, None, f"the configured learning rate is {rate:g}")
 
@@ -42,7 +47,7 @@ def rate_reach(observations: Observations) -> Fact | None:
         return None
     known = value_of(observations.fact("updates_effective"))
     steps = len(updates) * max(1.0, min(known or FEW_UPDATES, MANY_UPDATES))
-    reach = rate * NATS_PER_RATE * steps
+    reach = rate * (NATS_PER_RATE_COMPLETIONS if of_completions(observations) else NATS_PER_RATE) * steps
     return fact(
         "rate_reach",
         reach,
@@ -56,10 +61,26 @@ def rate_ordinary(observations: Observations) -> Fact | None:
     rate, reach = value_of(observations.fact("rate_largest")), value_of(observations.fact("rate_reach"))
     if rate is None:
         return None
-    holds = both(rate >= ORDINARY, None if reach is None else reach >= UNMOVED)
+    least = ORDINARY_COMPLETIONS if of_completions(observations) else ORDINARY
+    holds = both(rate >= least and not _followed(observations), None if reach is None else reach >= UNMOVED)
     return condition(
         "rate_ordinary", holds, series_of(observations, "learning_rate"), f"the learning rate is {rate:.3g}"
     )
+
+
+def _followed(observations: Observations) -> bool:
+    """Tell whether the policy moves next to nothing, and as far as its rate lets it: then the rate is what is small."""
+    usual, per = (
+        value_of(observations.fact("divergence_usual")),
+        value_of(observations.fact("root_divergence_per_rate")),
+    )
+    return usual is not None and per is not None and 1e-14 < usual < STILL_KL and per > 1
+
+
+def of_completions(observations: Observations) -> bool:
+    """Tell whether samples are completions of a language model, whose many weights move it at small rates."""
+    samples = observations.fact("samples")
+    return samples is not None and samples.value == "completions"
 
 
 def rate_zero_share(observations: Observations) -> Fact | None:
