@@ -40,9 +40,14 @@ def _answers(pair: tuple[Label, Path]) -> tuple[str, dict[str, bool]]:
 
 
 def counted() -> Counts:
-    """Return check → trainer → (yes, answered), of the bare logs of sound runs."""
+    """Return check → trainer → (yes, answered), of the bare logs of sound runs, with settings what takes settings."""
+    bare, config = _counted("bare"), _counted("config")
+    return {name: bare.get(name) or config[name] for name in config}
+
+
+def _counted(column: str) -> Counts:
     asked = [(each, unpacked(name)) for name in labelled() if name != OURS for each in labels(name)]
-    sound = [(label, folder) for label, folder in asked if label.sound and label.column == "bare"]
+    sound = [(label, folder) for label, folder in asked if label.sound and label.column == column]
     counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
         for trainer, answers in pool.map(_answers, sound, chunksize=4):

@@ -50,6 +50,8 @@ __all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_r
 SOFT, HARD = 20, 60
 #: Share of sound runs taken for a check that none of them answers, and the least for one that they do.
 UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
+#: The word whose absence speaks against a cause; what is only sometimes there is missed by nobody.
+SILENT_TELLS = "usual"
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: what follows from a pack is worked out once, and kept beside it
@@ -249,6 +251,7 @@ def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weig
         for name in raw.get(word, ()):
             sound = rates.get(name, UNKNOWN_RATE)
             fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
+            clear = clear if word == SILENT_TELLS else 0
             told[name] = Weight(finding=name, fired=fired, clear=clear, source=word)
     for word, sign in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
         for name in raw.get(word, ()):

@@ -100,7 +100,7 @@ def test_one_sided_clip_counts_are_doubled_and_tiny_ranges_left_out():
 
 def test_other_windows_are_not_held_against_each_other():
     same = {"series": {"clip_fraction": "0.5x9", "approx_kl": "0.0001x9"}, "config": {"clip_range": 0.2}}
-    assert observed(**same).series("clip_kl_contradiction").values[0] > 0.9
+    assert observed(**same).series("clip_kl_contradiction") is None, "nobody says that the windows are the same"
     last_epoch = observed(framework="sb3", **same).series("clip_kl_contradiction")  # it may have clipped nothing
     assert last_epoch.values.max() <= 0
 
@@ -117,7 +117,7 @@ def judged(**series):
 
 
 def leaders(diagnosis):
-    return [cause.id for cause in diagnosis.causes if cause.leader]
+    return [cause.id for cause in diagnosis.causes if cause.leader and not cause.benign]
 
 
 HEALTHY_KL = "0.004 0.005 0.006x97"

@@ -155,7 +155,7 @@ def probe_over_logged(observations: Observations) -> Fact | None:
     alive = (np.abs(logged.values) > rounding.UNIT) & (probe.values > rounding.UNIT)
     if steps < 2 or alive.sum() < 5 or logged.aggregation not in (None, "", "all minibatches"):
         return None
-    coherent = 6 * steps**2 / ((steps - 1) * (2 * steps - 1))
+    coherent = 6 * steps / (2 * steps - 3 + 1 / steps)
     found = median(probe.values[alive] / np.abs(logged.values[alive]))
     says = f"probe KL is {found:.3g} times the logged KL, {coherent:.3g} is usual for {steps:g} steps"
     return Fact(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ppo_doctor.rulepack import Pack
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
-SPEAKS_DB, LIKELY_DB = 0, 8
+SPEAKS_DB, LIKELY_DB = 0, 9
 #: What no log can prove has to be this likely to be spoken of.
-UNPROVABLE_DB = 6
+UNPROVABLE_DB = 2
 #: What stands so near to the leader of its problem is level with it.
 LEVEL_DB = 4
 #: Causes printed for a problem, and measurements asked for.
@@ -94,9 +94,9 @@ def _rank(problem: Problem) -> tuple[bool, int, int]:
 
 
 def _beside_each_other(found: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Return problems in which a mere suspicion leads nothing beside what is established or likely."""
-    firm = any(not problem.leader.benign and problem.leader.confidence != "suspected" for problem in found)
-    return tuple(_without_leaders(p) if firm and p.leader.confidence == "suspected" else p for p in found)
+    """Return problems; beside a fault that is established or likely no suspicion leads, and nothing harmless."""
+    firm = [problem for problem in found if not problem.leader.benign and problem.leader.confidence != "suspected"]
+    return tuple(p if not firm or p in firm else _without_leaders(p) for p in found)
 
 
 def _without_leaders(problem: Problem) -> Problem:

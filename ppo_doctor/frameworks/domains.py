@@ -117,7 +117,7 @@ WRONG: tuple[Limit, ...] = (
         bound=0,
         why=_NO_STEP,
         counted_by=NO_UPDATE,
-        never=frozenset({"tianshou"}),
+        never=frozenset({"rllib", "tianshou"}),  # -1 marks a key of RLlib that another has replaced
     ),
     *_impossible(_SIZES, "equals", 0, _NO_SAMPLE, NO_UPDATE),
     *_impossible(_SIZES, "below", -1, _NO_SAMPLE, NO_UPDATE),

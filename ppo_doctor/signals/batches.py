@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.signals.course import both, condition, constant, fact, late, series_of, truth_of
+from ppo_doctor.signals.course import both, condition, constant, fact, finite, late, series_of, truth_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -44,7 +44,7 @@ def lengths_repeat(observations: Observations) -> Fact | None:
     series = series_of(observations, "response_length")
     if series is None or np.isfinite(series.values).sum() < 4:
         return None
-    values = series.values[np.isfinite(series.values)]
+    values = finite(series)
     same = constant(values) and abs(values[0] - round(float(values[0]))) > 1e-6
     holds = both(same, truth_of(observations.fact("policy_moves")))
     return condition("lengths_repeat", holds, series, f"{series.raw} is {values[0]:.6g} in every record")
@@ -55,7 +55,7 @@ def length_kept(observations: Observations) -> Fact | None:
     series = series_of(observations, "response_length")
     if series is None or len(series) < 4:
         return None
-    values = series.values[np.isfinite(series.values)]
+    values = finite(series)
     kept = float(late(values, 2).mean() / max(float(values[:2].mean()), 1e-9))
     return fact(
         "length_kept", kept, series, f"{series.raw} goes from {values[:2].mean():.3g} to {late(values, 2).mean():.3g}"
@@ -67,7 +67,7 @@ def length_late(observations: Observations) -> Fact | None:
     series = series_of(observations, "response_length")
     if series is None or len(series) < 4:
         return None
-    size = float(late(series.values[np.isfinite(series.values)], 2).mean())
+    size = float(late(finite(series), 2).mean())
     return fact("length_late", size, series, f"{series.raw} is {size:.3g} at the end")
 
 
@@ -76,8 +76,8 @@ def groups_alike_at_first(observations: Observations) -> Fact | None:
     series, entropy = series_of(observations, "frac_reward_zero_std"), series_of(observations, "entropy")
     if series is None or entropy is None:
         return None
-    alike = float(np.mean(series.values[np.isfinite(series.values)][:3]))
-    fresh = float(entropy.values[np.isfinite(entropy.values)][0]) > 0.3
+    alike = float(np.mean(finite(series)[:3]))
+    fresh = float(finite(entropy)[0]) > 0.3
     return fact("groups_alike_at_first", alike if fresh else 0.0, series, f"{series.raw} is {alike:.2g} at first")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.signals.course import condition, fact, series_of, value_of, values_of
+from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, values_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, Fact, FloatArray
@@ -78,7 +78,7 @@ def clipped_first(observations: Observations) -> Fact | None:
     clipped = series_of(observations, "clip_fraction")
     if clipped is None or _starts(observations) is not None:
         return None
-    first = float(clipped.values[np.isfinite(clipped.values)][0])
+    first = float(finite(clipped)[0])
     return fact("clipped_first", first, clipped, f"{clipped.raw} is {first:.3g} in the first record")
 
 

@@ -54,13 +54,19 @@ class Course:
 def values_of(observations: Observations, *names: str) -> FloatArray | None:
     """Return the finite values of the first of some metrics that has any, shape [records]."""
     series = series_of(observations, *names)
-    return None if series is None else series.values[np.isfinite(series.values)]
+    return None if series is None else finite(series)
 
 
 def series_of(observations: Observations, *names: str) -> Series | None:
     """Return the first of some metrics that has a finite value."""
     logged = (observations.run.series.get(name) for name in names)
     return next((each for each in logged if each is not None and bool(np.isfinite(each.values).any())), None)
+
+
+def finite(series: Series) -> FloatArray:
+    """Return the finite values of a series, 0 wherever they are 0 up to what computing them can resolve."""
+    values = series.settled
+    return values[np.isfinite(values)]
 
 
 def blocks(values: FloatArray) -> FloatArray:
@@ -90,7 +96,7 @@ def zero_share(series: Series | None, fewest: int = 1) -> float | None:
     """Return the share of finite records that are exactly 0; None where a 0 may be one in print only."""
     if series is None:
         return None
-    values = series.values[np.isfinite(series.values)]
+    values = finite(series)
     zeros = values == 0
     coarse = series.resolution.absolute > COARSE * float(np.abs(values).max()) if len(values) else True
     if len(values) < fewest or (coarse and bool(zeros.any()) and series.resolution.absolute > 0):

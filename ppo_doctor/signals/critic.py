@@ -15,6 +15,7 @@ from ppo_doctor.signals.course import (
     constant,
     course,
     fact,
+    finite,
     late,
     paired,
     series_of,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def value_loss_left(observations: Observations) -> Fact | None:
     """Return the late value loss over the first; 1 where the change is within its scatter."""
     series = series_of(observations, "value_loss")
-    told = None if series is None else course(np.log(np.maximum(series.values[np.isfinite(series.values)], 1e-30)))
+    told = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
     if series is None or told is None:
         return None
     left = float(np.exp(told.end - told.start)) if abs(told.change) > 2 else 1.0
@@ -47,7 +48,7 @@ def explained_at_end(observations: Observations) -> Fact | None:
     series = series_of(observations, "explained_variance")
     if series is None or len(series) < 3:
         return None
-    level = float(median(late(series.values[np.isfinite(series.values)])))
+    level = float(median(late(finite(series))))
     return fact("explained_at_end", level, series, f"{series.raw} is {level:.3g} at the end")
 
 
@@ -67,7 +68,7 @@ def explained_repeats(observations: Observations) -> Fact | None:
     series, losses = series_of(observations, "explained_variance"), values_of(observations, "value_loss")
     if series is None or np.isfinite(series.values).sum() < 4:
         return None
-    values = series.values[np.isfinite(series.values)]
+    values = finite(series)
     moving = None if losses is None else not constant(losses)
     holds = both(constant(values) and abs(values[0]) > 1e-9, moving)
     return condition("explained_repeats", holds, series, f"{series.raw} is {values[0]:.6g} in every record")
@@ -120,7 +121,7 @@ def returns_out_of_reach(observations: Observations) -> Fact | None:
     deviations, level = values_of(observations, "reward_std"), value_of(observations.fact("explained_at_end"))
     if losses is None or rewards is None or deviations is None:
         return None
-    end, size = float(late(rewards).mean()), float(median(late(losses.values[np.isfinite(losses.values)])))
+    end, size = float(late(rewards).mean()), float(median(late(finite(losses))))
     far = abs(end) > 3 * max(float(median(deviations)), 1e-9) and size > 0 and math.sqrt(size) > 0.39 * abs(end)
     return condition(
         "returns_out_of_reach",

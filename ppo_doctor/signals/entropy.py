@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import condition, fact, series_of, values_of
+from ppo_doctor.signals.course import condition, fact, finite, series_of, values_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -20,7 +20,7 @@ def _entropy(observations: Observations) -> tuple[Series, FloatArray] | None:
     series = series_of(observations, "entropy")
     if series is None or np.isfinite(series.values).sum() < 3:
         return None
-    return series, series.values[np.isfinite(series.values)]
+    return series, finite(series)
 
 
 def entropy_first_drop(observations: Observations) -> Fact | None:

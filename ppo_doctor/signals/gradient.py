@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.signals.course import condition, fact, series_of, truth_of, value_of, zero_share
+from ppo_doctor.signals.course import condition, fact, finite, series_of, truth_of, value_of, zero_share
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -28,7 +26,7 @@ def gradient_usual(observations: Observations) -> Fact | None:
     series = series_of(observations, "grad_norm")
     if series is None:
         return None
-    norms = series.values[np.isfinite(series.values)]
+    norms = finite(series)
     usual = float(median(norms[norms != 0])) if norms.any() else 0.0
     return fact("gradient_usual", usual, series, f"{series.raw} is {usual:.3g} in the median")
 
@@ -51,7 +49,7 @@ def silent_on_paid_batches(observations: Observations) -> Fact | None:
     zeros = value_of(observations.fact("gradient_zero_share"))
     if loss is None or deviations is None or zeros is None:
         return None
-    silent = float((loss.values[np.isfinite(loss.values)] == 0).mean()) > 0.9 and zeros > 0.9
+    silent = float((finite(loss) == 0).mean()) > 0.9 and zeros > 0.9
     differ = float(finite_median(deviations.values)) > 0 and (flat is None or float(finite_median(flat.values)) < 0.9)
     says = f"{loss.raw} and the gradient are exactly 0 while {deviations.raw} is {finite_median(deviations.values):.3g}"
     return condition("silent_on_paid_batches", silent and differ, loss, says)

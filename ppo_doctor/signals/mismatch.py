@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.signals.course import both, condition, fact, paired, series_of, truth_of, value_of, values_of
+from ppo_doctor.signals.course import both, condition, fact, finite, paired, series_of, truth_of, value_of, values_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -22,7 +22,7 @@ def ratio_mean_excess(observations: Observations) -> Fact | None:
     series = series_of(observations, "ratio_mean")
     if series is None:
         return None
-    ratios = series.values[np.isfinite(series.values)]
+    ratios = finite(series)
     excess = float(median(ratios[: max(3, len(ratios) // 4)])) - 1
     return fact("ratio_mean_excess", excess, series, f"{series.raw} is {excess + 1:.3g} in the first quarter")
 
@@ -64,7 +64,7 @@ def lag_at_end(observations: Observations) -> Fact | None:
     series = series_of(observations, "policy_lag")
     if series is None or len(series) < 4:
         return None
-    lags = series.values[np.isfinite(series.values)]
+    lags = finite(series)
     grown = float(lags[-1]) if lags[-1] > lags[0] and (np.diff(lags) >= 0).all() else 0.0
     return fact("lag_at_end", grown, series, f"{series.raw} goes from {lags[0]:g} to {lags[-1]:g}")
 
@@ -74,7 +74,7 @@ def lag_in_turns(observations: Observations) -> Fact | None:
     series = series_of(observations, "policy_lag")
     if series is None or len(series) < 4:
         return None
-    lags = series.values[np.isfinite(series.values)]
+    lags = finite(series)
     falls = int((np.diff(lags) < 0).sum())
     return fact(
         "lag_in_turns",
@@ -111,7 +111,7 @@ def reference_follows(observations: Observations) -> Fact | None:
     series = series_of(observations, "ref_kl")
     if series is None:
         return None
-    never = bool((series.values[np.isfinite(series.values)] == 0).all())
+    never = bool((finite(series) == 0).all())
     holds = both(never, truth_of(observations.fact("entropy_moves")))
     return condition("reference_follows", holds, series, f"{series.raw} is exactly 0 in every record")
 
@@ -120,7 +120,7 @@ def penalty_coefficient(observations: Observations) -> Fact | None:
     """Return the coefficient of the KL penalty: as logged, else as it is applied to rewards, else as configured."""
     logged = series_of(observations, "kl_coef")
     if logged is not None:
-        first = float(logged.values[np.isfinite(logged.values)][0])
+        first = float(finite(logged)[0])
         return fact("penalty_coefficient", first, logged, f"{logged.raw} is {first:g} at first")
     paid, kl = series_of(observations, "kl_penalty_reward"), series_of(observations, "ref_kl")
     if paid is not None and kl is not None:
@@ -169,7 +169,7 @@ def penalty_beside_reward(observations: Observations) -> Fact | None:
 def penalty_growth(observations: Observations) -> Fact | None:
     """Return the highest over the first coefficient of the KL penalty, where it rises in most records; else 1."""
     series = series_of(observations, "kl_coef")
-    sizes = None if series is None else series.values[np.isfinite(series.values)]
+    sizes = None if series is None else finite(series)
     if series is None or sizes is None or len(sizes) < 4 or sizes[0] == 0:
         return None
     growth = float(sizes.max() / sizes[0]) if float((np.diff(sizes) > 0).mean()) > 0.6 else 1.0

@@ -17,6 +17,7 @@ from ppo_doctor.signals.course import (
     course,
     early,
     fact,
+    finite,
     late,
     series_of,
     truth_of,
@@ -54,7 +55,7 @@ def _divergence(observations: Observations, name: str, pick: Callable[[FloatArra
     series = divergence_of(observations)
     if series is None:
         return None
-    size = float(pick(np.abs(series.values[np.isfinite(series.values)])))
+    size = float(pick(np.abs(finite(series))))
     told = size > series.resolution.absolute or series.resolution.absolute < STILL_KL
     return fact(name, size, series, f"{series.raw} is {size:.3g} {where}") if told else None
 
@@ -91,7 +92,7 @@ def surrogate_high(observations: Observations) -> Fact | None:
     series = series_of(observations, "policy_loss")
     if series is None:
         return None
-    high = float(quantile(np.abs(series.values[np.isfinite(series.values)]), 0.9))
+    high = float(quantile(np.abs(finite(series)), 0.9))
     return fact("surrogate_high", high, series, f"|{series.raw}| is {high:.3g} in its 90th percentile")
 
 
@@ -166,12 +167,12 @@ def _flatness(observations: Observations) -> str:
 def entropy_moves(observations: Observations) -> Fact | None:
     """Tell whether the entropy leaves where it began by more than states that change explain."""
     series = series_of(observations, "entropy")
-    told = None if series is None else course(series.values[np.isfinite(series.values)])
+    told = None if series is None else course(finite(series))
     if series is None or told is None:
         return None
     scale = max(abs(told.start), 0.3)
     moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
-    swung = float(np.ptp(series.values[np.isfinite(series.values)])) > SWUNG * scale
+    swung = float(np.ptp(finite(series))) > SWUNG * scale
     says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
     return condition("entropy_moves", moved or swung, series, says)
 
@@ -179,10 +180,10 @@ def entropy_moves(observations: Observations) -> Fact | None:
 def entropy_stands(observations: Observations) -> Fact | None:
     """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
     series = series_of(observations, "entropy")
-    told = None if series is None else course(series.values[np.isfinite(series.values)])
+    told = None if series is None else course(finite(series))
     if series is None or told is None:
         return None
-    scale, swing = max(abs(told.start), 0.3), float(np.ptp(series.values[np.isfinite(series.values)]))
+    scale, swing = max(abs(told.start), 0.3), float(np.ptp(finite(series)))
     stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
     says = f"{series.raw} lies within {swing:.2g} of {told.start:.4g}"
     return condition("entropy_stands", stands, series, says)
@@ -288,7 +289,7 @@ def surrogate_above_zero(observations: Observations) -> Fact | None:
         known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
         if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:
             return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
-    above = float((loss.values[np.isfinite(loss.values)] > 0).mean())
+    above = float((finite(loss) > 0).mean())
     return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {above:.0%} of the records")
 
 
@@ -324,6 +325,6 @@ def reward_repeats(observations: Observations) -> Fact | None:
     rewards, deviations = series_of(observations, "reward_mean"), values_of(observations, "reward_std")
     if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
         return None
-    repeats = constant(rewards.values[np.isfinite(rewards.values)]) and float(median(deviations)) > 0
+    repeats = constant(finite(rewards)) and float(median(deviations)) > 0
     holds = both(repeats, truth_of(observations.fact("policy_moves")))
     return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import any_known, both, condition, fact, series_of, truth_of, value_of, zero_share
+from ppo_doctor.signals.course import (
+    any_known,
+    both,
+    condition,
+    fact,
+    finite,
+    series_of,
+    truth_of,
+    value_of,
+    zero_share,
+)
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -31,7 +41,7 @@ def rate_largest(observations: Observations) -> Fact | None:
     """Return the largest learning rate: logged, else configured."""
     series = series_of(observations, "learning_rate")
     if series is not None:
-        most = float(series.values[np.isfinite(series.values)].max())
+        most = float(finite(series).max())
         return fact("rate_largest", most, series, f"{series.raw} is {most:.3g} at most")
     if not observations.run.series or not observations.configured("learning_rate"):
         return None  # of a configuration alone the domains of settings say what is unusual
@@ -108,7 +118,7 @@ def rate_spent_at(observations: Observations) -> Fact | None:
     series = series_of(observations, "learning_rate")
     if series is None or len(series) < 4 or zero_share(series) is None:
         return None
-    rates = series.values[np.isfinite(series.values)]
+    rates = finite(series)
     alive = np.flatnonzero(rates)
     if not len(alive):
         return None
@@ -121,7 +131,7 @@ def rate_warms_up_for_ever(observations: Observations) -> Fact | None:
     series = series_of(observations, "learning_rate")
     if series is None or len(series) < 6:
         return None
-    rates = series.values[np.isfinite(series.values)]
+    rates = finite(series)
     rising = bool(np.all(np.diff(rates) > 0)) and float(rates[-1]) < SLOW_WARMUP
     still = any_known(truth_of(observations.fact("policy_stands")), truth_of(observations.fact("entropy_stands")))
     says = f"{series.raw} rises in every record and reaches {rates[-1]:.3g}"

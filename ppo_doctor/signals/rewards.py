@@ -8,7 +8,7 @@ import numpy as np
 
 from ppo_doctor.arrays import correlation
 from ppo_doctor.model import SINGLE
-from ppo_doctor.signals.course import condition, constant, course, fact, late, paired, series_of, values_of
+from ppo_doctor.signals.course import condition, constant, course, fact, finite, late, paired, series_of, values_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -27,7 +27,7 @@ LOWEST = 0.1
 def reward_of(observations: Observations) -> tuple[Series, FloatArray] | None:
     """Return the reward and its finite values."""
     series = series_of(observations, *REWARDS)
-    return None if series is None else (series, series.values[np.isfinite(series.values)])
+    return None if series is None else (series, finite(series))
 
 
 def reward_spread(observations: Observations) -> Fact | None:
@@ -135,12 +135,12 @@ def evaluation_beats_training(observations: Observations) -> Fact | None:
     trained, tested = series_of(observations, "episode_return"), series_of(observations, "eval_return")
     if trained is None or tested is None:
         return None
-    one = course(trained.values[np.isfinite(trained.values)])
-    other = course(tested.values[np.isfinite(tested.values)])
+    one = course(finite(trained))
+    other = course(finite(tested))
     if one is None or other is None:
         return None
     rise = other.end - other.start
-    last = float(late(tested.values[np.isfinite(tested.values)], 1).mean())
+    last = float(late(finite(tested), 1).mean())
     holds = other.change > 2 and rise > 0 and abs(one.change) < 3 and last - one.end > rise / 2
     says = f"{tested.raw} goes from {other.start:.4g} to {other.end:.4g}, "
     says += f"{trained.raw} from {one.start:.4g} to {one.end:.4g}"
@@ -168,7 +168,7 @@ def movement_without_gain(observations: Observations) -> Fact | None:
     found, entropy = reward_of(observations), series_of(observations, "entropy")
     if found is None or entropy is None or len(found[1]) < 8 or len(entropy) < 8:
         return None
-    paid, spent = course(found[1]), course(entropy.values[np.isfinite(entropy.values)])
+    paid, spent = course(found[1]), course(finite(entropy))
     if paid is None or spent is None:
         return None
     flat = -3 < paid.change < 2 and abs(spent.change) > 4
@@ -182,7 +182,7 @@ def rewards_differ(observations: Observations) -> Fact | None:
     """Tell whether samples are paid differently: inside a batch, or from record to record."""
     deviations = series_of(observations, "reward_std")
     if deviations is not None:
-        varied = bool((deviations.values[np.isfinite(deviations.values)] > 0).any())
+        varied = bool((finite(deviations) > 0).any())
         return condition("rewards_differ", varied, deviations, f"{deviations.raw} is above 0" if varied else "")
     spread = observations.fact("reward_spread")
     return condition("rewards_differ", None if spread is None else spread.value != 0, None, "")
@@ -192,7 +192,7 @@ def signal_present(observations: Observations) -> Fact | None:
     """Tell whether there was something to learn from: rewards that differ, or a critic that is trained."""
     differ = observations.fact("rewards_differ")
     critic = series_of(observations, "value_loss")
-    trained = None if critic is None else bool((critic.values[np.isfinite(critic.values)] > 0).any())
+    trained = None if critic is None else bool((finite(critic) > 0).any())
     known = [each for each in (None if differ is None else bool(differ.value), trained) if each is not None]
     says = (
         "rewards differ"
