@@ -187,10 +187,11 @@ def fallen(before: Mapping[str, str], found: Sequence[Judged]) -> list[str]:
     return lines
 
 
-def page(found: Sequence[Judged]) -> str:
+def page(found: Sequence[Judged], left_out: Sequence[Judged]) -> str:
     """Return docs/scoreboard.md."""
     text = (ROOT / "scoreboard.md").read_text(encoding="utf-8")
     parts = {"{bare}": table(found, "bare"), "{config}": table(found, "config"), "{makers}": makers(found)}
+    parts["{left_out}"] = table(left_out, "bare")
     for mark, part in parts.items():
         text = text.replace(mark, part)
     return text
@@ -220,7 +221,8 @@ def main() -> None:
         given.json.write_text(json.dumps([_row(each) for each in found], indent=1) + "\n", encoding="utf-8")
     if given.write:
         BOARD.write_text(json.dumps(told(found), indent=0, sort_keys=True) + "\n", encoding="utf-8")
-        PAGE.write_text(page(found), encoding="utf-8")
+        left_out = judged(labelled(), given.jobs, leave_out=True)
+        PAGE.write_text(page(found, left_out), encoding="utf-8")
     if given.ratchet and (lines := fallen(before, found)):
         sys.exit("the scoreboard fell: " + "; ".join(lines))
 

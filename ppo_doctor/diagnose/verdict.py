@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 GRAVEST: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 #: A check that sound runs answer with yes less often than this tells that something is wrong, whatever the why.
 SELDOM = 0.02
-#: That a reward neither rose nor was at its best leaves open whether anything was learned.
-STAYED, ROSE, BEST = "reward-level", "reward-grows", "reward-at-ceiling"
+#: A policy that moved while the reward neither rose nor was at its best leaves open whether anything was learned.
+STAYED, MOVED, BEST = "reward-level", "policy-moves", "reward-at-ceiling"
 
 
 def verdict(
@@ -62,9 +62,9 @@ def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
     if not coverage.complete:
         unanswered = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
         return f"nothing found, but the log does not show {', nor '.join(unanswered)}"
-    answers = {name: findings[name].status for name in (STAYED, ROSE, BEST) if name in findings}
-    if answers.get(STAYED) == "fired" and answers.get(BEST) != "fired":
-        return "nothing found, but the reward does not rise, so the log does not show that anything was learned"
+    answers = {name: findings[name].status for name in (STAYED, MOVED, BEST) if name in findings}
+    if answers.get(STAYED) == answers.get(MOVED) == "fired" and answers.get(BEST) != "fired":
+        return "nothing found, but the policy moves and the reward does not rise: whether it learns does not show"
     return ""
 
 

@@ -236,7 +236,8 @@ def policy_stands(observations: Observations) -> Fact | None:
 def policy_stands_beside_critic(observations: Observations) -> Fact | None:
     """Tell whether the policy stands still though a critic is trained, whose errors whitening makes into advantages."""
     critic, stands = series_of(observations, "value_loss"), truth_of(observations.fact("policy_stands"))
-    holds = None if stands is None else stands and critic is not None
+    silent = value_of(observations.fact("surrogate_zero_share")) or 0.0  # a loss of exactly 0 is moved by no noise
+    holds = None if stands is None else stands and critic is not None and silent < 0.95
     return condition("policy_stands_beside_critic", holds, _witness(observations), _says(observations, "policy_stands"))
 
 

@@ -86,14 +86,15 @@ def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
 
 
 def reward_gone(observations: Observations) -> Fact | None:
-    """Return how many records at the end pay exactly 0 after rewards that varied."""
+    """Return how many records at the end pay exactly 0, after rewards that varied and did not fade before."""
     found = reward_of(observations)
     if found is None or len(found[1]) < 2 * GONE:
         return None
     other = np.flatnonzero(found[1])
     tail = len(found[1]) - (int(other[-1]) + 1 if len(other) else 0)
     paid = found[1][: len(found[1]) - tail]
-    count = tail if len(paid) >= GONE and not constant(paid) else 0
+    at_once = len(paid) >= GONE and not constant(paid) and abs(float(paid[-GONE:].mean())) >= np.abs(paid).max() / 2
+    count = tail if at_once else 0
     return fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
 
 

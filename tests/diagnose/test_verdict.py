@@ -9,8 +9,9 @@ from ppo_doctor.diagnose.verdict import SELDOM, verdict
 from ppo_doctor.model import Coverage
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
-SYMPTOM, FLAT, BEST = a_rule("symptom"), a_rule("reward-level", severity="info"), a_rule("reward-at-ceiling")
-RULES = [SYMPTOM, FLAT, BEST]
+SYMPTOM, BEST = a_rule("symptom"), a_rule("reward-at-ceiling")
+FLAT, MOVES = a_rule("reward-level", severity="info"), a_rule("policy-moves", severity="info")
+RULES = [SYMPTOM, FLAT, MOVES, BEST]
 COMPLETE = {"movement": True, "signal": True, "numerics": True}
 
 
@@ -34,9 +35,10 @@ def test_a_check_that_failed_to_run_keeps_it_from_healthy():
     assert said(failed={"symptom": "ZeroDivisionError"})[0] == "inconclusive"
 
 
-def test_a_reward_that_stays_keeps_it_from_healthy_unless_it_is_at_its_best():
-    assert said(fired=("reward-level",))[0] == "inconclusive"
-    assert said(fired=("reward-level", "reward-at-ceiling"))[0] == "healthy"
+def test_a_policy_that_moves_without_reward_is_not_healthy_unless_the_reward_is_at_its_best():
+    assert said(fired=("reward-level",))[0] == "healthy"
+    assert said(fired=("reward-level", "policy-moves"))[0] == "inconclusive"
+    assert said(fired=("reward-level", "policy-moves", "reward-at-ceiling"))[0] == "healthy"
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(SELDOM / 2, "warning"), (SELDOM * 2, "healthy"), (None, "healthy")])
