@@ -50,6 +50,8 @@ __all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_r
 SOFT, HARD = 20, 60
 #: Share of sound runs taken for a check that none of them answers, and the least for one that they do.
 UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
+#: Runs that the share of an unanswered check counts as.
+PSEUDO_RUNS = 10
 #: The word whose absence speaks against a cause; what is only sometimes there is missed by nobody.
 SILENT_TELLS = "usual"
 
@@ -241,7 +243,7 @@ def _pack(part: _Part) -> Pack:
 
 def _share(yes: int, of: int) -> float:
     """Return how often sound runs answer with yes; that none did among a few is no proof that none ever does."""
-    return max(LEAST_RATE, (yes + 0.2) / (of + 1))
+    return max(LEAST_RATE, (yes + UNKNOWN_RATE * PSEUDO_RUNS) / (of + PSEUDO_RUNS))
 
 
 def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:

@@ -54,6 +54,10 @@ def test_a_sample_log_can_be_made_again(tmp_path, case, dialect):
     assert len({(found.verdict, *(cause.id for cause in found.causes if cause.leader)) for found in verdicts}) == 1
 
 
+#: What a fault is called that begins when the run is under way.
+ENDS_EARLY = {"lr-zero": "lr-schedule-horizon-wrong"}
+
+
 @pytest.mark.parametrize(("fault", "dialect"), [("lr-zero", "sb3"), ("adv-exactly-zero", "canonical")])
 def test_a_run_that_dies_after_a_third_is_not_healthy(tmp_path, fault, dialect):
     """Severity 2 begins at 30 % of the run, so that 70 % of it are wasted."""
@@ -63,5 +67,5 @@ def test_a_run_that_dies_after_a_third_is_not_healthy(tmp_path, fault, dialect):
     diagnosis = ppo_doctor.analyze(log)
     # How sure the why is depends on how near the last rewards are to the best seen, which no test should hold.
     assert diagnosis.verdict in ("unhealthy", "warning")
-    assert [cause.id for cause in diagnosis.causes][:1] == [fault]
+    assert diagnosis.causes[0].id in {fault, ENDS_EARLY.get(fault)}
     assert 0.25 < diagnosis.causes[0].onset_step / diagnosis.run.steps[1] < 0.4

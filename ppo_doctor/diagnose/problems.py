@@ -110,8 +110,16 @@ def _applies(cause: Cause, completions: Fact | None) -> bool:
     )
 
 
-def _place(entry: Account) -> tuple[int, int, int, int, str]:
-    return (not entry.proven, entry.cause.never_proven, -entry.score, entry.cause.severity.rank, entry.cause.id)
+def _place(entry: Account) -> tuple[int, int, int, int, int, str]:
+    """Return the order within a problem; of two alike the one that is met in more ways comes first."""
+    return (
+        not entry.proven,
+        entry.cause.never_proven,
+        -entry.score,
+        entry.cause.severity.rank,
+        -len(entry.cause.remedies),
+        entry.cause.id,
+    )
 
 
 def _problem(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding], likely: float) -> Problem:

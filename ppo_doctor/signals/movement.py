@@ -198,6 +198,22 @@ def left_the_reference(observations: Observations) -> bool | None:
     return end > APART and end > 20 * abs(float(series[0]))
 
 
+def moves_apart_from_ratio(observations: Observations) -> Fact | None:
+    """Tell whether the policy changes by a witness that no old log-prob enters: entropy, update norm, a probe's KL."""
+    entropy = truth_of(observations.fact("entropy_moves"))
+    norms, probe = values_of(observations, "update_norm"), values_of(observations, "probe_kl")
+    stepped = None if norms is None or not len(norms) else bool(median(norms) > 0)
+    probed = None if probe is None or not len(probe) else bool(median(probe) > STILL_KL)
+    told = [s.raw for s in map(observations.run.series.get, ("update_norm", "probe_kl")) if s is not None]
+    says = "; ".join(
+        filter(None, (_says(observations, "entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0"))
+    )
+    moves = any_known(entropy, stepped, probed)
+    return condition(
+        "moves_apart_from_ratio", moves, series_of(observations, "update_norm", "probe_kl", "entropy"), says
+    )
+
+
 def policy_moves(observations: Observations) -> Fact | None:
     """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises."""
     rise, usual = value_of(observations.fact("reward_course")), value_of(observations.fact("divergence_usual"))

@@ -41,6 +41,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "ratio_ignored": ("movement", ("approx_kl+clip_fraction+policy_loss",)),
         "entropy_moves": ("movement", ("entropy",)),
         "entropy_stands": ("movement", ("entropy",)),
+        "moves_apart_from_ratio": ("movement", ("entropy", "update_norm", "probe_kl")),
         "policy_moves": ("movement", ("entropy", "ref_kl", *_REWARD)),
         "policy_stands": ("movement", (*_KL, "policy_loss+entropy", "clip_fraction+entropy")),
         "policy_stands_beside_critic": ("movement", ("approx_kl+value_loss", "policy_loss+entropy+value_loss")),
