@@ -22,6 +22,8 @@ FEWEST = 4
 CURVED = 0.7
 #: What is rounded to this part of the largest value is 0 for all purposes where it prints 0.
 COARSE = 0.01
+#: Scatter of a series that is 0 throughout.
+SMALLEST = 1e-300
 #: Median of |difference| → deviation of single values, for Gaussian noise.
 GAUSSIAN = 1.4826 / math.sqrt(2)
 
@@ -87,7 +89,7 @@ def course(values: FloatArray) -> Course | None:
     places = np.arange(size)
     line = np.polynomial.Polynomial.fit(places, means, 1)(places)
     steps = float(median(np.abs(np.diff(means)))) * GAUSSIAN
-    least = 1e-12 * max(1.0, float(np.abs(means).max()))
+    least = max(1e-12 * float(np.abs(means).max()), SMALLEST)
     scatter = max(steps, CURVED * float(np.std(means - line)), least)
     return Course(start=start, end=end, scatter=steps, change=(end - start) / (scatter * math.sqrt(1 / 2 + 1 / late)))
 

@@ -133,7 +133,9 @@ def ratio_flat(observations: Observations) -> Fact | None:
     unclipped, ratios = never_clipped(observations), values_of(observations, "ratio_mean")
     at_one = None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
     quiet = None if surrogate is None else surrogate <= SURROGATE_NOISE
-    if high is not None and not _may_be_unlogged(observations, unclipped, at_one, quiet):
+    if _may_be_unlogged(observations, unclipped, at_one, quiet):
+        return None
+    if high is not None:
         flat = all_known(high < STILL_KL, at_one, unclipped)
     elif at_one is not None or quiet is not None:
         flat = all_known(at_one if at_one is not None else quiet, unclipped)

@@ -1,0 +1,57 @@
+"""Does the policy move, and does the ratio see it? Each witness up to its resolution."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.testing import case_run
+
+K4 = {"ppo_epochs": 4, "num_minibatches": 4}
+FALLS, STAYS = "1.4-0.03x19", "1.4x19"
+
+
+def told(name, config=None, **series):
+    found = Observations(case_run({"series": series, "config": config or {}})).fact(name)
+    return None if found is None else bool(found.value)
+
+
+def test_a_ratio_of_one_beside_a_policy_that_moves():
+    assert told("ratio_flat", approx_kl="0x19", clip_fraction="0x19")
+    assert not told("ratio_flat", approx_kl="0.01x19", clip_fraction="0x19")
+    assert not told("ratio_flat", approx_kl="0x19", clip_fraction="0.1x19")
+
+
+def test_a_kl_of_zero_beside_a_surrogate_that_is_alive_may_not_have_been_computed():
+    assert told("ratio_flat", approx_kl="0x19", policy_loss="-0.01x19") is None
+
+
+def test_a_surrogate_at_float_noise_is_a_witness_where_no_kl_is_logged():
+    assert told("ratio_flat", policy_loss="1e-8 -2e-8 3e-8 -1e-8x16")
+    assert not told("ratio_flat", policy_loss="0.01x19")
+
+
+@pytest.mark.parametrize(("entropy", "stands"), [(STAYS, True), (FALLS, False)])
+def test_a_policy_stands_still_by_every_witness(entropy, stands):
+    assert told("policy_stands", K4, approx_kl="0x19", clip_fraction="0x19", entropy=entropy) is stands
+
+
+def test_with_one_update_per_batch_the_entropy_alone_can_tell():
+    one = {"ppo_epochs": 1, "num_minibatches": 1}
+    assert told("policy_stands", one, approx_kl="0x19", clip_fraction="0x19") is None
+    assert told("policy_stands", one, approx_kl="0x19", entropy=FALLS) is False
+
+
+def test_a_loss_that_sees_no_ratio_though_kl_does():
+    assert told("ratio_ignored", approx_kl="0.05x19", clip_fraction="0x19", policy_loss="1e-8x19")
+    assert not told("ratio_ignored", approx_kl="0.05x19", clip_fraction="0.1x19", policy_loss="1e-8x19")
+
+
+def test_a_loss_that_is_never_negative_may_be_an_absolute_value():
+    assert told("surrogate_above_zero", policy_loss="0.01x19") is None
+    assert told("surrogate_above_zero", policy_loss="0.01x18 -0.01")
+    assert told("surrogate_above_zero", policy_loss="0.01x19", approx_kl="0.01x19")
+
+
+def test_an_offset_beyond_what_kl_allows_is_no_loss_of_the_update():
+    assert not told("surrogate_above_zero", policy_loss="0.9x19", approx_kl="0.001x19")
