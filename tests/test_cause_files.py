@@ -24,9 +24,7 @@ HEADINGS = (
 WORDS = ("proof", "requires", "excludes", "needs", "usual", "sometimes")
 
 #: Causes that never lead, whatever is found, and why that is known and left so.
-NEVER_LEADS: dict[str, str] = {
-    "duplicated-workers": "its one check is answered with yes by sound runs of tasks of one length as well",
-}
+NEVER_LEADS: dict[str, str] = {}
 
 
 def raw(cause):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ppo_doctor.arrays import median
-from ppo_doctor.model import SINGLE, Fact
+from ppo_doctor.model import CONDITION, SINGLE, Fact
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -121,15 +121,15 @@ def early(values: FloatArray, fewest: int = 2) -> FloatArray:
     return values[: max(fewest, len(values) // 5)]
 
 
-def fact(name: str, value: float, series: Series | None, says: str) -> Fact:
+def fact(name: str, value: float, series: Series | None, says: str, unit: str = "") -> Fact:
     """Return a computed number with the place of the metric that it is told of."""
     source = None if series is None else series.source()
-    return Fact(name=name, value=float(value), how="computed", source=source, says=says)
+    return Fact(name=name, value=float(value), how="computed", source=source, says=says, unit=unit)
 
 
 def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
     """Return 1 where something is so and 0 where not; None where nobody can tell."""
-    return None if holds is None else fact(name, float(holds), series, says if holds else f"not so: {says}")
+    return None if holds is None else fact(name, float(holds), series, says if holds else f"not so: {says}", CONDITION)
 
 
 def paired(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:

@@ -41,6 +41,8 @@ SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
 MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
+#: Records from which on that nothing moved says something.
+FEWEST = 8
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
 
@@ -176,6 +178,8 @@ def entropy_moves(observations: Observations) -> Fact | None:
     moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
     swung = float(np.ptp(finite(series))) > SWUNG * scale
     says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
+    if not (moved or swung) and len(finite(series)) < FEWEST:
+        return None  # too few records to say that nothing moves
     return condition("entropy_moves", moved or swung, series, says)
 
 
@@ -219,10 +223,10 @@ def moves_apart_from_ratio(observations: Observations) -> Fact | None:
 def policy_moves(observations: Observations) -> Fact | None:
     """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises."""
     rise, usual = value_of(observations.fact("reward_course")), value_of(observations.fact("divergence_usual"))
-    entropy = truth_of(observations.fact("entropy_moves"))
+    apart = truth_of(observations.fact("moves_apart_from_ratio"))
     far = None if usual is None else usual > MOVING_KL
-    moves = any_known(entropy, left_the_reference(observations), None if rise is None else rise > 5, far)
-    told = [f.says for f in map(observations.fact, ("entropy_moves", "reward_course")) if f is not None]
+    moves = any_known(apart, left_the_reference(observations), None if rise is None else rise > 5, far)
+    told = [f.says for f in map(observations.fact, ("moves_apart_from_ratio", "reward_course")) if f is not None]
     return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), "; ".join(told))
 
 

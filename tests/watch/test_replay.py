@@ -13,7 +13,7 @@ from tests.watch_replay import measure, replay
 
 @pytest.mark.parametrize(
     ("fault", "dialect", "updates"),
-    [("lr-zero", "sb3", 40), ("clip-range-too-small", "trl-grpo", 16)],
+    [("nan-inf", "sb3", 40), ("clip-range-too-small", "trl-grpo", 16)],
 )
 def test_a_fault_is_confirmed_within_20_updates_of_its_onset(fault, dialect, updates):
     lag = measure(fault, dialect, load_pack(), severity=2, seed=3, updates=updates)
