@@ -47,9 +47,9 @@ def assemble(
 ) -> Diagnosis:
     """Return the diagnosis that findings add up to."""
     rules = pack.by_name
-    completions = observations.fact("completions")
+    causes = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in observations.run.facts
-    found = problems(pack, findings, completions, planned=alone)
+    found = problems(causes, findings, planned=alone)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     said, because = verdict(found, coverage, pack, findings)
     if alone and said not in ("unhealthy", "warning"):
@@ -57,19 +57,19 @@ def assemble(
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
     if lost is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
-    causes = in_order(found)
+    named = in_order(found)
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,
         run=_summary(observations, pack),
         verdict=said,
         verdict_because=because,
-        causes=causes,
+        causes=named,
         findings=tuple(findings),
         chain=_chain(rules, findings),
         coverage=coverage,
         complaints=tuple(problem.open(titles) for problem in found),
-        not_ruled_out=not_ruled_out(pack, findings, [cause.id for cause in causes], completions),
+        not_ruled_out=not_ruled_out(pack, causes, findings, [cause.id for cause in named]),
         suppressed=suppressed,
         packs=pack.further,
     )

@@ -25,11 +25,9 @@ _CLAUSE_FIELDS = ("bound_source", "statistic", "window", "share", "least", "leas
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_NEEDS = ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
 _CAUSE_FIELDS = (
-    *("weight", "twins", "measure", "never_proven", "references", "samples"),
+    *("weight", "twins", "measure", "never_proven", "references", *FACETS),
     *("proof", "requires", "excludes", "needs", "usual", "sometimes"),
 )
-#: What the samples of a run are where only one kind can have a cause; "" where both can.
-SAMPLES = ("", "completions", "steps")
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
 PROOFS = ("identity", "counter", "tensor", "measured")
 
@@ -117,8 +115,7 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
         one_of(path, "answers", raw["answers"], QUESTIONS)
     if "proof" in raw:
         one_of(path, "proof", raw["proof"], PROOFS)
-    for facet in FACETS.keys() & raw.keys():
-        one_of(path, facet, raw[facet], FACETS[facet])
+    _of_kinds(path, raw)
     params = raw.get("params", {})
     for name, param in params.items():
         where = f"{path}: params.{name}"
@@ -130,6 +127,11 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
         "params": params,
         "when": [_compiled_clause(path, c, params) for c in tables(path, raw, "when")],
     }
+
+
+def _of_kinds(path: str, raw: Mapping[str, Any]) -> None:
+    for facet in FACETS.keys() & raw.keys():
+        one_of(path, facet, raw[facet], FACETS[facet])
 
 
 def _compiled_clause(path: str, raw: Mapping[str, Any], params: Compiled) -> Compiled:
@@ -165,7 +167,7 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     one_of(path, "severity", raw["severity"], list(Severity))
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)
-    one_of(path, "samples", raw.get("samples", ""), SAMPLES)
+    _of_kinds(path, raw)
     for word in ("proof", "requires", "excludes", "needs", "usual", "sometimes"):
         texts(path, raw, word)
     for weight in tables(path, raw, "weight"):

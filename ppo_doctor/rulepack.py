@@ -273,7 +273,7 @@ def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:
     return Rule(
         **{
             **{name: value for name, value in raw.items() if name not in FACETS},
-            "kind": {name: raw[name] for name in FACETS if name in raw},
+            "kind": _kind(raw),
             "severity": Severity(raw["severity"]),
             "when": clauses,
             "params": params,
@@ -282,6 +282,11 @@ def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:
             "path": f"{folder}{os.sep}{raw['path']}",
         }
     )
+
+
+def _kind(raw: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the facets of a run that a rule or a cause is for."""
+    return {name: raw[name] for name in FACETS if name in raw}
 
 
 def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> Cause:
@@ -302,7 +307,7 @@ def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> 
         remedies=tuple(Remedy(**remedy) for remedy in raw["remedy"]),
         measure=tuple(Measurement(**measure) for measure in raw.get("measure", ())),
         never_proven=raw.get("never_proven", False),
-        samples=raw.get("samples", ""),
+        kind=_kind(raw),
         path=f"{folder}{os.sep}{raw['path']}",
     )
 

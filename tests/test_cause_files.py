@@ -79,7 +79,9 @@ def leads(pack, cause, fired, clear):
         return "fired" if name in fired else "clear" if name in clear else "skipped"
 
     findings = [a_finding(rule, status(rule.name)) for rule in pack.rules]
-    return any(entry.id == cause.id and entry.leader for found in problems(pack, findings) for entry in found.causes)
+    return any(
+        entry.id == cause.id and entry.leader for found in problems(pack.causes, findings) for entry in found.causes
+    )
 
 
 def can_lead(pack, cause):

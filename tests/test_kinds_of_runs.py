@@ -6,12 +6,14 @@ import pytest
 
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.foreign import OF_COMPLETIONS, OF_CRITICS, OF_STEPS, not_for
+from ppo_doctor.diagnosis import assemble
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.packfiles import build
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
+from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 PACK = load_pack()
 COPIED, COPIES = "duplicate-generations", "duplicated-workers"
@@ -47,6 +49,13 @@ def test_what_is_missed(run, missing, reason):
 def test_what_is_not_ruled_out(run, gone):
     open_ones = {cause.id for cause in diagnose(run, PACK).not_ruled_out}
     assert {COPIED, COPIES} - open_ones == gone
+
+
+@pytest.mark.parametrize(("run", "told"), [(STEPS, False), (COMPLETIONS, True), (EITHER, True)])
+def test_a_cause_of_completions_is_none_of_episodes(run, told):
+    rule = a_rule("one")
+    pack = a_pack([rule], [a_cause("it", {"one": 30}, kind={"samples": "completions"})])
+    assert bool(assemble(Observations(run), pack, [a_finding(rule, "fired")]).causes) is told
 
 
 def test_nobody_is_asked_for_what_the_run_cannot_have():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model import Unjudged
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Cause, Fact, Finding
+    from ppo_doctor.model import Cause, Finding
     from ppo_doctor.rulepack import Pack
 
 #: A finding that weighs at least this for a cause, or by its silence against it, has looked for it.
@@ -17,20 +17,19 @@ LOOKS_DB = 6
 
 
 def not_ruled_out(
-    pack: Pack, findings: Iterable[Finding], named: Sequence[str], completions: Fact | None = None
+    pack: Pack, causes: Sequence[Cause], findings: Iterable[Finding], named: Sequence[str]
 ) -> tuple[Unjudged, ...]:
     """Return the harmful causes that nothing in this input speaks for or against, each with what it would take.
 
     A cause counts as looked for when a check that could prove it, or that usually goes with it, was answered. Causes in
-    `named` are spoken of already; `completions` says what the samples are, where that is known, and causes that only
-    other samples have are none to rule out.
+    `named` are spoken of already; of those in the pack that are not among `causes`, which such a run can have, there is
+    nothing to rule out.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    samples = "" if completions is None else "completions" if completions.value else "steps"
-    beside = {cause.id for cause in pack.causes if samples and cause.samples not in ("", samples)}
+    beside = {cause.id for cause in pack.causes} - {cause.id for cause in causes}
     never = [unjudged for unjudged in pack.unjudged if unjudged.id not in beside.union(named)]
-    spoken = {*named, *beside, *(unjudged.id for unjudged in pack.unjudged)}
-    harmful = [cause for cause in pack.causes if not cause.benign and cause.id not in spoken]
+    spoken = {*named, *(unjudged.id for unjudged in pack.unjudged)}
+    harmful = [cause for cause in causes if not cause.benign and cause.id not in spoken]
     unseen = [_unseen(cause.id, why) for cause in harmful if (why := _why_unseen(cause, by_rule)) is not None]
     return (*unseen, *never)
 

@@ -14,8 +14,7 @@ from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.diagnose.accounts import Account
-    from ppo_doctor.model import Cause, Confidence, Fact, Finding, Verdict
-    from ppo_doctor.rulepack import Pack
+    from ppo_doctor.model import Cause, Confidence, Finding, Verdict
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
 SPEAKS_DB, LIKELY_DB = 0, 9
@@ -65,17 +64,15 @@ class Problem:
         )
 
 
-def problems(
-    pack: Pack, findings: Sequence[Finding], completions: Fact | None = None, *, planned: bool = False
-) -> tuple[Problem, ...]:
-    """Return the problems that the findings show: proven before unproven, then by score.
+def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: bool = False) -> tuple[Problem, ...]:
+    """Return the problems that findings show, of causes that such a run can have: proven first, then by score.
 
     Of a run that is only `planned`, a configuration without a log, what is not proven is a suspicion.
     """
     by_rule = {finding.rule: finding for finding in findings}
     groups: dict[str, list[Account]] = {}
-    for cause in pack.causes:
-        told = account(cause, by_rule) if _applies(cause, completions) else None
+    for cause in causes:
+        told = account(cause, by_rule)
         if told is not None and _speaks(told):
             groups.setdefault(cause.complaints[0], []).append(told)
     likely = math.inf if planned else LIKELY_DB
@@ -101,13 +98,6 @@ def _beside_each_other(found: Sequence[Problem]) -> tuple[Problem, ...]:
 
 def _without_leaders(problem: Problem) -> Problem:
     return replace(problem, causes=tuple(replace(c, leader=False, level_with=()) for c in problem.causes), openers=())
-
-
-def _applies(cause: Cause, completions: Fact | None) -> bool:
-    """Tell whether runs with samples of this kind can have a cause at all."""
-    return (
-        not cause.samples or completions is None or cause.samples == ("completions" if completions.value else "steps")
-    )
 
 
 def _place(entry: Account) -> tuple[int, int, int, int, int, str]:

@@ -172,8 +172,8 @@ class Cause:
     proof: tuple[str, ...] = ()
     #: without one of these it is not spoken of
     needs: tuple[str, ...] = ()
-    #: what the samples of a run that can have it are, "completions" or "steps"; both where empty
-    samples: str = ""
+    #: facet of a run → the one value that it is for (`kinds.FACETS`)
+    kind: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, values_of
+from ppo_doctor.signals.course import condition, fact, finite, generation_starts, given, series_of, value_of, values_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, Fact, FloatArray
@@ -49,19 +49,12 @@ def clip_range_given(observations: Observations) -> Fact | None:
     if logged is not None:
         size = float(finite_median(logged.values[: max(1, len(logged) // 2)]))
         return fact("clip_range_given", size, logged, f"{logged.raw} is {size:g}")
-    size_set = observations.number("clip_range") if observations.configured("clip_range") else None
-    return (
-        None if size_set is None else fact("clip_range_given", size_set, None, f"the clip range is set to {size_set:g}")
-    )
+    chosen = given(observations, "clip_range")
+    return None if chosen is None else fact("clip_range_given", chosen, None, f"the clip range is set to {chosen:g}")
 
 
 def _starts(observations: Observations) -> BoolArray | None:
-    """Return which records of the clip fraction begin a generation; None where that is every one, or unknown."""
-    clipped, marker = observations.run.series.get("clip_fraction"), observations.run.series.get("reward_mean")
-    if clipped is None or marker is None:
-        return None
-    begins = np.isin(clipped.axis.steps, marker.axis.steps)
-    return begins if begins.sum() >= 3 and (~begins).sum() >= 0.8 * begins.sum() else None
+    return generation_starts(observations, observations.run.series.get("clip_fraction"))
 
 
 def clipped_usually(observations: Observations) -> Fact | None:

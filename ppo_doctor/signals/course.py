@@ -12,7 +12,7 @@ from ppo_doctor.model import CONDITION, SINGLE, Fact
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import FloatArray, Run, Series
+    from ppo_doctor.model import BoolArray, FloatArray, Run, Series
 
 #: Longer series are read as this many means over equal spans of records.
 BLOCKS = 24
@@ -130,6 +130,25 @@ def fact(name: str, value: float, series: Series | None, says: str, unit: str = 
 def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
     """Return 1 where something is so and 0 where not; None where nobody can tell."""
     return None if holds is None else fact(name, float(holds), series, says if holds else f"not so: {says}", CONDITION)
+
+
+def given(observations: Observations, name: str) -> float | None:
+    """Return a setting that was found, as a number; None for what only a default says."""
+    return observations.number(name) if observations.configured(name) else None
+
+
+def told_of(observations: Observations, *names: str) -> str:
+    """Return what some facts say, of those that are known."""
+    return "; ".join(str(found.says) for found in map(observations.fact, names) if found is not None)
+
+
+def generation_starts(observations: Observations, series: Series | None) -> BoolArray | None:
+    """Return which records of a series begin a generation; None where that is nearly every one, or unknown."""
+    marker = observations.run.series.get("reward_mean")
+    if series is None or marker is None:
+        return None
+    begins = np.isin(series.axis.steps, marker.axis.steps)
+    return begins if begins.sum() >= 3 and (~begins).sum() >= 0.8 * begins.sum() else None
 
 
 def paired(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:

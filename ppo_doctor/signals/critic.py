@@ -16,9 +16,11 @@ from ppo_doctor.signals.course import (
     course,
     fact,
     finite,
+    given,
     late,
     paired,
     series_of,
+    told_of,
     value_of,
     values_of,
 )
@@ -59,8 +61,8 @@ def critic_learns(observations: Observations) -> Fact | None:
     begun = 0.0 if explained is None else float(median(explained[:3]))
     rises = None if level is None else level > 0.3 and level > begun + 0.1
     holds = any_known(None if left is None else left < 0.6, rises)
-    told = [f.says for f in map(observations.fact, ("value_loss_left", "explained_at_end")) if f is not None]
-    return condition("critic_learns", holds, series_of(observations, "value_loss"), "; ".join(told))
+    says = told_of(observations, "value_loss_left", "explained_at_end")
+    return condition("critic_learns", holds, series_of(observations, "value_loss"), says)
 
 
 def explained_repeats(observations: Observations) -> Fact | None:
@@ -89,9 +91,7 @@ def value_loss_kept(observations: Observations) -> Fact | None:
 def value_clip_over_returns(observations: Observations) -> Fact | None:
     """Return the value clip range over the largest |return|."""
     logged = values_of(observations, "clip_range_vf")
-    size = float(median(logged)) if logged is not None else None
-    if size is None and observations.configured("clip_range_vf"):
-        size = observations.number("clip_range_vf")
+    size = given(observations, "clip_range_vf") if logged is None else float(median(logged))
     returns = values_of(observations, "episode_return", "returns_mean", "reward_mean")
     if size is None or returns is None or np.abs(returns).max() == 0:
         return None

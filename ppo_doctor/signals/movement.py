@@ -18,8 +18,10 @@ from ppo_doctor.signals.course import (
     early,
     fact,
     finite,
+    generation_starts,
     late,
     series_of,
+    told_of,
     truth_of,
     value_of,
     values_of,
@@ -115,11 +117,9 @@ def never_clipped(observations: Observations) -> bool | None:
 
 def losses_repeat(observations: Observations) -> Fact | None:
     """Return the share of generations whose optimizer steps all log one loss: at a ratio of 1 it cannot change."""
-    loss, marker = observations.run.series.get("loss"), observations.run.series.get("reward_mean")
-    if loss is None or marker is None:
-        return None
-    begins = np.isin(loss.axis.steps, marker.axis.steps)
-    if begins.sum() < 3 or (~begins).sum() < 0.8 * begins.sum():
+    loss = observations.run.series.get("loss")
+    begins = generation_starts(observations, loss)
+    if loss is None or begins is None:
         return None
     groups = np.split(loss.values, np.flatnonzero(begins)[1:])
     ranges = [float(np.ptp(g)) <= 1e-6 for g in groups if len(g) > 1 and np.isfinite(g).all()]
@@ -131,10 +131,8 @@ def losses_repeat(observations: Observations) -> Fact | None:
 
 def ratio_flat(observations: Observations) -> Fact | None:
     """Tell whether the ratio is 1 throughout, by the best witness that the log has: KL, ratio, surrogate, loss."""
-    high, surrogate = value_of(observations.fact("divergence_high")), value_of(observations.fact("surrogate_high"))
-    unclipped, ratios = never_clipped(observations), values_of(observations, "ratio_mean")
-    at_one = None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
-    quiet = None if surrogate is None else surrogate <= SURROGATE_NOISE
+    high, unclipped = value_of(observations.fact("divergence_high")), never_clipped(observations)
+    at_one, quiet = _ratios_at_one(observations), _surrogate_at_noise(observations)
     if _may_be_unlogged(observations, unclipped, at_one, quiet):
         return None
     if high is not None:
@@ -145,6 +143,16 @@ def ratio_flat(observations: Observations) -> Fact | None:
         repeats = value_of(observations.fact("losses_repeat"))
         flat = unclipped if repeats is not None and repeats > 0.9 else (False if unclipped is False else None)
     return condition("ratio_flat", flat, _witness(observations), _flatness(observations))
+
+
+def _ratios_at_one(observations: Observations) -> bool | None:
+    ratios = values_of(observations, "ratio_mean")
+    return None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
+
+
+def _surrogate_at_noise(observations: Observations) -> bool | None:
+    surrogate = value_of(observations.fact("surrogate_high"))
+    return None if surrogate is None else surrogate <= SURROGATE_NOISE
 
 
 def _may_be_unlogged(
@@ -160,12 +168,10 @@ def _witness(observations: Observations) -> Series | None:
 
 
 def _flatness(observations: Observations) -> str:
-    names = ("divergence_high", "surrogate_high", "losses_repeat")
-    told = [found.says for found in map(observations.fact, names) if found is not None]
+    told = told_of(observations, "divergence_high", "surrogate_high", "losses_repeat")
     clipped = series_of(observations, "clip_fraction")
-    if clipped is not None:
-        told.append(f"{clipped.raw} is {np.nanmax(clipped.values):.3g} at most")
-    return "; ".join(told)
+    most = "" if clipped is None else f"{clipped.raw} is {np.nanmax(clipped.values):.3g} at most"
+    return "; ".join(filter(None, (told, most)))
 
 
 def entropy_moves(observations: Observations) -> Fact | None:
@@ -212,7 +218,7 @@ def moves_apart_from_ratio(observations: Observations) -> Fact | None:
     probed = None if probe is None or not len(probe) else bool(median(probe) > STILL_KL)
     told = [s.raw for s in map(observations.run.series.get, ("update_norm", "probe_kl")) if s is not None]
     says = "; ".join(
-        filter(None, (_says(observations, "entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0"))
+        filter(None, (told_of(observations, "entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0"))
     )
     moves = any_known(entropy, stepped, probed)
     return condition(
@@ -226,8 +232,8 @@ def policy_moves(observations: Observations) -> Fact | None:
     apart = truth_of(observations.fact("moves_apart_from_ratio"))
     far = None if usual is None else usual > MOVING_KL
     moves = any_known(apart, left_the_reference(observations), None if rise is None else rise > 5, far)
-    told = [f.says for f in map(observations.fact, ("moves_apart_from_ratio", "reward_course")) if f is not None]
-    return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), "; ".join(told))
+    says = told_of(observations, "moves_apart_from_ratio", "reward_course")
+    return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), says)
 
 
 def policy_stands(observations: Observations) -> Fact | None:
@@ -235,7 +241,7 @@ def policy_stands(observations: Observations) -> Fact | None:
     if truth_of(observations.fact("several_updates")) is False:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = truth_of(observations.fact("entropy_stands"))
-        return condition("policy_stands", stays, _witness(observations), _says(observations, "entropy_stands"))
+        return condition("policy_stands", stays, _witness(observations), told_of(observations, "entropy_stands"))
     flat = truth_of(observations.fact("ratio_flat"))
     flat = flat if flat is not None else never_clipped(observations)
     if flat is None:
@@ -251,7 +257,7 @@ def policy_stands(observations: Observations) -> Fact | None:
     if stands is False and not moved and (rise is None or rise <= 4):
         stands = True
     holds = both(flat, stands, None if rise is None else rise <= 6) if rise is not None else both(flat, stands)
-    says = "; ".join(filter(None, (_flatness(observations), _says(observations, "entropy_stands"))))
+    says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
 
 
@@ -260,12 +266,9 @@ def policy_stands_beside_critic(observations: Observations) -> Fact | None:
     critic, stands = series_of(observations, "value_loss"), truth_of(observations.fact("policy_stands"))
     silent = value_of(observations.fact("surrogate_zero_share")) or 0.0  # a loss of exactly 0 is moved by no noise
     holds = None if stands is None else stands and critic is not None and silent < 0.95
-    return condition("policy_stands_beside_critic", holds, _witness(observations), _says(observations, "policy_stands"))
-
-
-def _says(observations: Observations, name: str) -> str:
-    found = observations.fact(name)
-    return "" if found is None else str(found.says)
+    return condition(
+        "policy_stands_beside_critic", holds, _witness(observations), told_of(observations, "policy_stands")
+    )
 
 
 def several_updates(observations: Observations) -> Fact | None:
@@ -286,11 +289,9 @@ def several_updates(observations: Observations) -> Fact | None:
 
 def ratio_ignored(observations: Observations) -> Fact | None:
     """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise."""
-    usual, surrogate = value_of(observations.fact("divergence_usual")), value_of(observations.fact("surrogate_high"))
-    ratios = values_of(observations, "ratio_mean")
-    at_one = None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
-    blind = any_known(None if surrogate is None else surrogate <= SURROGATE_NOISE, at_one)
-    holds = both(never_clipped(observations), blind, None if usual is None else usual > 1e-3)
+    usual = value_of(observations.fact("divergence_usual"))
+    blind = any_known(_surrogate_at_noise(observations), _ratios_at_one(observations))
+    holds = both(never_clipped(observations), blind, None if usual is None else usual > MOVING_KL)
     return condition("ratio_ignored", holds, _witness(observations), _flatness(observations))
 
 
@@ -332,7 +333,7 @@ def divergence_exactly_zero(observations: Observations) -> Fact | None:
         return None
     holds = both(most <= 1e-13, ordinary)
     return condition(
-        "divergence_exactly_zero", holds, divergence_of(observations), _says(observations, "divergence_largest")
+        "divergence_exactly_zero", holds, divergence_of(observations), told_of(observations, "divergence_largest")
     )
 
 
@@ -340,7 +341,7 @@ def divergence_zero(observations: Observations) -> Fact | None:
     """Tell whether KL is 0 up to what a float32 log-ratio leaves, in every record."""
     most = value_of(observations.fact("divergence_largest"))
     holds = None if most is None else most <= 1e-13
-    return condition("divergence_zero", holds, divergence_of(observations), _says(observations, "divergence_largest"))
+    return condition("divergence_zero", holds, divergence_of(observations), told_of(observations, "divergence_largest"))
 
 
 def reward_repeats(observations: Observations) -> Fact | None:

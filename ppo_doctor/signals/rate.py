@@ -12,11 +12,13 @@ from ppo_doctor.signals.course import (
     condition,
     fact,
     finite,
+    given,
     series_of,
     truth_of,
     value_of,
     zero_share,
 )
+from ppo_doctor.signals.movement import STILL_KL
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -32,8 +34,6 @@ UNMOVED = 0.05
 FEW_UPDATES, MANY_UPDATES = 4.0, 64.0
 #: Rates that trainers of small policies, and of language models, are run at, less a factor of ten.
 ORDINARY, ORDINARY_COMPLETIONS = 1e-5, 1e-7
-#: KL of an update that does not move a policy.
-STILL_KL = 5e-7
 SLOW_WARMUP = 1e-4
 
 
@@ -43,9 +43,9 @@ def rate_largest(observations: Observations) -> Fact | None:
     if series is not None:
         most = float(finite(series).max())
         return fact("rate_largest", most, series, f"{series.raw} is {most:.3g} at most")
-    if not observations.run.series or not observations.configured("learning_rate"):
+    rate = given(observations, "learning_rate")
+    if not observations.run.series:
         return None  # of a configuration alone the domains of settings say what is unusual
-    rate = observations.number("learning_rate")
     return None if rate is None else fact("rate_largest", rate, None, f"the configured learning rate is {rate:g}")
 
 
@@ -89,8 +89,7 @@ def _followed(observations: Observations) -> bool:
 
 def of_completions(observations: Observations) -> bool:
     """Tell whether samples are completions of a language model, whose many weights move it at small rates."""
-    samples = observations.fact("samples")
-    return samples is not None and samples.value == "completions"
+    return truth_of(observations.fact("completions")) is True
 
 
 def rate_zero_share(observations: Observations) -> Fact | None:
@@ -99,10 +98,9 @@ def rate_zero_share(observations: Observations) -> Fact | None:
     zeros: float | None
     if rates is not None:
         zeros = zero_share(rates)
-    elif observations.configured("learning_rate") and observations.number("learning_rate") is not None:
-        zeros = float(observations.number("learning_rate") == 0)
     else:
-        zeros = None
+        rate = given(observations, "learning_rate")
+        zeros = None if rate is None else float(rate == 0)
     if zeros is None:
         return None
     return fact(

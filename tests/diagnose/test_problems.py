@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.diagnose.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
-from ppo_doctor.model import Fact
-from tests.synthetic import a_cause, a_finding, a_pack, a_rule
+from tests.synthetic import a_cause, a_finding, a_rule
 
 RULES = [a_rule(name) for name in ("one", "two", "three")]
 
 
-def found(causes, statuses=("fired", "fired", "fired"), completions=None):
+def found(causes, statuses=("fired", "fired", "fired")):
     findings = [a_finding(rule, status) for rule, status in zip(RULES, statuses, strict=True)]
-    return problems(a_pack(RULES, causes), findings, completions)
+    return problems(causes, findings)
 
 
 def order(causes, **others):
@@ -82,13 +81,6 @@ def test_a_harmless_explanation_comes_last():
     assert order([benign, a_cause("fault", {"two": 9})]) == ["fault", "benign"]
 
 
-@pytest.mark.parametrize(("completions", "told"), [(True, True), (False, False), (None, True)])
-def test_a_cause_of_completions_is_none_of_episodes(completions, told):
-    fact = None if completions is None else Fact(name="completions", value=completions, how="computed")
-    cause = a_cause("it", {"one": 30}, samples="completions")
-    assert bool(found([cause], completions=fact)) is told
-
-
 @pytest.mark.parametrize(
     ("severity", "score", "benign", "verdict"),
     [
@@ -115,5 +107,5 @@ def test_what_would_settle_it_is_asked_for():
         a_finding(RULES[1], "skipped", missing=("approx_kl",)),
         a_finding(RULES[2], "clear"),
     ]
-    asked = problems(a_pack(RULES, [cause]), findings)[0].leader.would_change_my_mind
+    asked = problems([cause], findings)[0].leader.would_change_my_mind
     assert [measure.log for measure in asked] == ["ratio_std", "approx_kl"]

@@ -19,7 +19,7 @@ def said(causes=(), fired=(), coverage=COMPLETE, rates=None, failed=None):
     findings = [a_finding(rule, "fired" if rule.name in fired else "clear") for rule in RULES]
     pack = a_pack(RULES, causes, rates)
     covered = Coverage(**coverage, evaluated=2, clear=2, fired=0, skipped=0, errored=0, failed=failed or {})
-    return verdict(problems(pack, findings), covered, pack, findings)
+    return verdict(problems(pack.causes, findings), covered, pack, findings)
 
 
 def test_nothing_found_where_everything_was_asked_is_healthy():
