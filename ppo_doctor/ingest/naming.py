@@ -71,8 +71,8 @@ _Meaning = tuple[frozenset[str], tuple[str, ...]]
 _REMARK = re.compile(r"@\w+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 _SEPARATOR = re.compile(r"[/|:.@>\\]|__")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-#: A word; digits say nothing but for estimators such as k3.
-_WORD = re.compile(r"k[123](?![a-z0-9])|[a-z]+")
+#: A word; digits say nothing but for estimators such as k3, and Adam's betas.
+_WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -37,6 +37,10 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "action": "action actions acts act",
         "noise": "noise",
         "beta": "beta",
+        "beta1": "beta1",
+        "beta2": "beta2",
+        "adam": "adam adamw",
+        "epsilon": "eps epsilon",
         "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value",
         "success": "success successes solved win_rate goal_reached",
         "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta params_delta"
