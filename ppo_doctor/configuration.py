@@ -107,7 +107,7 @@ def _betas(value: object) -> tuple[int | float, ...]:
         value = [parse_value(number) for number in found.groups()]
     pair = tuple(value) if isinstance(value, list | tuple) else ()
     numbers = tuple(each for each in pair if isinstance(each, int | float) and not isinstance(each, bool))
-    return numbers if len(numbers) == len(pair) == 2 else ()  # noqa: PLR2004 - two, as Adam has
+    return numbers if len(numbers) == len(pair) == 2 else ()
 
 
 def parse_setting(text: str) -> tuple[str, ConfigValue]:

@@ -120,6 +120,8 @@ _ROWS = (
     ("env_steps", "steps", "environment steps so far"),
     ("iteration", "", "rollout batches so far"),
     ("policy_lag", "", "policy versions between acting and training"),
+    ("policy_version", "", "version of the weights that are trained"),
+    ("rollout_version", "", "version of the weights that sampled"),
     ("epochs_executed_total", "epochs", "PPO epochs executed so far"),
 )
 

@@ -13,17 +13,9 @@ from functools import lru_cache
 from itertools import combinations
 from itertools import count as count_from
 
+from ppo_doctor.ingest.array_words import ARRAYS, OPEN_ARRAYS, SYMBOLS
 from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
-from ppo_doctor.ingest.vocabulary import (
-    ARRAYS,
-    COMPOUNDS,
-    IN_CRITICS,
-    METRICS,
-    NEUTRAL,
-    OPEN_ARRAYS,
-    SYMBOLS,
-    WORDS,
-)
+from ppo_doctor.ingest.vocabulary import COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
 from ppo_doctor.model.frozen import frozen
 
 #: Words of one spelling, and characters of a key that are looked at: nobody's name is longer.
@@ -68,7 +60,7 @@ class Name:
 
 
 _Meaning = tuple[frozenset[str], tuple[str, ...]]
-_REMARK = re.compile(r"@\w+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
+_REMARK = re.compile(r"@\w+$|(?<=[a-z])_v\d+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 _SEPARATOR = re.compile(r"[/|:.@>\\]|__")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: A word; digits say nothing but for estimators such as k3, and Adam's betas.
@@ -226,7 +218,8 @@ def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
 
 def _without_optional(concepts: frozenset[str]) -> Iterator[frozenset[str]]:
     """Yield concepts with ever fewer of those that may be left out, these in their order."""
-    spare = [each for each in _OPTIONAL if each in concepts]
+    kept = {"token"} if "prompt" in concepts else set()  # the tokens of a prompt are not what numbers prompts
+    spare = [each for each in _OPTIONAL if each in concepts - kept]
     for size in range(len(spare) + 1):
         yield from (concepts.difference(dropped) for dropped in combinations(spare, size))
 
@@ -250,7 +243,7 @@ def role_of(key: str) -> str | None:
 
 _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
 #: What says of an array that it is the number of something, where it stands last.
-_NUMBERED = re.compile(r"_(i|no|nr|num|number)$")
+_NUMBERED = re.compile(r"_(i|no|nr|num|number)$|(?<=step)_count$|(?<=update)_count$")
 
 
 def setting_of(key: str) -> str | None:
