@@ -29,7 +29,8 @@ ARRAYS: Mapping[str, str] = {
     "attention_mask": "attention mask",
     "sample_mask": "sample mask, sample loss mask",
     "prompt_lengths": "prompt length, prompt token count",
-    "tokens": "action token, action token id, action id, completion prompt, token, token id, completion, completion id, completion token, action, sequence",
+    "tokens": "action token, action token id, action id, completion prompt, token, token id, completion, completion"
+    " id, completion token, action, sequence",
     "lengths": "length, completion length, id length",
     "token_scores": "score",
     "token_rewards": "token reward shaped, reward shaped, reward step, reward action, token reward, token reward next",

@@ -69,7 +69,10 @@ MEANT = (
     ("train/reward_with_kl_penalty", "reward_total"),
     ("train/reward_critic_lr", "critic_learning_rate"),
     ("imp_weights", "ratio_mean"),
-    ("Train/StopIter", "epochs_executed"),
+    ("adv_raw_mean", "advantages_raw_mean"),
+    ("adv_norm_std", "advantages_std"),
+    ("param_delta_critic", "critic_update_norm"),
+    ("val/clipfrac_avg", "value_clip_fraction"),
     ("generate/avg_num_tokens", "response_length"),
     ("adaptive_kl_beta", "kl_coef"),
     ("train/critic_target_std", "returns_std"),
@@ -100,6 +103,8 @@ NOT_MEANT = (
     "std",
     "next/state_value",
     "version",
+    "early_stop_epoch",
+    "Train/StopIter",
     "exploration_loss",
     "actor/reward_kl_penalty",
     "critic/rewards/max_allowed",
@@ -129,6 +134,11 @@ def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
     profile = frameworks.detect(["kl", "policy_loss", "response_tokens"])
     assert profile is not None
     assert profile.fuzzy == {"kl": "ref_kl"}
+
+
+def test_the_policys_update_is_preferred_to_that_of_all_parameters() -> None:
+    assert aliases(["param_delta_norm", "param_delta_actor"]) == {"param_delta_actor": "update_norm"}
+    assert aliases(["param_delta_norm"]) == {"param_delta_norm": "update_norm"}
 
 
 def test_detection_extends_the_canonical_profile() -> None:
