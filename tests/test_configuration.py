@@ -131,6 +131,13 @@ def test_other_betas_are_none(betas):
     assert "betas[0]" not in flatten({"betas": betas})
 
 
+def test_flat_settings_of_a_tutorials_script_are_torchrls():
+    flat = {"num_epochs": 10, "mini_batch_size": 256, "frames_per_batch": 1024, "clip_epsilon": 0.3, "lr": 1e-4}
+    settings = canonical_settings(frameworks.profile("torchrl"), [found(flat)])
+    names = ("ppo_epochs", "minibatch_size", "rollout_size", "clip_range", "learning_rate")
+    assert [settings[name].value for name in names] == [10, 256, 1024, 0.3, 1e-4]
+
+
 @pytest.mark.parametrize(
     ("framework", "given", "told"),
     [

@@ -194,6 +194,8 @@ COMPOUNDS: Mapping[str, str] = {
     "value loss": "c_loss v_loss loss_v closs vloss lossv",
     "value old": "v_old",
     "value": "reward_value reward_values",
+    "reward": "r_training",
+    "evaluation reward": "r_evaluation",
     "kl engine": "kl_sample_train kl_train_sample sample_train_kl",
     "entropy": "dist_entropy action_entropy",
     "kl old": "kl_old_new kl_new_old",
