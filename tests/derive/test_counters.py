@@ -53,6 +53,18 @@ def test_defaults_of_a_trainer_whose_samples_are_others_are_none():
 
 
 @pytest.mark.parametrize(
+    ("clipped", "known"),
+    [("0.1x9", None), ("0x9", (1, "default")), ("0x6 0.1x3", (1, "default")), ("0x3 0.1x6", None)],
+)
+def test_a_default_of_one_step_is_none_where_the_log_clips(clipped, known):
+    case = {"name": "a", "framework": "trl-grpo", "config": {}, "series": {"clip_fraction": clipped}}
+    seen = Observations(case_run(case))
+    assert k(seen) == known
+    assert (seen.fact("one_update_by_default").value == 1) == (clipped == "0x9")
+    assert seen.fact("updates_asked").value == "num_iterations"
+
+
+@pytest.mark.parametrize(
     ("values", "iterations", "value"),
     [
         ([40.0 * i for i in range(9)], None, 40),
