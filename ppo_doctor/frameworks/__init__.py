@@ -189,6 +189,10 @@ def _fits(fingerprint: Mapping[str, Any], keys: Keys) -> bool:
     return any(map(keys.has_all, fingerprint["any"])) and not any(map(keys.has, fingerprint["none"]))
 
 
+#: Metrics of which our own name says which estimator they are, and another trainer's does not.
+_ESTIMATED = frozenset({"approx_kl", "clip_fraction"})
+
+
 def _by_likeness(keys: Keys) -> Profile | None:
     """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
     plain = _profile(CANONICAL).resolved(keys.names)
@@ -197,6 +201,9 @@ def _by_likeness(keys: Keys) -> Profile | None:
     if COUNTERS.issuperset(name for name, metric in found.metrics.items() if any(map(keys.has, metric.keys))):
         return None
     steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
+    if found.fuzzy:  # names of its own: what ours are estimated by, another trainer's need not be
+        plain_names = {n: dataclasses.replace(m, estimator=None) for n, m in found.metrics.items() if n in _ESTIMATED}
+        found = dataclasses.replace(found, metrics=dict(found.metrics) | plain_names)
     kind = "grpo" if of_language(keys.names) and of_groups(keys.names) else plain.algorithm
     return dataclasses.replace(found, axis=dict(found.axis) | {"step": steps}, algorithm=kind)
 
