@@ -96,7 +96,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     },
     "statistic": {
         "mean": "mean avg average means averaged",
-        "std": "sd std stdev stddev standard_deviation sigma stds",
+        "std": "sd std stdev stddev std_dev standard_deviation sigma stds",
         "variance": "var variance",
         "min": "min minimum smallest lowest mins",
         "max": "worst max maximum largest highest maxs",
