@@ -78,7 +78,10 @@ def redact_text(text: str) -> str:
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, ConfigValue]:
-    """Return nested settings with keys joined by a dot; W&B's `{"value": …}` wrappers are unwrapped, lists left out."""
+    """Return nested settings with keys joined by a dot; W&B's `{"value": …}` wrappers are unwrapped.
+
+    Lists are left out, but for Adam's betas: "betas[0]" and "betas[1]".
+    """
     flat: dict[str, ConfigValue] = {}
     for key, value in raw.items():
         name = f"{prefix}{key}"
@@ -88,9 +91,23 @@ def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[st
             flat.update(flatten(value, f"{name}.", depth + 1))
         elif value is None or isinstance(value, str | int | float | bool):
             flat[name] = redact(name, value)
+        if name.endswith("betas"):
+            flat |= {f"{name}[{place}]": beta for place, beta in enumerate(_betas(value))}
         if len(flat) > MOST_SETTINGS:
             raise DoctorError(f"more than {MOST_SETTINGS} settings: this is no configuration", code=ExitCode.USAGE)
     return flat
+
+
+_TWO_NUMBERS = re.compile(r"[(\[]\s*([\d.eE+-]{1,24})\s*,\s*([\d.eE+-]{1,24})\s*,?\s*[)\]]")
+
+
+def _betas(value: object) -> tuple[int | float, ...]:
+    """Return the two numbers of a list, or of what prints as one."""
+    if isinstance(value, str) and (found := _TWO_NUMBERS.fullmatch(value.strip())):
+        value = [parse_value(number) for number in found.groups()]
+    pair = tuple(value) if isinstance(value, list | tuple) else ()
+    numbers = tuple(each for each in pair if isinstance(each, int | float) and not isinstance(each, bool))
+    return numbers if len(numbers) == len(pair) == 2 else ()
 
 
 def parse_setting(text: str) -> tuple[str, ConfigValue]:

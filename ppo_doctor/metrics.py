@@ -72,6 +72,8 @@ _ROWS = (
     ("advantages_abs_max", "", "largest absolute advantage used in the loss"),
     ("advantages_min", "", "smallest advantage used in the loss"),
     ("advantages_max", "", "largest advantage used in the loss"),
+    ("advantages_raw_mean", "", "mean of the advantages before whitening"),
+    ("advantages_raw_abs_max", "", "largest absolute advantage before whitening"),
     ("advantages_raw_std", "", "standard deviation of the advantages before whitening"),
     ("returns_mean", "", "mean return target of the critic"),
     ("returns_std", "", "standard deviation of the critic's return targets"),
@@ -93,6 +95,7 @@ _ROWS = (
     ("learning_rate", "", "learning rate applied to the policy"),
     ("grad_norm", "", "gradient norm before clipping"),
     ("update_norm", "", "norm of the parameter change of one update"),
+    ("critic_update_norm", "", "norm of the change of the critic's parameters in one update"),
     ("changed_fraction", "fraction", "share of the policy's parameters that one update changes"),
     ("optimizer_params_matched", "fraction", "share of the policy's trained parameters that its optimizer holds"),
     ("optimizer_steps", "steps", "optimizer steps executed for one rollout batch"),
@@ -120,6 +123,8 @@ _ROWS = (
     ("env_steps", "steps", "environment steps so far"),
     ("iteration", "", "rollout batches so far"),
     ("policy_lag", "", "policy versions between acting and training"),
+    ("policy_version", "", "version of the weights that are trained"),
+    ("rollout_version", "", "version of the weights that sampled"),
     ("epochs_executed_total", "epochs", "PPO epochs executed so far"),
 )
 

@@ -12,6 +12,7 @@ from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
@@ -257,13 +258,18 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         algorithm=_algorithm(profile, settings),
         sources=outer.joined or (summary,),
         series=series,
-        facts=_facts(profile, settings, path, builder) | generations(series, {*profile.fuzzy.values()}, path),
+        facts=_facts(profile, settings, path, builder) | generations(series, _undeclared(profile), path),
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=_raw(found),
         notes=(*builder.notes, *restored, *decided, *_names_guessed(profile, path, settings)),
         keys=profile.uses(builder.keys),
     )
+
+
+def _undeclared(profile: Profile) -> set[str]:
+    """Return the metrics of which no trainer's profile says more than the name."""
+    return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
 
 
 def _check_told(request: Request, profile: Profile) -> None:

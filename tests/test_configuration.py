@@ -119,6 +119,42 @@ def test_wrappers_of_wandb_are_unwrapped():
     assert flatten(raw) == {"lr": 0.1, "_wandb.cli": "x", "n": 4}
 
 
+@pytest.mark.parametrize("betas", [[0.9, 0.95], (0.9, 0.95), "(0.9, 0.95)", "[0.9, 0.95]"])
+def test_adams_betas_are_two_settings(betas):
+    flat = flatten({"optim": {"betas": betas, "milestones": [1, 2]}})
+    assert (flat["optim.betas[0]"], flat["optim.betas[1]"]) == (0.9, 0.95)
+    assert "optim.milestones[0]" not in flat
+
+
+@pytest.mark.parametrize("betas", [[0.9], [0.9, 0.95, 0.99], ["a", "b"], [True, False], "0.9", 0.9, None])
+def test_other_betas_are_none(betas):
+    assert "betas[0]" not in flatten({"betas": betas})
+
+
+def test_flat_settings_of_a_tutorials_script_are_torchrls():
+    flat = {"num_epochs": 10, "mini_batch_size": 256, "frames_per_batch": 1024, "clip_epsilon": 0.3, "lr": 1e-4}
+    settings = canonical_settings(frameworks.profile("torchrl"), [found(flat)])
+    names = ("ppo_epochs", "minibatch_size", "rollout_size", "clip_range", "learning_rate")
+    assert [settings[name].value for name in names] == [10, 256, 1024, 0.3, 1e-4]
+
+
+@pytest.mark.parametrize(
+    ("framework", "given", "told"),
+    [
+        ("verl", {"actor_rollout_ref.actor.optim.betas[1]": 0.95, "critic.optim.betas[1]": 0.5}, (1e-8, 0.9, 0.95)),
+        ("trl-grpo", {"adam_epsilon": 1e-6}, (1e-6, 0.9, 0.999)),
+        ("ms-swift", {}, (1e-8, 0.9, 0.95)),
+        ("sb3", {"optimizer_kwargs.eps": 1e-8}, (1e-8, 0.9, 0.999)),
+        ("cleanrl", {}, (1e-5, 0.9, 0.999)),
+        ("openrlhf", {"adam_betas[1]": 0.98}, (1e-8, 0.9, 0.98)),
+        ("canonical", {"optim.eps": 1e-7, "optim.betas[0]": 0.8, "optimizer.beta2": 0.7}, (1e-7, 0.8, 0.7)),
+    ],
+)
+def test_adams_settings_are_known_by_the_frameworks_keys_and_defaults(framework, given, told):
+    settings = canonical_settings(frameworks.profile(framework), [found(given)])
+    assert tuple(settings[name].value for name in ("adam_eps", "adam_beta1", "adam_beta2")) == told
+
+
 def test_a_setting_named_value_is_no_wrapper():
     assert flatten({"head": {"value": 1, "size": 2}}) == {"head.value": 1, "head.size": 2}
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 STEPS_PER_BATCH = "optimizer steps per batch"
 #: Fewest records of a counter, and the share of its gaps that have to agree, for it to tell the size of a rollout.
 LEAST, ALIKE = 3, 0.9
+#: From this share of its records on a log clips.
+MOSTLY = 0.5
 #: Metrics of which each update writes one, whose steps tell how far updates are apart.
 OF_UPDATES = ("approx_kl", "policy_loss", "loss", "value_loss")
 
@@ -180,7 +182,20 @@ def refuted(observations: Observations) -> bool:
             return True
     epochs, rollout = epochs_per_batch(observations), rollout_steps(observations)
     passes = epochs is not None and _differs(observations, epochs, ("ppo_epochs",))
-    return passes or (rollout is not None and _differs(observations, rollout, ("rollout_steps", "num_envs")))
+    steps = rollout is not None and _differs(observations, rollout, ("rollout_steps", "num_envs"))
+    return passes or steps or one_step_clips(observations)
+
+
+def one_step_clips(observations: Observations) -> bool:
+    """Tell whether a default of one step per batch is not in force: before that step every ratio is 1, inside the clip.
+
+    Where the log clips all the same, steps are more, or something is wrong with the ratio.
+    """
+    planned, clipped = observations.run.facts.get("updates_configured"), observations.run.series.get("clip_fraction")
+    if planned is None or planned.how != "default" or planned.value != 1 or clipped is None:
+        return False
+    values = finite(clipped)
+    return len(values) >= LEAST and mean_of(values > 0) >= MOSTLY
 
 
 def _differs(observations: Observations, counted_one: Fact, names: tuple[str, ...]) -> bool:

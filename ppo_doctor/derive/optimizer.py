@@ -87,6 +87,9 @@ def gradient_over_epsilon(observations: Observations) -> Fact | None:
 
 
 def _epsilon(observations: Observations) -> float | None:
+    told = observations.number("adam_eps") if observations.configured("adam_eps") else None
+    if told is not None:
+        return told if told > 0 else None
     for key, value in observations.run.config_raw.items():
         if (key in EPSILON_KEYS or key.endswith(EPSILON_TAILS)) and isinstance(value, int | float):
             return float(value) if value > 0 else None

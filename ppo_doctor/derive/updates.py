@@ -89,6 +89,8 @@ def one_update_by_default(observations: Observations) -> Fact | None:
     is left, which is printed as 0.0 where it is small. None where K is told, or the log holds neither.
     """
     updates = observations.fact("updates_effective")
+    if updates is None and counters.one_step_clips(observations):
+        updates = observations.run.facts["updates_configured"]
     if updates is None or updates.how != "default" or float(str(updates.value)) != 1.0:
         return None
     term = observations.fact("kl_in_loss")

@@ -21,6 +21,7 @@ from ppo_doctor.ingest.naming import (
     of_groups,
     of_language,
     over,
+    role_of,
     siblings,
     squashed,
 )
@@ -188,6 +189,10 @@ def _fits(fingerprint: Mapping[str, Any], keys: Keys) -> bool:
     return any(map(keys.has_all, fingerprint["any"])) and not any(map(keys.has, fingerprint["none"]))
 
 
+#: Metrics of which our own name says which estimator they are, and another trainer's does not.
+_ESTIMATED = frozenset({"approx_kl", "clip_fraction"})
+
+
 def _by_likeness(keys: Keys) -> Profile | None:
     """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
     plain = _profile(CANONICAL).resolved(keys.names)
@@ -196,8 +201,11 @@ def _by_likeness(keys: Keys) -> Profile | None:
     if COUNTERS.issuperset(name for name, metric in found.metrics.items() if any(map(keys.has, metric.keys))):
         return None
     steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
+    if found.fuzzy:  # names of its own: what ours are estimated by, another trainer's need not be
+        plain_names = {n: dataclasses.replace(m, estimator=None) for n, m in found.metrics.items() if n in _ESTIMATED}
+        found = dataclasses.replace(found, metrics=dict(found.metrics) | plain_names)
     kind = "grpo" if of_language(keys.names) and of_groups(keys.names) else plain.algorithm
-    return dataclasses.replace(found, axis=dict(plain.axis) | {"step": steps}, algorithm=kind)
+    return dataclasses.replace(found, axis=dict(found.axis) | {"step": steps}, algorithm=kind)
 
 
 def as_written(name: str, keys: Iterable[str]) -> Profile:
@@ -230,7 +238,22 @@ def _with_guesses(profile: Profile, left: Iterable[str], keys: Keys) -> Profile:
         for raw, name in guessed.items()
     }
     guessed |= {key: guessed[raw] for raw, columns in several.items() for key in columns}
+    if axis := _rows_of_minibatches(profile, keys):
+        profile = dataclasses.replace(profile, axis=dict(profile.axis) | axis)
     return dataclasses.replace(profile, metrics=dict(profile.metrics) | metrics, fuzzy=guessed) if guessed else profile
+
+
+#: What numbers the records of a log that has one for each minibatch.
+_OF_ROWS = ("update", "epoch", "minibatch")
+
+
+def _rows_of_minibatches(profile: Profile, keys: Keys) -> dict[str, tuple[str, ...]]:
+    """Return the columns that number updates, passes and minibatches, where a log has both first and last by name."""
+    held = {part for part in _OF_ROWS if any(map(keys.has, profile.axis.get(part, ())))}
+    meant = {role_of(key): key for key in sorted(keys.names, reverse=True)}
+    if "minibatch" in held or "minibatch" not in meant or not {"update"} & {*held, *meant}:
+        return {}
+    return {part: (meant[part],) for part in _OF_ROWS if part in meant and part not in held}
 
 
 def near_misses(key: str, n: int = 3) -> tuple[str, ...]:

@@ -94,6 +94,7 @@ _UPHILL = "the optimizer refuses a negative rate, or climbs its loss"
 _WEIGHTS_OF_REWARDS = "what later rewards count for would grow with their distance, or change its sign"
 _NO_STEP = "no optimizer step is taken"
 _NO_SAMPLE = "nothing is sampled, and nothing trained"
+_NO_ADAM = "Adam refuses it"
 _UNTRAINED = "the critic is not trained"
 _SIZES = "rollout_size local_rollout_size rollout_steps num_envs generation_batch_size"
 
@@ -106,6 +107,8 @@ WRONG: tuple[Limit, ...] = (
     _pointless("vf_error_clamp", 0, _UNTRAINED, CRITIC_UNTRAINED),
     *_impossible("gamma gae_lambda", "below", 0, _WEIGHTS_OF_REWARDS, DISCOUNT),
     *_impossible("gamma gae_lambda", "above", 1, _WEIGHTS_OF_REWARDS, DISCOUNT),
+    *_impossible("adam_eps adam_beta1 adam_beta2", "below", 0, _NO_ADAM, IMPOSSIBLE),
+    *_impossible("adam_beta1 adam_beta2", "above", 1, _NO_ADAM, IMPOSSIBLE),
     *_impossible("ppo_epochs num_minibatches updates_per_batch", "below", 1, _NO_STEP, NO_UPDATE),
     *_impossible("gradient_accumulation_steps steps_per_generation", "below", 1, _NO_STEP, NO_UPDATE),
     # below 0 stands for the whole batch in Tianshou, and -1 for "as many as elsewhere" in files of Isaac Lab

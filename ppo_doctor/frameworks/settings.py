@@ -35,6 +35,9 @@ SETTINGS = MappingProxyType(
         "max_grad_norm": "norm to which gradients are clipped",
         "max_grad_norm_unused": "a bound of the gradient norm that the trainer does not apply",
         "optimizer": "name of the optimizer",
+        "adam_eps": "what Adam adds to the root of the mean squared gradient",
+        "adam_beta1": "decay of Adam's mean gradient",
+        "adam_beta2": "decay of Adam's mean squared gradient",
         # clipping and divergence from the old policy
         "clip_range": "clip range of the ratio (the lower one where there are two)",
         "clip_range_high": "upper clip range of the ratio",

@@ -54,4 +54,7 @@ def _near(name: str, other: str) -> bool:
 
 
 def _numbered(name: str, other: str) -> bool:
-    return _DIGITS.sub("", name) == _DIGITS.sub("", other)
+    """Tell whether names differ in their digits alone: in others at the same place, or in having some."""
+    if _DIGITS.sub("", name) != _DIGITS.sub("", other):
+        return False
+    return _DIGITS.sub("0", name) == _DIGITS.sub("0", other) or not (_DIGITS.search(name) and _DIGITS.search(other))

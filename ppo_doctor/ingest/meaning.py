@@ -36,7 +36,24 @@ def settled(series: Mapping[str, Series], guessed: Collection[str], path: str) -
             kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
             notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
             kept[found.name] = replace(found, says="")
+    if (lag := _lag(kept)) is not None:
+        kept["policy_lag"] = lag
     return kept, [Note(text=text, source=SourceRef(path=path)) for text in notes]
+
+
+def _lag(series: Mapping[str, Series]) -> Series | None:
+    """Return by how many versions the sampler's weights are behind the trained ones, where both are logged.
+
+    Both count from the same start where they are equal at some record, and the sampler never leads.
+    """
+    trained, sampling = series.get("policy_version"), series.get("rollout_version")
+    if trained is None or sampling is None or "policy_lag" in series or len(trained) != len(sampling):
+        return None
+    lag = trained.values - sampling.values
+    if not np.array_equal(trained.axis.steps, sampling.axis.steps) or not len(lag) or lag.min() != 0:
+        return None
+    says = f"{trained.raw} less {sampling.raw}"
+    return replace(sampling, name="policy_lag", values=lag, unit="", how="computed", says=says)
 
 
 def generations(series: Mapping[str, Series], guessed: Collection[str], path: str) -> dict[str, Fact]:

@@ -13,17 +13,9 @@ from functools import lru_cache
 from itertools import combinations
 from itertools import count as count_from
 
+from ppo_doctor.ingest.array_words import ARRAYS, OPEN_ARRAYS, SYMBOLS
 from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
-from ppo_doctor.ingest.vocabulary import (
-    ARRAYS,
-    COMPOUNDS,
-    IN_CRITICS,
-    METRICS,
-    NEUTRAL,
-    OPEN_ARRAYS,
-    SYMBOLS,
-    WORDS,
-)
+from ppo_doctor.ingest.vocabulary import COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
 from ppo_doctor.model.frozen import frozen
 
 #: Words of one spelling, and characters of a key that are looked at: nobody's name is longer.
@@ -68,11 +60,11 @@ class Name:
 
 
 _Meaning = tuple[frozenset[str], tuple[str, ...]]
-_REMARK = re.compile(r"@\w+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
+_REMARK = re.compile(r"@\w+$|(?<=[a-z])_v\d+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 _SEPARATOR = re.compile(r"[/|:.@>\\]|__")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-#: A word; digits say nothing but for estimators such as k3.
-_WORD = re.compile(r"k[123](?![a-z0-9])|[a-z]+")
+#: A word; digits say nothing but for estimators such as k3, and Adam's betas.
+_WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -152,6 +144,8 @@ _ARRAYS = {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
 
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
 _OPTIONAL = ("learner", "rollout", "sampled", "sample", "sequence", "token", "epoch", "batch", "minibatch")
+#: Beside these it is what the name is about: tokens of a prompt do not number prompts, the epoch of a stop is no stop.
+_OPTIONAL_BUT = {"prompt": "token", "stop": "epoch"}
 #: Names that only the kind of training decides → (metric of an agent in an environment, of a language model).
 _BY_KIND = {
     frozenset({"kl"}): ("approx_kl", "ref_kl"),
@@ -177,7 +171,7 @@ _OF_POLICIES = frozenset({"kl", "ratio", "importance", "clip", "logprob", "entro
 #: Groups of a critic, which hold little else than what is its own.
 _CRITICS = frozenset({"critic", "value"})
 #: What nobody computes on validation data, so that "val" is short for values.
-_NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_")
+_NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_", "value_clip_")
 #: A group of losses says nothing of these.
 _NO_TERM = frozenset({"loss"})
 
@@ -226,7 +220,8 @@ def _found(name: Name, table: Mapping[frozenset[str], str]) -> str | None:
 
 def _without_optional(concepts: frozenset[str]) -> Iterator[frozenset[str]]:
     """Yield concepts with ever fewer of those that may be left out, these in their order."""
-    spare = [each for each in _OPTIONAL if each in concepts]
+    kept = {_OPTIONAL_BUT[each] for each in _OPTIONAL_BUT.keys() & concepts}
+    spare = [each for each in _OPTIONAL if each in concepts - kept]
     for size in range(len(spare) + 1):
         yield from (concepts.difference(dropped) for dropped in combinations(spare, size))
 
@@ -250,7 +245,7 @@ def role_of(key: str) -> str | None:
 
 _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
 #: What says of an array that it is the number of something, where it stands last.
-_NUMBERED = re.compile(r"_(i|no|nr|num|number)$")
+_NUMBERED = re.compile(r"_(i|no|nr|num|number)$|(?<=step)_count$|(?<=update)_count$")
 
 
 def setting_of(key: str) -> str | None:
@@ -326,10 +321,18 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     if _REWARDED & {found for key, found in meant.items() if not _by_kind(parse(key))}:
         meant |= {key: metric_of(key, language=True) for key in keys if _by_kind(parse(key)) and _is_return(key)}
     chosen: dict[str, str] = {}
-    for key, name in meant.items():
+    for key, name in sorted(meant.items(), key=lambda each: each[1] in _OF_PARTS and "policy" not in _parts(each[0])):
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
+
+
+#: What is the policy's where a log has it apart from the whole.
+_OF_PARTS = frozenset({"update_norm"})
+
+
+def _parts(key: str) -> tuple[str, ...]:
+    return parse(key).slot("part")
 
 
 #: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.

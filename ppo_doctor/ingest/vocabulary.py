@@ -1,4 +1,4 @@
-"""The words of trainers' names, and the phrases of those words that are a metric or an array of a dump.
+"""The words of trainers' names, and the phrases of those words that are a metric.
 
 A concept is one meaning with all its spellings. A phrase is a set of concepts: their order and what stands between
 them in a name say nothing. Words of NEUTRAL add nothing to any phrase.
@@ -16,14 +16,15 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         " kullback_leibler",
         "ratio": "ratio ratios",
         "importance": "importance importance_weight importance_weights importance_ratio importance_ratios imp_weight"
-        " prob_ratio probs_ratio probability_ratio importance_sampling_ratio is_ratio ppo_ratio",
+        " imp_weights imp_ratio imp_ratios prob_ratio probs_ratio probability_ratio importance_sampling_ratio"
+        " is_ratio ppo_ratio",
         "clip": "clip clipped clips clipping",
         "fraction": "share frac fracs fraction fractions rate percent proportion factor",
         "entropy": "entropy entropies ent",
         "loss": "loss losses",
         "surrogate": "surrogate surr",
-        "reward": "reward rewards rew rews score scores",
-        "return": "return returns ret rets",
+        "reward": "reward rewards rew rews rwd rwds score scores",
+        "return": "return returns ret rets rtg rtgs reward_to_go rewards_to_go return_to_go returns_to_go",
         "advantage": "advantage advantages adv advs gae advant",
         "gradient": "gradient gradients grad grads",
         "norm": "norm norms",
@@ -32,11 +33,16 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "truncated": "overlong truncated truncation truncations trunc no_eos",
         "explained": "explained_variance explained_var explained_variances var_explained exp_var expl_var"
         " vf_explained_var variance_explained ev",
-        "logprob": "logprob logprobs log_prob log_probs logp logps log_p log_pi logpi logpa lp lps log_probability"
-        " log_probabilities logpac logpacs per_token_logps per_token_logp actlogprob actlogprobs",
+        "logprob": "logprob logprobs log_prob log_probs log_pis log_likelihood log_likelihoods loglik logp logps log_p"
+        " log_pi logpi logpa lp lps log_probability log_probabilities logpac logpacs per_token_logps"
+        " per_token_logp actlogprob actlogprobs",
         "action": "action actions acts act",
         "noise": "noise",
         "beta": "beta",
+        "beta1": "beta1",
+        "beta2": "beta2",
+        "adam": "adam adamw",
+        "epsilon": "eps epsilon",
         "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value",
         "success": "success successes solved win_rate goal_reached",
         "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta params_delta"
@@ -51,16 +57,21 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "temperature": "temperature temp",
         "normalize": "normalize normalise normalization normalisation standardize whiten",
         "version": "version versions ver weight_version weights_version weight_versions weights_versions model_version"
-        " model_versions weights_seq_no weight_seq_no",
+        " model_versions weights_seq_no weight_seq_no params_version param_version parameter_version"
+        " parameters_version checkpoint_version ckpt_version",
         "mask": "mask masks",
         "done": "termination done dones terminated terminal terminals terminations episode_start episode_starts",
         "staleness": "staleness lag policy_lag",
         "ess": "ess effective_sample_size eff_sample_size",
         "penalty": "penalty penalties",
+        "regularizer": "regularization regularisation regularizer regulariser",
+        "ptx": "ptx",
+        "shaped": "shaped dense",
+        "baseline": "baseline baselines",
         "difference": "diff difference differences abs_diff absdiff",
         "prob": "prob probs probability probabilities",
         "index": "uid uids",
-        "group": "group groups",
+        "group": "group groups grp grps",
     },
     "part": {
         "policy": "policy policies pol pi pg actor theta",
@@ -69,23 +80,23 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
     },
     "role": {
-        "old": "old prev previous proximal prox",
-        "new": "now new cur curr current actual",
+        "old": "old prev previous past earlier proximal prox then before_update pre_update",
+        "new": "now new cur curr current actual updated latest after_update post_update",
         "reference": "sft ref reference base init initial init_policy reference_policy ref_policy base_model ref_model",
         "rollout": "rollout rollouts",
-        "behaviour": "behaviour behavior",
+        "behaviour": "behaviour behavior mu",
         "sampled": "sampled buffer buf",
         "next": "next",
         "learner": "trainer learner train trained",
         "worker": "worker workers",
-        "optimizer": "optimizer optim optimizers",
+        "optimizer": "optimizer optim optimizers opt sgd",
         "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference mismatch"
-        " engine",
+        " engine generator generators server",
         "target": "target targets targ",
     },
     "statistic": {
         "mean": "mean avg average means averaged",
-        "std": "sd std stdev stddev standard_deviation sigma stds",
+        "std": "sd std stdev stddev std_dev standard_deviation sigma stds",
         "variance": "var variance",
         "min": "min minimum smallest lowest mins",
         "max": "worst max maximum largest highest maxs",
@@ -98,7 +109,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "running": "running ema moving smoothed rolling smooth",
     },
     "estimator": {
-        "approx": "approx approximate approximated estimate estimated estimates",
+        "approx": "approx approximate approximated estimate estimated estimates estimation est hat",
         "k1": "k1",
         "k2": "k2",
         "k3": "k3",
@@ -116,18 +127,19 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "executed": "executed performed",
         "total": "total totals cumulative lifetime",
         "threshold": "threshold",
+        "with": "with including incl",
         "objective": "objective",
     },
     "subject": {
         "episode": "episode episodes episodic ep eps_ep traj trajectory trajectories",
-        "completion": "response responses resp completion completions gen generation generated generations answer"
-        " answers",
+        "completion": "response responses resp completion completions gen generate generation generated generations"
+        " answer answers",
         "token": "token tokens tok toks token_level",
         "sample": "sample samples",
         "sequence": "sequence sequences seq seqs",
         "reward_model": "rm reward_model",
         "prompt": "problem problems prompt prompts query queries question questions",
-        "step": "step steps timestep timesteps",
+        "step": "step steps timestep timesteps interact interacts interaction interactions",
         "environment": "env environment environments envs",
         "update": "update updates upd upds",
         "epoch": "epoch epochs",
@@ -143,7 +155,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "executed": "executed run ran",
         "stop": "early_stop early_stops early_stopped early_stopping stopped_early",
         "attention": "attention attn att",
-        "id": "id ids idx idxs index indices",
+        "id": "id ids idx idxs index indices identifier identifiers key",
     },
     "time": {
         "time": "time times timing timings timer timers timeperf sec secs second seconds ms elapsed duration walltime"
@@ -162,21 +174,29 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "valid": "valid",
     },
     "other": {
-        "other": "log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps disc discriminator"
-        " aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs reward_model distill"
-        " distillation ptx sft world_model central clamp clamped delta config args hparams hyperparameters debug"
-        " error errors conf seed",
+        "other": "exploration_loss log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps"
+        " disc discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs"
+        " reward_model distill distillation sft world_model central clamp clamped delta config args hparams"
+        " hyperparameters debug error errors conf seed",
     },
 }
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
     "epoch minibatch": "mini_epoch mini_epochs",
+    "epoch update": "inner_epoch inner_epochs",
+    "completion id": "output_id output_ids",
+    "completion token": "output_token output_tokens out_token out_tokens",
+    "completion length": "output_length output_lengths output_len",
     "policy learning_rate": "act_lr",
     "policy loss": "act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
     "policy surrogate": "policy_gradient",
     "value loss": "c_loss v_loss loss_v closs vloss lossv",
     "value old": "v_old",
+    "value": "reward_value reward_values",
+    "reward": "r_training",
+    "evaluation reward": "r_evaluation",
+    "kl engine": "kl_sample_train kl_train_sample sample_train_kl",
     "entropy": "dist_entropy action_entropy",
     "kl old": "kl_old_new kl_new_old",
     "gradient norm": "grad_gnorm gnorm",
@@ -201,14 +221,12 @@ COMPOUNDS: Mapping[str, str] = {
     "kl k1": "old_approx_kl",
 }
 
-#: What a capital letter stands for that is a word by itself in the name of an array, as papers write it.
-SYMBOLS: Mapping[str, str] = {"A": "advantage", "V": "value", "G": "return", "H": "entropy"}
-
 #: Words that say nothing about what a number is.
 NEUTRAL = (
     "exploration active scalar training learners learn learning info tensor tensors stats stat statistics metric"
     " metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo rloo"
-    " algo algorithm all per extrinsic model models main tune ray misc diagnostics used the l of at at_sum region vs"
+    " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
+    " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local env_runners b prediction predictions pred preds calc process rnn"
 )
 
@@ -216,12 +234,12 @@ NEUTRAL = (
 METRICS: Mapping[str, str] = {
     "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss, policy"
     " clip loss, surrogate clip loss, surrogate clip, objective loss",
-    "value_loss": "value loss, value reward loss",
+    "value_loss": "value loss, value reward loss, value approx loss",
     "value_loss_unclipped": "value loss before",
     "loss": "loss, loss total",
     "objective_entropy": "entropy objective",
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
-    "entropy_loss": "entropy loss, policy entropy loss",
+    "entropy_loss": "entropy loss, policy entropy loss, entropy regularizer, entropy regularizer loss",
     "entropy_coef": "entropy coefficient, entropy coefficient new",
     "approx_kl": "kl approx, kl policy, kl behaviour, kl approx policy, kl old, kl old new, kl approx old, kl approx"
     " old new, kl policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
@@ -231,7 +249,7 @@ METRICS: Mapping[str, str] = {
     "ref_kl": "kl objective, kl reference, kl reference policy, kl reference k1, kl reference k2, kl reference k3, kl"
     " completion reference",
     "rollout_kl": "kl engine, kl engine policy, kl rollout, kl approx engine, kl engine k3",
-    "kl_penalty_reward": "kl reward, kl penalty reward",
+    "kl_penalty_reward": "kl reward",
     "kl_coef": "kl beta, kl coefficient, kl penalty coefficient, kl penalty reward coefficient, kl coefficient new, kl"
     " reward coefficient",
     "ratio_mean": "ratio old, ratio, importance, importance ratio, policy ratio, ratio old new, ratio new old,"
@@ -258,31 +276,41 @@ METRICS: Mapping[str, str] = {
     "env_steps": "step environment, step environment count, step environment total, step environment count total,"
     " frame, frame count, frame total",
     "iteration": "iteration, iteration count, iteration total",
-    "policy_lag": "staleness, version difference, policy version difference",
+    "policy_lag": "staleness, version difference, policy version difference, version difference engine policy, version"
+    " difference rollout, policy staleness, rollout staleness, optimizer_step difference count engine policy,"
+    " optimizer_step difference engine policy",
+    "policy_version": "policy version, version new, policy version new, learner version, learner policy version,"
+    " policy version count",
+    "rollout_version": "rollout version, engine version, engine policy version, behaviour version, policy behaviour"
+    " version, worker version, policy rollout version, completion version",
+    "ptx_loss": "ptx loss",
     "effective_sample_size": "ess",
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
-    "value_clip_fraction": "value clip fraction, value clip ratio",
+    "clip_range_vf": "value clip coefficient",
+    "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
     "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before, reward completion, reward"
-    " token, reward instantaneous, reward last",
+    " token, reward instantaneous, reward last, reward step",
     "reward_group_std": "reward group std",
-    "reward_total": "reward total",
+    "reward_total": "reward total, reward with kl penalty, reward with kl, reward with penalty, reward shaped",
     "reward_std": "reward std, reward reward_model std",
     "reward_min": "reward min, reward low, reward reward_model low, reward reward_model min, reward instantaneous min",
     "reward_max": "reward max, reward high, reward reward_model high, reward reward_model max, reward instantaneous"
     " max",
     "frac_reward_zero_std": "fraction reward zero std, fraction zero std",
-    "advantages_mean": "advantage, reward advantage",
-    "advantages_std": "advantage std",
-    "advantages_min": "advantage min",
-    "advantages_max": "advantage max",
-    "advantages_abs_max": "advantage absolute max",
-    "advantages_raw_std": "advantage before std",
-    "returns_mean": "return, value return",
-    "returns_std": "return std, value return std",
+    "advantages_mean": "advantage, reward advantage, advantage norm, advantage after",
+    "advantages_std": "advantage std, advantage norm std, advantage after std",
+    "advantages_min": "advantage min, advantage norm min, advantage after min",
+    "advantages_max": "advantage max, advantage norm max, advantage after max",
+    "advantages_abs_max": "advantage absolute max, advantage norm absolute max, advantage after absolute max",
+    "advantages_raw_mean": "advantage before, advantage before norm",
+    "advantages_raw_abs_max": "advantage before absolute max, advantage before norm absolute max",
+    "advantages_raw_std": "advantage before std, advantage before norm std",
+    "returns_mean": "return, value return, reward return, value target",
+    "returns_std": "return std, value return std, value target std",
     "returns_min": "return min",
     "returns_max": "return max",
     "returns_var": "return variance",
-    "values_var": "value variance",
+    "values_var": "value variance, val variance",
     "rollout_logp_diff": "logprob engine difference, logprob rollout difference",
     "rollout_logp_diff_max": "logprob engine difference max, logprob rollout difference max",
     "rollout_prob_diff": "prob engine difference, prob rollout difference",
@@ -293,15 +321,16 @@ METRICS: Mapping[str, str] = {
     "values_max": "value max",
     "explained_variance": "explained, value explained",
     "learning_rate": "learning_rate, policy learning_rate, learning_rate new, learning_rate last, learning_rate group",
-    "critic_learning_rate": "value learning_rate",
+    "critic_learning_rate": "value learning_rate, value reward learning_rate",
     "grad_norm": "gradient norm, policy gradient norm, gradient norm total",
     "critic_grad_norm": "value gradient norm",
-    "update_norm": "update_norm, policy update_norm",
+    "update_norm": "update_norm, policy update_norm, update_norm norm, policy update_norm norm",
+    "critic_update_norm": "value update_norm, value update_norm norm",
     "action_std": "action std, action noise std, noise std, policy std, policy noise std, action policy std, policy"
     " distribution std, action deviation",
-    "response_length": "completion token mean, completion length, completion token length",
-    "response_length_min": "completion length min",
-    "response_length_max": "completion length max",
+    "response_length": "completion token mean, completion token count mean, completion length, completion token length",
+    "response_length_min": "completion length min, completion token count min",
+    "response_length_max": "completion length max, completion token count max",
     "truncated_fraction": "truncated fraction, completion truncated, completion truncated fraction, truncated,"
     " completion length clip fraction, completion clip fraction, completion length clip ratio, completion clip"
     " ratio, truncated ratio",
@@ -319,48 +348,3 @@ METRICS: Mapping[str, str] = {
 
 #: What a critic's group may hold and be nonetheless what its own name says.
 IN_CRITICS = ("value", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")
-
-#: array of a dump → phrases
-ARRAYS: Mapping[str, str] = {
-    "log_prob": "logprob, logprob new, logprob policy, logprob policy new, logprob token, logprob next, logprob"
-    " learner, logprob new action, logprob next action",
-    "old_log_prob": "logprob old, logprob old policy, logprob old token, logprob old action, logprob before",
-    "ref_log_prob": "logprob reference, logprob reference policy, logprob reference token, logprob reference action",
-    "rollout_log_prob": "logprob engine, logprob engine policy, logprob rollout, logprob completion, logprob engine"
-    " token",
-    "advantages": "reward advantage, advantage norm, advantage target, advantage, advantage token, advantage after",
-    "advantages_raw": "advantage before, advantage before after",
-    "returns": "target, return discounted, reward return, return, value return, value target, return target",
-    "values": "reward value, value policy, value, value new, value approx, critic, val",
-    "old_values": "value old, reward value old",
-    "rewards": "environment reward, reward old, reward last, reward, reward total, episode reward, reward next",
-    "mask": "valid, mask, completion mask, action mask, loss mask, completion attention mask, completion token mask,"
-    " loss token mask, token mask",
-    "attention_mask": "attention mask",
-    "sample_mask": "sample mask, sample loss mask",
-    "prompt_lengths": "prompt length, prompt token count",
-    "tokens": "completion prompt, token, token id, completion, completion id, completion token, action, sequence",
-    "lengths": "length, completion length, id length",
-    "token_scores": "score",
-    "token_rewards": "reward step, reward action, token reward, token reward next",
-    "kept_mass": "kept",
-    "step": "step, step total, step environment, step environment count, frame",
-    "update": "update, update id, update step, iteration, rollout id",
-    "epoch": "epoch, epoch id, epoch update, epoch minibatch, epoch policy",
-    "minibatch": "minibatch, minibatch id, batch id",
-    "dones": "done, done next",
-    "truncations": "truncated",
-    "group": "index prompt, group id prompt, group prompt, index, group, group id, prompt, prompt id",
-    "entropy": "entropy, entropy token, entropy policy",
-    "version": "version, policy version, engine version, policy old version, rollout version, behaviour version,"
-    " completion version, worker version, policy rollout version, policy behaviour version, old version",
-    "trained_version": "version new, policy version new, learner version, learner policy version",
-}
-
-#: What an array may be → phrases; which it is shows in what else the dump holds.
-OPEN_ARRAYS: Mapping[str, str] = {
-    "action_log_prob": "logprob action, logprob action policy",
-    "sampled_log_prob": "logprob sampled, logprob sample, logprob rollout sampled, logprob action sampled",
-    "behaviour_log_prob": "logprob behaviour, logprob policy behaviour, logprob action behaviour, logprob worker,"
-    " logprob worker policy",
-}

@@ -33,6 +33,7 @@ from ppo_doctor.model.rules import (
 )
 from ppo_doctor.model.run import (
     CONDITION,
+    DIED,
     EXACT,
     SINGLE,
     Axis,
@@ -76,6 +77,7 @@ __all__ = [
     "CHAIN",
     "CONDITION",
     "CONFIDENCES",
+    "DIED",
     "EXACT",
     "LINKS",
     "PRIORS",

@@ -185,6 +185,10 @@ class Setting:
     source: SourceRef
 
 
+#: How a note begins that tells of the exception in which a console log ends.
+DIED = "the run died here"
+
+
 @frozen
 class Note:
     """Something that was dropped, renamed, merged or unreadable on the way in."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model import DIED
+
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
@@ -49,7 +51,7 @@ class Exceptions:
         """Note the exception that the log ends in."""
         if self._last is not None and self._last[2] == self._sink.records:
             number, told, _ = self._last
-            self._sink.notes.tell("exception", f"the run died here: {told}", number)
+            self._sink.notes.tell("exception", f"{DIED}: {told}", number)
 
 
 #: Spinning Up, Stable-Baselines3, and what was written after them: the number is that of the pass that was stopped.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.ingest.array_words import ARRAYS
 from ppo_doctor.ingest.naming import parse, role_of
-from ppo_doctor.ingest.vocabulary import ARRAYS
 
 
 def role(name: str, overrides: Mapping[str, str] | None = None) -> str | None:
@@ -44,7 +44,8 @@ def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -
     given = overrides or {}
     chosen = {name: known for known, name in given.items()}
     found = {name: chosen.get(name, chosen.get(without_row(name))) for name in names}
-    left = {name: role_of(without_row(name)) for name, known in found.items() if known is None}
+    bare = _without_affix(list(map(without_row, found)))
+    left = {name: role_of(bare[without_row(name)]) for name, known in found.items() if known is None}
     found |= {name: known if known not in given else None for name, known in left.items()}
     for known, (other, newer) in _BESIDE.items():
         held = [name for name, each in found.items() if each == known]
@@ -57,6 +58,21 @@ def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -
         if company is None or company in taken:
             found |= {name: free for name, each in found.items() if each == left_open}
     return {name: known if known in ARRAYS else None for name, known in found.items()}
+
+
+#: Names of a dump that begin, or end, in the same word, from here on: the word is of the dump, and of none of them.
+MANY_ALIKE = 5
+_FIRST, _LAST = re.compile(r"^([A-Za-z]+)[_./]"), re.compile(r"[_./]([A-Za-z]+)$")
+
+
+def _without_affix(names: Sequence[str]) -> dict[str, str]:
+    """Return name → the name without the first or last word that all names of a dump share, such as "adv_t" → "adv"."""
+    short = {name: name for name in names}
+    for affix in (_FIRST, _LAST):
+        shared = {found and found[1] for found in map(affix.search, short.values())}
+        if len(short) >= MANY_ALIKE and len(shared) == 1 and None not in shared:
+            short = {name: affix.sub("", bare) for name, bare in short.items()}
+    return short
 
 
 def without_row(name: str) -> str:

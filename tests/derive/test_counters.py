@@ -53,6 +53,18 @@ def test_defaults_of_a_trainer_whose_samples_are_others_are_none():
 
 
 @pytest.mark.parametrize(
+    ("clipped", "known"),
+    [("0.1x9", None), ("0x9", (1, "default")), ("0x6 0.1x3", (1, "default")), ("0x3 0.1x6", None)],
+)
+def test_a_default_of_one_step_is_none_where_the_log_clips(clipped, known):
+    case = {"name": "a", "framework": "trl-grpo", "config": {}, "series": {"clip_fraction": clipped}}
+    seen = Observations(case_run(case))
+    assert k(seen) == known
+    assert (seen.fact("one_update_by_default").value == 1) == (clipped == "0x9")
+    assert seen.fact("updates_asked").value == "num_iterations"
+
+
+@pytest.mark.parametrize(
     ("values", "iterations", "value"),
     [
         ([40.0 * i for i in range(9)], None, 40),
@@ -86,11 +98,20 @@ def test_passes_that_were_run_with_the_configured_minibatches(tmp_path):
     assert asked.value == "num_minibatches"
 
 
-def test_rows_of_minibatches_are_counted(tmp_path):
+@pytest.mark.parametrize(
+    ("columns", "counted"),
+    [
+        ("update,epoch,minibatch,policy_loss,approx_kl,value_loss", (6, "observed")),
+        ("update_idx,ppo_epoch,mb_idx,pi_loss,approx_kl,vf_loss", (6, "observed")),
+        ("update,epoch,minibatch,losses/policy_loss,losses/approx_kl,losses/old_approx_kl", (6, "observed")),
+        ("update_idx,ppo_epoch,batch_size,pi_loss,approx_kl,vf_loss", None),
+    ],
+)
+def test_rows_of_minibatches_are_counted(columns, counted, tmp_path):
     places = [(update, epoch, part) for update in range(6) for epoch in range(3) for part in range(2)]
-    rows = [f"{u},{e},{p},{0.1 + i / 100},{i / 5000}" for i, (u, e, p) in enumerate(places)]
-    (tmp_path / "log.csv").write_text("\n".join(["update,epoch,minibatch,policy_loss,approx_kl", *rows]))
-    assert k(Observations(load_run(tmp_path / "log.csv"))) == (6, "observed")
+    rows = [f"{u},{e},{p},{0.1 + i / 100},{i / 5000},{i / 4000}" for i, (u, e, p) in enumerate(places)]
+    (tmp_path / "log.csv").write_text("\n".join([columns, *rows]))
+    assert k(Observations(load_run(tmp_path / "log.csv"))) == counted
 
 
 @pytest.mark.parametrize(

@@ -240,3 +240,10 @@ def test_the_port_of_stable_baselines_to_jax_is_a_version_with_other_meanings():
     assert (profile.name, profile.config["desired_kl"], profile.config["target_kl"]) == ("sb3", ("target_kl",), ())
     assert profile.metrics["policy_loss"].keys == ("train/pg_loss",)
     assert profile.metrics["value_loss"].aggregation == "last minibatch"
+
+
+@pytest.mark.parametrize(("keys", "estimator"), [(("approx_kl", "entropy"), "k3"), (("approx_kl", "pi_loss"), None)])
+def test_what_another_trainer_estimates_its_kl_by_is_unknown(keys: tuple[str, ...], estimator: str | None) -> None:
+    profile = frameworks.detect([*keys, "ratio_mean"])
+    assert profile is not None and profile.name == "canonical"
+    assert profile.metrics["approx_kl"].estimator == estimator

@@ -51,3 +51,12 @@ def test_a_reward_beside_some_losses_marks_the_batches_of_completions() -> None:
     for reward, marks in ((some, 1), (every, 0)):
         held = {one.name: one for one in (loss, length, reward)}
         assert len(generations(held, held, "log")) == marks
+
+
+@pytest.mark.parametrize(
+    ("trained", "sampling", "lag"),
+    [([0, 1, 2, 3], [0, 0, 2, 2], [0, 1, 0, 1]), ([4, 8, 12], [0, 4, 8], None), ([0, 1], [0, 2], None), ([], [], None)],
+)
+def test_how_far_the_sampler_is_behind(trained: list[float], sampling: list[float], lag: list[float] | None) -> None:
+    found = read(series("policy_version", trained), series("rollout_version", sampling)).get("policy_lag")
+    assert (found.values.tolist() if found is not None else None) == lag

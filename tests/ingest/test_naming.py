@@ -62,6 +62,21 @@ MEANT = (
     ("update/gradient_steps", "optimizer_steps"),
     ("train/optim_steps", "optimizer_steps"),
     ("time/iterations", "iteration"),
+    ("train/clip_range_vf", "clip_range_vf"),
+    ("trainer/weight_version", "policy_version"),
+    ("rollout/weights_version", "rollout_version"),
+    ("diff_num_grad_updates_vs_sampler_policy", "policy_lag"),
+    ("train/reward_with_kl_penalty", "reward_total"),
+    ("train/reward_critic_lr", "critic_learning_rate"),
+    ("imp_weights", "ratio_mean"),
+    ("adv_raw_mean", "advantages_raw_mean"),
+    ("adv_norm_std", "advantages_std"),
+    ("param_delta_critic", "critic_update_norm"),
+    ("val/clipfrac_avg", "value_clip_fraction"),
+    ("generate/avg_num_tokens", "response_length"),
+    ("adaptive_kl_beta", "kl_coef"),
+    ("train/critic_target_std", "returns_std"),
+    ("optim/kl_sample_train_v1", "rollout_kl"),
 )
 NOT_MEANT = (
     "time/kl_something",
@@ -71,7 +86,6 @@ NOT_MEANT = (
     "value/entropy",
     "discriminator/loss",
     "target_kl",
-    "clip_range_vf",
     "config/learning_rate",
     "reward_model_loss",
     "eval/entropy",
@@ -88,6 +102,12 @@ NOT_MEANT = (
     "timers/training_iteration",
     "std",
     "next/state_value",
+    "version",
+    "early_stop_epoch",
+    "Train/StopIter",
+    "exploration_loss",
+    "actor/reward_kl_penalty",
+    "critic/rewards/max_allowed",
     "foo",
     "100",
 )
@@ -114,6 +134,11 @@ def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
     profile = frameworks.detect(["kl", "policy_loss", "response_tokens"])
     assert profile is not None
     assert profile.fuzzy == {"kl": "ref_kl"}
+
+
+def test_the_policys_update_is_preferred_to_that_of_all_parameters() -> None:
+    assert aliases(["param_delta_norm", "param_delta_actor"]) == {"param_delta_actor": "update_norm"}
+    assert aliases(["param_delta_norm"]) == {"param_delta_norm": "update_norm"}
 
 
 def test_detection_extends_the_canonical_profile() -> None:

@@ -44,6 +44,14 @@ def test_a_run_that_never_began_says_why(cli, tmp_path):
     assert "ValueError: Expected parameter logits" in asked.err
 
 
+def test_what_a_run_died_of_stands_at_the_top_of_its_report(cli, tmp_path):
+    (tmp_path / "stdout.log").write_text(STEPS + TRACE)
+    head = cli("analyze", tmp_path / "stdout.log").out.split("Signal chain")[0]
+    assert "died of ValueError: Expected parameter logits" in " ".join(head.split())
+    (tmp_path / "stdout.log").write_text(TRACE + STEPS)
+    assert "died of" not in cli("analyze", tmp_path / "stdout.log").out
+
+
 def test_early_stops_are_counted(tmp_path):
     prose = "Early stopping at step 2 due to reaching max kl: 0.03\n"
     lines = STEPS.splitlines(keepends=True)

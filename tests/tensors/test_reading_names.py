@@ -85,6 +85,23 @@ COMPANY = (
     {"actor_version": "version", "learner_version": "trained_version"},
     {"epoch_num": "update", "mini_epoch": "epoch"},
     {"A": "advantages", "V": "values", "a": None},
+    {
+        "logp_t": "log_prob",
+        "old_logp_t": "old_log_prob",
+        "adv_t": "advantages",
+        "ret_t": "returns",
+        "mb_t": "minibatch",
+    },
+    {
+        "xyz_logp": "log_prob",
+        "xyz_old_logp": "old_log_prob",
+        "xyz_adv": "advantages",
+        "xyz_ret": "returns",
+        "xyz_foo": None,
+    },
+    {"generator.logprobs": "rollout_log_prob", "actor.logprobs": "log_prob", "actor.prev_logprobs": "old_log_prob"},
+    {"prompt_token_ids": None, "action_token_ids": "tokens", "prompt_uid": "group"},
+    {"log_probability_under_current_policy": "log_prob", "log_probability_under_old_policy": "old_log_prob"},
 )
 
 
