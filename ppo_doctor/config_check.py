@@ -45,12 +45,17 @@ class Checked:
         return ExitCode.SICK if sick else ExitCode.OK
 
     def lines(self) -> list[str]:
-        """Return one line for each place that a finding names; without any, what was checked, or why nothing was."""
+        """Return one line for each place that a finding names.
+
+        Where none says more than what is so, another tells what was checked, or why nothing was.
+        """
         fired = [finding for finding in self.findings if finding.status == "fired"]
         told = [
             f"{place}: {f.severity}: {f.title}: {words} ({f.rule})" for f in fired for place, words in self._told(f)
         ]
-        return told or [self._clean() if self.known else self.why]
+        if any(finding.severity != "info" for finding in fired):
+            return told
+        return [*told, self._clean() if self.known else self.why]
 
     def _told(self, finding: Finding) -> list[tuple[str, str]]:
         """Return the places of a finding with what is said of each; what is said of one place is one sentence."""

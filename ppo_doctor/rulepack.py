@@ -347,14 +347,20 @@ def _in_words(weight: Weight) -> bool:
 
 
 def _check_quantity(rule: Rule, need: str) -> None:
+    kind, _, name = need.partition(".")
+    one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
+    if name not in _quantities(kind):
+        one_of(rule.path, "quantity", need, [f"{kind}.{known}" for known in _quantities(kind)])
+
+
+@cache
+def _quantities(kind: str) -> dict[str, None]:
+    """Return the names of all quantities of a kind, in their order."""
     from ppo_doctor.derive.table import DERIVED
     from ppo_doctor.frameworks.settings import SETTINGS
     from ppo_doctor.metrics import METRICS
 
-    kind, _, _ = need.partition(".")
-    one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
-    known = SETTINGS if kind == "config" else {**DERIVED, **METRICS}
-    one_of(rule.path, "quantity", need, [f"{kind}.{name}" for name in known])
+    return dict.fromkeys(SETTINGS if kind == "config" else [*DERIVED, *METRICS])
 
 
 def _check_weight(path: str, weight: Weight, rule: Rule) -> None:

@@ -16,10 +16,12 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +37,10 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fixed", derandomize=True, **UNTIMED)
 settings.register_profile("fuzz", print_blob=True, **UNTIMED)
 settings.load_profile("fixed")
+
+# What parameters a command takes follows from its annotations. typer evaluates them for each call anew, a third of what
+# a call of the command line takes in a process that makes hundreds.
+typer.main.get_params_from_function = cache(typer.main.get_params_from_function)
 
 _cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_errors=True)
 

@@ -105,6 +105,16 @@ def test_a_clean_check_says_what_it_checked(cli, tmp_path):
     assert all(any(key in note for note in report["run"]["notes"]) for key in lines)
 
 
+def test_a_check_that_only_tells_what_is_so_is_clean(cli, tmp_path):
+    """Of ten epochs of 64 a batch is used for several updates: that accuses nothing."""
+    path, lines = written(tmp_path, batch_size=64)
+    *told, last = cli("check-config", path).out.splitlines()
+    assert told
+    assert all(": info: " in line for line in told)
+    assert "nothing impossible, pointless or unusual" in last
+    assert all(key in last for key in lines)
+
+
 def log(folder, **columns):
     records = [
         {"step": n, "approx_kl": 0.01, "clip_fraction": 0.1, "entropy": 1.2 - n / 100} | columns for n in range(30)

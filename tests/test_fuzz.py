@@ -65,6 +65,15 @@ def test_a_fault_that_nobody_can_see_any_more_is_counted_apart(settings_and_reco
     assert (result.verdict, result.look, result.remains) == ("healthy", "", True)
 
 
+def test_a_fault_behind_the_cut_is_counted_apart(seeds):
+    """NaN from record 42 on: what goes on until the twentieth is sound, however its header is damaged."""
+    seed = next(seed for seed in seeds["csv"] if seed.origin == "sick/nan-inf.sb3/progress.csv")
+    lines = seed.data.replace(b"ep_len_mean", b"ep|len_mean").splitlines(keepends=True)
+    garbled = [lines[0], *(line.replace(b"0.2", b"0.2?") for line in lines[1:21])]
+    result = run_case(Case(0, seed, seed, b"".join(garbled), ("flip", "cut the end")))
+    assert (result.verdict, result.look, result.remains) == ("healthy", "", True)
+
+
 def test_a_fault_that_is_there_to_be_seen_is_looked_at(settings_and_records, monkeypatch):
     """A judgement that overlooked what stands in whole lines would be told."""
     seed, _ = settings_and_records

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from pathlib import Path
 
 import pytest
+
+from tests.readers.event_files import event_file, scalars
 
 SOUND = Path(__file__).resolve().parent.parent / "sample_logs" / "healthy" / "healthy.canonical" / "run.jsonl"
 
@@ -61,6 +64,25 @@ def test_what_was_lost_is_not_healthy(cli, tmp_path, name):
     judged = cli("analyze", tmp_path / name, "--format", "json")
     assert judged.json["verdict"] == "inconclusive"
     assert name in judged.json["verdict_because"]
+
+
+@pytest.fixture(scope="module")
+def events() -> bytes:
+    """A sound log as an event file."""
+    with (SOUND.parent.parent / "healthy.sb3" / "progress.csv").open(encoding="utf-8") as rows:
+        read = [{tag: float(cell) for tag, cell in row.items() if cell} for row in csv.DictReader(rows)]
+    return event_file(*scalars((int(row["time/total_timesteps"]), row) for row in read))
+
+
+@pytest.mark.parametrize("piece", ["begins within", "its first record is damaged", "whole"])
+def test_an_event_file_whose_begin_is_not_there_is_not_healthy(cli, tmp_path, events, piece):
+    data = {"begins within": events[2_000:], "its first record is damaged": b"\x07" + events[1:], "whole": events}[
+        piece
+    ]
+    (tmp_path / "events.out.tfevents.1").write_bytes(data)
+    judged = cli("analyze", tmp_path / "events.out.tfevents.1", "--format", "json").json
+    assert judged["verdict"] == ("inconclusive" if piece == "begins within" else "healthy")
+    assert ("begins within a record" in judged["verdict_because"]) == (piece == "begins within")
 
 
 def test_a_last_line_that_is_cut_off_is_how_a_log_that_is_written_looks(cli, tmp_path):

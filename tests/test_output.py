@@ -210,14 +210,14 @@ def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further): 
     most = {}
     gc.collect()
     gc.freeze()  # what was there before is none of this test's, and takes long to go through
-    for count in (6, 18):
+    for count in (4, 10):
         alive.clear()
         outcome = cli("analyze", *["run/progress.csv"] * count, *further, *formats, "--separate", "--fail-on", "high")
         assert outcome.code == 1
         assert len(outcome.json["diagnoses"]) == len(alive) == count
         most[count] = max(alive) - alive[0]
     gc.unfreeze()
-    assert most[18] == most[6] <= 4
+    assert most[10] == most[4] <= 4
 
 
 def test_processes_do_not_run_ahead():

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ppo_doctor.derive.table import DERIVED
+from ppo_doctor.model.kinds import FACETS
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -59,19 +60,32 @@ _ONLY_OF: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
 
 def never_logged(observations: Observations) -> frozenset[str]:
     """Return the metrics and settings that a run of this kind cannot hold."""
-    return frozenset[str]().union(*(names for _, _, names in _lacking(observations.kind)))
+    return _never(_known(observations.kind))
 
 
 def not_for(observations: Observations, missing: tuple[str, ...]) -> str | None:
     """Return why quantities (`series.X`, `fact.X`) are not missed in a run of this kind; None where they are."""
     kind = observations.kind
-    found = (kind.excludes({facet: value}) for facet, value, names in _lacking(kind) if _all_need(missing, names))
+    lacking = _lacking(_known(kind))
+    found = (kind.excludes({facet: value}) for facet, value, names in lacking if _all_need(missing, names))
     return next(found, None)
 
 
-def _lacking(kind: SampleKind) -> list[tuple[str, str, frozenset[str]]]:
-    """Return what the run is known not to be: facet, value, and the metrics and settings that only such runs have."""
-    return [(facet, value, names) for (facet, value), names in _ONLY_OF.items() if kind.excludes({facet: value})]
+def _known(kind: SampleKind) -> tuple[str | None, ...]:
+    """Return the value of each facet."""
+    return tuple([kind.facet(name).value for name in FACETS])
+
+
+@cache
+def _lacking(known: tuple[str | None, ...]) -> list[tuple[str, str, frozenset[str]]]:
+    """Return what a run is known not to be: facet, value, and the metrics and settings that only such runs have."""
+    values = dict(zip(FACETS, known, strict=True))
+    return [(*only, names) for only, names in _ONLY_OF.items() if values[only[0]] not in (None, only[1])]
+
+
+@cache
+def _never(known: tuple[str | None, ...]) -> frozenset[str]:
+    return frozenset[str]().union(*(names for _, _, names in _lacking(known)))
 
 
 @cache

@@ -7,6 +7,7 @@ whether the run is known to be of the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from types import MappingProxyType
 
 from ppo_doctor.model.frozen import frozen
@@ -43,17 +44,17 @@ class Facet:
 
     name: str
     witnesses: tuple[Witness, ...] = ()
+    #: what the strongest witnesses say, if they agree; each rule asks for it several times
+    value: str | None = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        said = {witness.value for witness in self.witnesses if witness.strength == self.strength}
+        object.__setattr__(self, "value", said.pop() if len(said) == 1 else None)
 
     @property
     def strength(self) -> int:
         """Return how strong the strongest witness is; 0 without any."""
         return max((witness.strength for witness in self.witnesses), default=0)
-
-    @property
-    def value(self) -> str | None:
-        """Return what the strongest witnesses say, if they agree."""
-        said = {witness.value for witness in self.witnesses if witness.strength == self.strength}
-        return said.pop() if len(said) == 1 else None
 
     @property
     def speaking(self) -> tuple[Witness, ...]:

@@ -1,7 +1,8 @@
 """Record files of TensorFlow: length, checksum of the length, payload, checksum of the payload.
 
 A record whose payload is damaged is passed over. Where a length is damaged, the next place is sought whose length fits
-its checksum, and reading goes on there: what lies between is lost, and said so.
+its checksum, and reading goes on there: what lies between is lost, and said so. A file of events begins with a record
+that names its format: where damage stands in its place, nobody knows how much there was before.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _STEP, _NEAR = 16, 1 << 12
 #: A longer record holds no scalar; a length that claims more is damage, whatever its checksum says.
 LONGEST = 64 << 20
 _LENGTH = struct.Struct("<Q").unpack_from
+#: What the first record of a file of events says, and bytes within which it does.
+_FORMAT, _FIRST = b"brain.Event:", 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +59,7 @@ class Framer:
         self._number = 1
         #: offset at which damage began, while the next sound place is sought
         self._lost_at: int | None = None
+        self._begins = False
 
     def feed(self, block: bytes) -> Iterator[Batch]:
         """Take the next bytes; yield a batch whenever enough have come together."""
@@ -75,6 +79,8 @@ class Framer:
     def _work(self, *, final: bool) -> Iterator[Batch]:
         data = b"".join(self._blocks)
         at, most = 0, CHUNK
+        if not self._offset:
+            self._begins = _FORMAT in data[:_FIRST]
         while True:
             if self._lost_at is not None:
                 at = self._seek(data, at, final=final)
@@ -150,6 +156,9 @@ class Framer:
         lost = self._lost_at or 0
         detail = f"{offset - lost:,} bytes from byte {lost:,} lost"
         self._notes.skip("its length is damaged", self._number, detail=detail)
+        if self._number == 1 and not self._begins:
+            text = "the file begins within a record; records before it may be lost"
+            self._notes.tell("begin", text, self._number, kind="lost")
         self._number += 1
         self._lost_at = None
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 #: Objects that are visited, and the depth to which, before a file counts as made to do harm: a list of ten lists of ten
 #: lists … names a thousand million things in a hundred bytes. A visit takes 4 µs; so many numbers of a list, or letters
-#: of a name, take as long as one.
+#: of a name, take as long as one, and what a name says as long as so many.
 MOST_VISITS, DEEPEST = 500_000, 64
-_NUMBERS, _LETTERS = 16, 256
+_NUMBERS, _LETTERS, _NAMING = 16, 256, 15
 #: A longer name is no tensor's: names grow with every container that they go through.
 LONGEST_NAME = 4_096
 #: Tuples of numbers of up to so many are settings, such as the betas of Adam; longer ones are data.
@@ -84,12 +84,16 @@ class Flattener:
         self._count(len(values) // _NUMBERS)
         setting = isinstance(values, tuple) and len(values) <= LONGEST_SETTING
         array = None if setting else _numbers(values)
-        if array is None and len(values) > 0 and role(name) == "group":
+        if array is None and values and isinstance(values[0], str) and self._is_group(name):
             array = codes(values)
         if array is not None:
             self._array(name, array)
         else:
             self._below(name, enumerate(values), depth)
+
+    def _is_group(self, name: str) -> bool:
+        self._count(_NAMING)
+        return role(name) == "group"
 
     def _array(self, name: str, array: AnyArray | None) -> None:
         if array is None:

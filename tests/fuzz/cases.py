@@ -5,7 +5,8 @@ what is wrong with it: the lines that were left whole, by themselves, make a log
 the end with the fault is cut off, where a line of settings is gone (a log that executes one epoch is sound where nobody
 says that four were asked for), or where whole lines of another, sound log stand in place of its own. Such cases are
 counted apart. As long as the whole lines of the log itself still show the fault, or no whole lines are healthy, it is
-to be looked at. Of a container that is not made of lines only a cut end is excused.
+to be looked at, unless the end was cut off and the log itself is healthy up to there. The records of an event file are
+what lines are elsewhere. Of a container that is made of neither only a cut end is excused.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.source import Source
+from ppo_doctor.readers.tfrecord import FOOTER, HEADER, Batch, Framer
 from tests.fuzz.mutations import inside
 from tests.fuzz.seeds import Seed, records
 
@@ -35,8 +38,8 @@ JUDGED = frozenset((0,))
 #: Kinds that have two turns, for they have the most seeds, sick ones among them.
 LOGS = ("console", "csv", "json", "jsonl", "tfevents", "wandb")
 SICK = ("unhealthy", "warning")
-#: Kinds of which a line by itself holds what it says.
-OF_LINES = frozenset(("console", "csv", "jsonl"))
+#: Kinds of which a line, or a record, by itself holds what it says.
+OF_PIECES = frozenset(("console", "csv", "jsonl", "tfevents"))
 #: Seconds of processor time after which a case hangs.
 LONGEST = 10.0
 #: Megabytes that a process may take in all.
@@ -109,25 +112,42 @@ def run_case(case: Case) -> Result:
 
 
 def _remains_sound(case: Case) -> bool:
-    """Tell whether the lines that were left whole are healthy by themselves, and no longer show what was wrong."""
-    if case.seed.kind not in OF_LINES:
+    """Tell whether what was left whole is healthy and no longer shows what was wrong, or the log is up to there."""
+    kind, name = case.seed.kind, case.seed.name
+    if kind not in OF_PIECES:
         return set(case.mutations) <= {"cut the end"}
-    lines, own, lent = _lines(case.data, case.seed.name), _known(case.seed), _known(case.other)
-    left = [line for line in lines if _bare(line) in own]
-    whole = [line for line in lines if _bare(line) in own | lent]
-    judged = [run_file(case.seed, b"\n".join([*held, b""])).verdict for held in (left, whole)]
-    return judged[0] not in SICK and judged[1] == "healthy"
+    pieces, own, lent = _pieces(kind, name, case.data), _known(case.seed), _known(case.other)
+    left = [piece for piece in pieces if _bare(piece) in own]
+    whole = [piece for piece in pieces if _bare(piece) in own | lent]
+    judged = [_verdict_of_pieces(case.seed, held) for held in (left, whole)]
+    if judged[0] not in SICK and judged[1] == "healthy":
+        return True
+    before = _pieces(kind, name, case.seed.data)[: len(pieces)]
+    return "cut the end" in case.mutations and _verdict_of_pieces(case.seed, before) == "healthy"
+
+
+def _verdict_of_pieces(seed: Seed, pieces: Sequence[bytes]) -> str:
+    between = b"" if seed.kind == "tfevents" else b"\n"
+    return run_file(seed, between.join([*pieces, b""])).verdict
 
 
 @cache
 def _known(seed: Seed) -> frozenset[bytes]:
-    return frozenset(map(_bare, _lines(seed.data, seed.name)))
+    return frozenset(map(_bare, _pieces(seed.kind, seed.name, seed.data)))
 
 
-def _lines(data: bytes, name: str) -> list[bytes]:
-    """Return the lines of a file, however it is packed and encoded."""
+def _pieces(kind: str, name: str, data: bytes) -> list[bytes]:
+    """Return what a file is made of, each of which holds what it says: lines, however they are packed, or records."""
+    if kind == "tfevents":
+        framer = Framer(Ledger(name))
+        batches = [*framer.feed(data), *framer.finish()]
+        return [batch.data[at - HEADER : at + size + FOOTER] for batch in batches for at, size in _places(batch)]
     text = b"\n".join(line for _, line in Source(name, io.BytesIO(data)).numbered())
     return [line for line in text.replace(b"\r", b"\n").split(b"\n") if line.strip()]
+
+
+def _places(batch: Batch) -> Iterator[tuple[int, int]]:
+    return zip(batch.starts.tolist(), batch.sizes.tolist(), strict=True)
 
 
 def _bare(line: bytes) -> bytes:

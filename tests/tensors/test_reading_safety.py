@@ -189,12 +189,17 @@ def test_claims_beyond_the_storage_are_refused(claim, tmp_path):
     refused(torch_zip(tmp_path / "claim.pt", tensor_pickle(**claim), {"0": bytes(16)}))
 
 
+def laughs(leaf: bytes) -> bytes:
+    """Return lists of fifty references to one list, forty deep."""
+    return b"\x80\x02]q\x00" + leaf + b"".join(b"](" + b"h%c" % n * 50 + b"eq%c" % (n + 1) for n in range(40)) + b"."
+
+
 BOMBS = {
     "deep-lists": b"\x80\x02" + b"]" * 40_000 + b"a" * 39_999 + b".",
     "deep-tuples": b"\x80\x02N" + b"\x85" * 40_000 + b".",
     "deep-tuple-as-key": b"\x80\x02}N" + b"\x85" * 40_000 + b"Ns.",
     "deep-tuple-in-set": b"\x80\x04\x8fN(" + b"N" + b"\x85" * 40_000 + b"\x90.",
-    "laughs": b"\x80\x02]q\x00Na" + b"".join(b"](" + b"h%c" % n * 50 + b"eq%c" % (n + 1) for n in range(40)) + b".",
+    "laughs": laughs(b"Na"),
     "list-in-itself": b"\x80\x02]q\x00(h\x00h\x00e.",
     "containers": b"\x80\x02" + b"}" * 60_000 + b".",
     "opcodes": b"\x80\x02" + b"N0" * 60_000 + b"N.",
@@ -218,6 +223,16 @@ def test_pickle_bombs_end_soon(bomb, tmp_path, peak, monkeypatch):
     else:
         with peak(150):
             refused(path)
+
+
+@pytest.mark.parametrize("leaf", [b"Na", b"X\x01\x00\x00\x00wa"], ids=["nothing", "a word"])
+def test_what_names_say_is_asked_as_often_as_a_visit_may_take(leaf, tmp_path, monkeypatch):
+    """To take a name apart takes fifteen times as long as a visit: of half a million names, ten seconds."""
+    asked = []
+    monkeypatch.setattr(nesting, "MOST_VISITS", 6_000)
+    monkeypatch.setattr(nesting, "role", asked.append)
+    refused(torch_zip(tmp_path / "bomb.pt", laughs(leaf)))
+    assert len(asked) <= 6_000 / 15
 
 
 def test_a_huge_number_is_no_scalar(tmp_path):

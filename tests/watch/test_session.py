@@ -197,9 +197,9 @@ def test_the_end_is_what_analyze_says_of_a_log_that_grew(name, watching, samples
     data = log.read_bytes()
     log.write_bytes(b"")
     watched = watching(log)
-    for start in range(0, len(data), 1500):
+    for start in range(0, len(data), 4001):
         with log.open("ab") as file:
-            file.write(data[start : start + 1500])
+            file.write(data[start : start + 4001])
         watched.look()
     watched.session.finish()
     assert payload(watched.session.view.monitor.diagnosis) == payload(ppo_doctor.analyze(log))
@@ -239,8 +239,9 @@ def test_a_run_that_starts_over_in_the_same_log_is_judged_anew(watching, tmp_pat
     watched = watching(path)
     watched.look()
     assert any("lr-zero" in text for text in watched.told("cause"))
-    for line in lines(SOUND):
-        append(path, line)
+    sound = lines(SOUND)
+    for at in range(0, len(sound), 4):
+        append(path, sound[at : at + 4])
         watched.look()
     assert [text.partition(":")[0] for text in watched.told("run")] == ["a run", "run #2 in this log"]
     assert len(watched.told("cause")) == 1
