@@ -33,7 +33,6 @@ class Problem:
     id: str
     causes: tuple[RankedCause, ...]
     openers: tuple[str, ...]
-    scores: Mapping[str, int]
 
     @property
     def leader(self) -> RankedCause:
@@ -60,7 +59,6 @@ class Problem:
             openers=self.openers,
             leader=self.leader.id,
             verdict=self.verdict,
-            scores=self.scores,
         )
 
 
@@ -118,7 +116,7 @@ def _problem(name: str, accounts: Sequence[Account], findings: Mapping[str, Find
     sure = {entry.cause.id: _confidence(entry, level, likely) for entry in shown}
     causes = tuple(_ranked(entry, name, level, sure[entry.cause.id], accounts, findings) for entry in shown)
     openers = tuple(sorted(frozenset().union(*(entry.support for entry in level))))
-    return Problem(id=name, causes=causes, openers=openers, scores={a.cause.id: a.score for a in accounts})
+    return Problem(id=name, causes=causes, openers=openers)
 
 
 def _level(entry: Account, first: Account) -> bool:

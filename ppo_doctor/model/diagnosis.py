@@ -13,15 +13,13 @@ from ppo_doctor.model.words import Confidence, ConfigValue, How, LinkState, Seve
 
 @frozen
 class LedgerEntry:
-    """One line of a cause's account: a finding, its weight, and whether the weight counted."""
+    """One line of a cause's account: a finding and its weight."""
 
     finding: str
     status: Status
     db: int
     link: str
     says: str
-    counted: bool = True
-    #: the finding's title as of the records that the cause was judged by
     title: str = ""
 
 
@@ -47,8 +45,6 @@ class RankedCause:
     remedies: tuple[Remedy, ...] = ()
     would_change_my_mind: tuple[Measurement, ...] = ()
     leader: bool = False
-    #: it is probably there besides the leaders, by fitted weights, and is not weighed as a rival of one of them
-    companion: bool = False
 
 
 @frozen
@@ -114,20 +110,13 @@ class RunSummary:
 
 @frozen
 class OpenComplaint:
-    """A complaint that findings opened: by which, who leads ("healthy" and "unknown" included), whose consequence."""
+    """A complaint that findings opened: by which, and who leads."""
 
     id: str
     title: str
     openers: tuple[str, ...]
     leader: str
     verdict: Verdict = "healthy"
-    folded_into: str | None = None
-    #: first step of the records that it was judged by; None for the whole run
-    since_step: int | None = None
-    #: step before which the records lie that it was judged by; None for the whole run
-    until_step: int | None = None
-    #: candidate → decibans: every cause that was weighed, `healthy` and `unknown`; none where nothing leads
-    scores: Mapping[str, int] = field(default_factory=dict)
 
 
 @frozen

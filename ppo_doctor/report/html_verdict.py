@@ -8,6 +8,7 @@ from ppo_doctor.evidence import number
 from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
 from ppo_doctor.report.plots import small
+from ppo_doctor.report.standings import in_favour
 from ppo_doctor.report.words import (
     MARKS,
     entry_says,
@@ -69,7 +70,7 @@ def _why(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> Markup:
     if not ahead:
         return NOTHING
     cause = ahead[0]
-    heaviest = max((e for e in cause.ledger if e.counted and e.db > 0), key=lambda e: e.db, default=None)
+    heaviest = next(iter(in_favour(cause)), None)
     pieces = [el("p", text(sentence(cause.says)))] if cause.says else []
     if heaviest is not None:
         evidence = text(sentence(entry_says(heaviest, titles(diagnosis))))

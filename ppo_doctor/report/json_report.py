@@ -179,7 +179,7 @@ def _entry(entry: LedgerEntry) -> dict[str, Json]:
         "finding": entry.finding,
         "status": entry.status,
         "db": entry.db,
-        "counted": entry.counted,
+        "counted": True,
         "link": entry.link,
         "says": entry.says,
     }
@@ -228,9 +228,9 @@ def _complaint(complaint: OpenComplaint) -> dict[str, Json]:
         "openers": _strings(complaint.openers),
         "leader": complaint.leader,
         "verdict": complaint.verdict,
-        "folded_into": complaint.folded_into,
-        "since_step": complaint.since_step,
-        "until_step": complaint.until_step,
+        "folded_into": None,
+        "since_step": None,
+        "until_step": None,
     }
 
 

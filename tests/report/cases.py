@@ -67,10 +67,8 @@ def finding(rule: str, code: str, title: str, link: str, status: Any = "clear", 
     )
 
 
-def entry(source: Finding, db: int, *, counts: bool = True) -> LedgerEntry:
-    return LedgerEntry(
-        finding=source.rule, status=source.status, db=db, link=source.link, says=says(source), counted=counts
-    )
+def entry(source: Finding, db: int) -> LedgerEntry:
+    return LedgerEntry(finding=source.rule, status=source.status, db=db, link=source.link, says=says(source))
 
 
 def chain(**states: Any) -> tuple[ChainLink, ...]:
@@ -221,13 +219,13 @@ FLAT_GROUPS = RankedCause(
     severity=Severity.CRITICAL,
     benign=False,
     confidence="likely",
-    score_db=21,
+    score_db=30,
     prior_db=-10,
     complaint="no-signal",
     says="nothing tells good samples from bad ones, so the policy gradient is zero and the run learns nothing",
     level_with=("reward-constant",),
     onset_step=12,
-    ledger=(entry(ZERO, 18), entry(FLAT_REWARD, 9, counts=False), entry(FLAT_LOSS, 13)),
+    ledger=(entry(ZERO, 18), entry(FLAT_REWARD, 9), entry(FLAT_LOSS, 13)),
     remedies=(
         Remedy(do="print the rewards of one group and see whether they differ at all"),
         Remedy(do="raise the number of generations per prompt", framework="trl-grpo", key="num_generations"),
