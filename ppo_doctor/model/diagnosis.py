@@ -53,7 +53,12 @@ class ChainLink:
 
     link: str
     state: LinkState
-    evidence: str | None = None
+    #: one sentence, with its number and its place
+    witness: str | None = None
+    #: first and last step of what the witness speaks of
+    steps: tuple[int, int] | None = None
+    #: the dead link that leaves nothing for this one
+    entailed_by: str | None = None
 
 
 @frozen

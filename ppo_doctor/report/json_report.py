@@ -186,7 +186,7 @@ def _entry(entry: LedgerEntry) -> dict[str, Json]:
 
 
 def _link(link: ChainLink) -> dict[str, Json]:
-    return {"link": link.link, "state": link.state, "evidence": link.evidence}
+    return {"link": link.link, "state": link.state, "evidence": link.witness}
 
 
 def _finding(finding: Finding) -> dict[str, Json]:

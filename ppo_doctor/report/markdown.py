@@ -11,6 +11,7 @@ from ppo_doctor.report.markup import md, md_code, md_html, md_line
 from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.standings import UNIT, against, in_favour, weighed
 from ppo_doctor.report.words import (
+    MARK_KEY,
     MARKS,
     capital,
     count,
@@ -193,7 +194,7 @@ def _chain(diagnosis: Diagnosis) -> str:
     """Return the chain on one line; what shows that a link is dead stands with the causes."""
     links = [link for link in diagnosis.chain if link.link in CHAIN or link.state != "unknown"]
     drawn = " ".join(f"{MARKS[link.state]} {md(link.link)}" for link in links)
-    return f"Signal chain: {drawn} (✓ alive, ✗ dead, ? not logged)"
+    return f"Signal chain: {drawn} ({MARK_KEY})"
 
 
 def _outcome(finding: Finding) -> str:

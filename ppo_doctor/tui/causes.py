@@ -225,9 +225,9 @@ def _whole(page: Page, session: Session, frame: Frame) -> None:
     sections.sources(page, diagnosis)
     sections.chain(page, diagnosis, options)
     for link in diagnosis.chain:
-        if link.evidence and link.state == "alive" and not options.all:
+        if link.witness and link.state == "alive" and not options.all:
             mark = Span(MARKS[link.state], MARK_STYLE[link.state])
-            page.add((mark, f" {link.link}: {flowing(link.evidence)}"), sections.INDENT, 2)
+            page.add((mark, f" {link.link}: {flowing(link.witness)}"), sections.INDENT, 2)
     sections.unexplained(page, diagnosis)
     sections.unanswered(page, diagnosis)
     sections.checks(page, diagnosis, RenderOptions())

@@ -74,7 +74,7 @@ def entry(source: Finding, db: int) -> LedgerEntry:
 def chain(**states: Any) -> tuple[ChainLink, ...]:
     links = (*CHAIN, *(name for name in states if name not in CHAIN))
     return tuple(
-        ChainLink(link=link, state=states[link][0], evidence=states[link][1])
+        ChainLink(link=link, state=states[link][0], witness=states[link][1])
         if link in states
         else ChainLink(link=link, state="unknown")
         for link in links
@@ -157,7 +157,7 @@ LEARNS = finding(
     "learning-rate-zero",
     "OPT001",
     "The learning rate is above zero",
-    "update",
+    "step",
     evidence=(counted("learning_rate", "<=", 0.0, 0, 412, 1),),
 )
 FINITE = finding(
@@ -283,7 +283,7 @@ SINGLE = RankedCause(
             finding="single-update-per-batch",
             status="fired",
             db=50,
-            link="config",
+            link="configuration",
             says="updates_known 1 is 1 [configured] (runs/exp1/config.json:7)",
         ),
     ),
@@ -297,7 +297,7 @@ def healthy() -> Diagnosis:
     states = chain(
         rewards=("alive", "reward_std is above 0"),
         advantages=("alive", "x"),
-        update=("alive", "x"),
+        step=("alive", "x"),
         policy=("alive", says(MOVES)),
         numerics=("alive", says(FINITE)),
     )
@@ -321,7 +321,7 @@ def unhealthy() -> Diagnosis:
         rewards=("alive", "reward_mean differs between records"),
         advantages=("dead", says(ZERO)),
         loss=("dead", says(FLAT_LOSS)),
-        update=("alive", says(LEARNS)),
+        step=("alive", says(LEARNS)),
         policy=("alive", says(MOVES)),
         numerics=("alive", says(FINITE)),
     )

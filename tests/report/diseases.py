@@ -130,7 +130,7 @@ def _link(name: str, cause: Cause, findings: tuple[Finding, ...]) -> ChainLink:
     link = ChainLink(link=name, state="unknown")
     if name != cause.link or cause.benign:
         return link
-    return replace(link, state="dead", evidence=says(findings[0]))
+    return replace(link, state="dead", witness=says(findings[0]))
 
 
 def ids() -> list[str]:

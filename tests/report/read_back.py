@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from ppo_doctor.model import Diagnosis, SourceRef
 
 #: Field of ours → its key in the JSON, where the contract names it otherwise.
-RENAMED = {"origin": "from"}
+RENAMED = {"origin": "from", "witness": "evidence"}
 #: The JSON says "path:line"; the key stands beside it as `raw`.
 PLACE = SourceRef
 

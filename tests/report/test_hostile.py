@@ -88,6 +88,7 @@ OUTSIDE = frozenset(
         "log",
         "because",
         "evidence",
+        "witness",
         "level_with",
         "suppressed",
         "verdict_because",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Axis, Diagnosis, Run, Series, Severity
+from ppo_doctor.model import CHAIN, Axis, Diagnosis, Run, Series, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import exhibits
@@ -254,7 +254,7 @@ def test_accounts_are_folded_unless_asked_for() -> None:
 
 def test_the_chain_tells_states_in_words_and_signs() -> None:
     page = Page(html(unhealthy()))
-    assert len(page.classed("link")) == 8 + 1
+    assert len(page.classed("link")) == len(CHAIN) + 1
     assert "dead" in page.text
     assert "not logged" in page.text
 

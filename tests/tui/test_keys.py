@@ -43,7 +43,7 @@ def test_causes_are_listed_by_rank_with_confidence_and_severity():
 def test_a_cause_tells_story_chain_account_plots_remedies_and_what_would_change_its_mind():
     async def script(screen: Screen) -> None:
         page = screen.page
-        for part in ("Nothing tells good samples", "✓rewards ✗advantages ✗loss ?gradient", "+18", "num_generations"):
+        for part in ("Nothing tells good samples", "✓rewards ?returns", "+18", "num_generations"):
             assert part in page
         assert page.index("Try, in this order") < page.index("Account") < page.index("What would change")
         assert "frac_reward_zero_std" in page
