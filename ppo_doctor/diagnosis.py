@@ -1,7 +1,8 @@
-"""Put a diagnosis together: coverage, the signal chain, and the verdict over all complaints."""
+"""Put a diagnosis together: coverage, the signal chain, the problems and the verdict."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ppo_doctor.diagnose.coverage import not_ruled_out
 from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.verdict import verdict
 from ppo_doctor.engine import FROM_SETTINGS
+from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
     QUESTIONS,
@@ -30,11 +32,13 @@ from ppo_doctor.model import (
 )
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule
+    from ppo_doctor.model import Finding, Rule, Run
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates: checks for faults of each kind run from there on.
 LEAST_UPDATES = 12
+#: What a headline tells the course of: the first that is logged of each, and its word.
+COURSES = {"reward": ("reward_mean", "episode_return"), "entropy": ("entropy",)}
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
 
@@ -63,11 +67,12 @@ def assemble(
         run=_summary(observations, pack),
         verdict=said,
         verdict_because=because,
+        headline=_headline(observations.run, because),
         causes=named,
         findings=tuple(findings),
         chain=links,
         coverage=coverage,
-        complaints=tuple(problem.open(titles) for problem in found),
+        problems=tuple(group.told(titles[group.complaint], links) for group in found),
         not_ruled_out=not_ruled_out(pack, causes, findings, [cause.id for cause in named]),
         suppressed=suppressed,
         packs=pack.further,
@@ -154,6 +159,8 @@ def _broken(observations: Observations) -> frozenset[str]:
 
 def _summary(observations: Observations, pack: Pack) -> RunSummary:
     run = observations.run
+    used = [use for use in run.keys.values() if use != "unknown"]
+    guessed = used.count("guessed")
     return RunSummary(
         id=run.id,
         sources=run.sources,
@@ -164,7 +171,23 @@ def _summary(observations: Observations, pack: Pack) -> RunSummary:
         updates_per_batch=_updates(observations),
         config=run.config_raw,
         notes=tuple(map(str, (*pack.further, *run.notes))),
+        samples=observations.kind.facet("samples").value,
+        keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
     )
+
+
+def _headline(run: Run, because: str) -> str:
+    """Return why it was judged so, and what became of reward and entropy."""
+    told = [f"{word} {course}" for word, names in COURSES.items() if (course := _course(run, names))]
+    sentence = f"{because[:1].upper()}{because[1:]}"
+    return f"{'; '.join((sentence, *told))}."
+
+
+def _course(run: Run, names: Sequence[str]) -> str:
+    """Return the first of some metrics that was logged, from its first number to its last."""
+    series = next((run.series[name] for name in names if name in run.series), None)
+    finite = [value for value in series.values.tolist() if math.isfinite(value)] if series is not None else []
+    return f"{number(finite[0])} → {number(finite[-1])}" if finite else ""
 
 
 def _updates(observations: Observations) -> UpdatesPerBatch:

@@ -27,7 +27,7 @@ _CLAUSE_FIELDS = ("bound_source", "statistic", "window", "share", "least", "leas
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_NEEDS = ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
 _CAUSE_FIELDS = (
-    *("weight", "twins", "measure", "never_proven", "references", *FACETS),
+    *("weight", "twins", "measure", "never_proven", "references", "root_of", "not", *FACETS),
     *("proof", "requires", "excludes", "needs", "usual", "sometimes"),
 )
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
@@ -179,7 +179,7 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)
     _of_kinds(path, raw)
-    for word in ("proof", "requires", "excludes", "needs", "usual", "sometimes"):
+    for word in ("proof", "requires", "excludes", "needs", "usual", "sometimes", "root_of"):
         texts(path, raw, word)
     for weight in tables(path, raw, "weight"):
         fields(path, weight, ("finding", "source"), ("fired", "clear"))

@@ -319,6 +319,8 @@ def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> 
         complaints=tuple(raw["complaints"]),
         weights=weights_of(raw, rates),
         proof=tuple(raw.get("proof", ())),
+        root_of=tuple(raw.get("root_of", ())),
+        avoid=raw.get("not", ""),
         needs=tuple(raw.get("needs", ())),
         twins=tuple(raw.get("twins", ())),
         says=raw["says"],
@@ -352,8 +354,8 @@ def check_references(pack: Pack) -> None:
     for cause in pack.causes:
         for complaint in cause.complaints:
             one_of(cause.path, "complaint", complaint, sorted(complaints))
-        for twin in cause.twins:
-            one_of(cause.path, "twin", twin, sorted(causes))
+        for other in (*cause.twins, *cause.root_of):
+            one_of(cause.path, "cause", other, sorted(causes))
         for finding in (*cause.proof, *cause.needs):
             one_of(cause.path, "check", finding, sorted(rules))
         for weight in cause.weights:

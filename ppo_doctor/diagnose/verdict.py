@@ -9,7 +9,7 @@ from ppo_doctor.diagnose.problems import named
 from ppo_doctor.model import ASKED, CHAIN, QUESTIONS, Severity
 
 if TYPE_CHECKING:
-    from ppo_doctor.diagnose.problems import Problem
+    from ppo_doctor.diagnose.problems import Group
     from ppo_doctor.model import ChainLink, Coverage, Finding, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
@@ -24,7 +24,7 @@ STAYED, MOVED, BEST = "reward-level", "policy-moves", "reward-at-ceiling"
 
 
 def verdict(
-    found: Sequence[Problem],
+    found: Sequence[Group],
     coverage: Coverage,
     links: Sequence[ChainLink],
     pack: Pack,
@@ -51,7 +51,7 @@ def verdict(
     return "healthy", _leading(found[0]) if found else _nothing(findings)
 
 
-def _leading(problem: Problem) -> str:
+def _leading(problem: Group) -> str:
     return "; or: ".join(cause.title for cause in problem.causes if cause.leader)
 
 

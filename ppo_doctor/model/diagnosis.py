@@ -8,7 +8,7 @@ from dataclasses import field
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import Finding, Measurement, Remedy
 from ppo_doctor.model.run import SourceSummary
-from ppo_doctor.model.words import Confidence, ConfigValue, How, LinkState, Severity, Status, Verdict
+from ppo_doctor.model.words import Break, Confidence, ConfigValue, How, LinkState, Role, Severity, Status, Verdict
 
 
 @frozen
@@ -36,7 +36,8 @@ class RankedCause:
     confidence: Confidence
     score_db: int
     prior_db: int
-    complaint: str
+    problem: str
+    role: Role = "alternative"
     says: str = ""
     probability: float | None = None
     level_with: tuple[str, ...] = ()
@@ -44,6 +45,8 @@ class RankedCause:
     ledger: tuple[LedgerEntry, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     would_change_my_mind: tuple[Measurement, ...] = ()
+    #: the remedy that tempts and makes it worse
+    avoid: str = ""
     leader: bool = False
 
 
@@ -111,17 +114,31 @@ class RunSummary:
     updates_per_batch: UpdatesPerBatch
     config: Mapping[str, ConfigValue]
     notes: tuple[str, ...]
+    #: "completions" or "episodes", None where nothing tells
+    samples: str | None = None
+    #: how many native keys were mapped, guessed by their names, or mean nothing to us
+    keys: Mapping[str, int] = field(default_factory=dict)
 
 
 @frozen
-class OpenComplaint:
-    """A complaint that findings opened: by which, and who leads."""
+class Problem:
+    """A link that is broken, how and since when, and the causes that compete to explain it."""
 
     id: str
     title: str
-    openers: tuple[str, ...]
+    link: str
+    state: Break
+    #: what a user would complain of; causes of one complaint compete
+    complaint: str
     leader: str
+    causes: tuple[str, ...] = ()
+    #: checks that its leading causes account for
+    openers: tuple[str, ...] = ()
     verdict: Verdict = "healthy"
+    since_step: int | None = None
+    proven: bool = False
+    #: links that are dead because of it
+    follows: tuple[str, ...] = ()
 
 
 @frozen
@@ -163,11 +180,13 @@ class Diagnosis:
     run: RunSummary
     verdict: Verdict
     verdict_because: str
+    #: what happened to the run, in one sentence
+    headline: str
     causes: tuple[RankedCause, ...]
     findings: tuple[Finding, ...]
     chain: tuple[ChainLink, ...]
     coverage: Coverage
-    complaints: tuple[OpenComplaint, ...] = ()
+    problems: tuple[Problem, ...] = ()
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()
     packs: tuple[PackInForce, ...] = ()

@@ -113,6 +113,8 @@ class Finding:
     onset_step: int | None = None
     reason: str | None = None
     missing: tuple[str, ...] = ()
+    #: answering yes proves something, by definition or identity
+    proves: bool = False
 
     def __post_init__(self) -> None:
         if self.status == "fired" and not self.evidence:
@@ -166,8 +168,12 @@ class Cause:
     remedies: tuple[Remedy, ...] = ()
     measure: tuple[Measurement, ...] = ()
     never_proven: bool = False
+    #: the remedy that tempts and makes it worse
+    avoid: str = ""
     #: answered yes, it is this by definition
     proof: tuple[str, ...] = ()
+    #: mechanisms that are there because of it
+    root_of: tuple[str, ...] = ()
     #: without one of these it is not spoken of
     needs: tuple[str, ...] = ()
     #: facet of a run → the one value that it is for (`kinds.FACETS`)

@@ -15,10 +15,12 @@ UNIT = "dB against a healthy run"
 
 
 def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
-    """Return how far a rival is behind the leader of its problem; nothing for a leader."""
-    ahead = [c for c in diagnosis.causes if c.leader and c.complaint == cause.complaint]
+    """Return how a cause stands to what leads its problem: as its root, as what follows, or how far behind."""
+    ahead = [c for c in diagnosis.causes if c.leader and c.problem == cause.problem]
     if cause.leader or not ahead:
         return ""
+    if cause.role in ("root", "mechanism"):
+        return bound(f"{'may be why' if cause.role == 'root' else 'follows from'} {ahead[0].rank}")
     best = max(ahead, key=lambda leader: leader.score_db)
     return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
 
