@@ -35,8 +35,8 @@ Counts = Mapping[str, Mapping[str, tuple[int, int]]]
 
 def _answers(pair: tuple[Label, Path]) -> tuple[str, dict[str, bool]]:
     report = judge(*pair, "--all")
-    told = {f["rule"]: f["status"] for f in report.get("findings", ())}
-    return pair[0].trainer, {name: status == "fired" for name, status in told.items() if status in ("fired", "clear")}
+    told = {check["name"]: check["answer"] for check in report.get("checks", ())}
+    return pair[0].trainer, {name: answer == "yes" for name, answer in told.items() if answer in ("yes", "no")}
 
 
 def counted() -> Counts:

@@ -13,7 +13,8 @@ from ppo_doctor.model import Severity
 if TYPE_CHECKING:
     from ppo_doctor.model import RankedCause
 
-SCHEMA_VERSION = "1"
+#: Versions of our reports that hold what a baseline needs.
+READABLE = ("1", "2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +95,8 @@ def read_report(path: Path) -> list[Mapping[str, Any]]:
         raise DoctorError(f"{path}: cannot read: {reason}", hint=hint, code=ExitCode.USAGE) from error
     if not is_report(raw):
         raise DoctorError(f"{path}: no report of ppo-doctor", hint=hint, code=ExitCode.USAGE)
-    if raw["schema_version"] != SCHEMA_VERSION:
-        known = f"schema {raw['schema_version']}, and this version reads {SCHEMA_VERSION}"
+    if raw["schema_version"] not in READABLE:
+        known = f"schema {raw['schema_version']}, and this version reads {' and '.join(READABLE)}"
         raise DoctorError(f"{path}: {known}", hint=hint, code=ExitCode.USAGE)
     diagnoses = raw.get("diagnoses", [raw])
     if not isinstance(diagnoses, list) or not all(_complete(d) for d in diagnoses):

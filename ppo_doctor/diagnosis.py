@@ -1,11 +1,12 @@
-"""Put a diagnosis together: coverage, the signal chain, and the verdict over all complaints."""
+"""Put a diagnosis together: coverage, the signal chain, the problems and the verdict."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,17 +14,15 @@ import numpy as np
 from ppo_doctor import __version__
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.domains import judged
+from ppo_doctor.diagnose.chain import ALWAYS, chain
 from ppo_doctor.diagnose.coverage import not_ruled_out
 from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.verdict import verdict
 from ppo_doctor.engine import FROM_SETTINGS
-from ppo_doctor.evidence import says
+from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
-    CHAIN,
     QUESTIONS,
-    SIDE_LINKS,
-    ChainLink,
     Coverage,
     Diagnosis,
     Fact,
@@ -33,11 +32,13 @@ from ppo_doctor.model import (
 )
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule
+    from ppo_doctor.model import Finding, Rule, Run
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many updates: checks for faults of each kind run from there on.
 LEAST_UPDATES = 12
+#: What a headline tells the course of: the first that is logged of each, and its word.
+COURSES = {"reward": ("reward_mean", "episode_return"), "entropy": ("entropy",)}
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
 
@@ -51,7 +52,9 @@ def assemble(
     alone = FROM_SETTINGS in observations.run.facts
     found = problems(causes, findings, planned=alone)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
-    said, because = verdict(found, coverage, pack, findings)
+    feeds = partial(_feeds, observations)
+    links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
+    said, because = verdict(found, coverage, links, pack, findings)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
@@ -64,11 +67,12 @@ def assemble(
         run=_summary(observations, pack),
         verdict=said,
         verdict_because=because,
+        headline=_headline(observations.run, because),
         causes=named,
         findings=tuple(findings),
-        chain=_chain(rules, findings),
+        chain=links,
         coverage=coverage,
-        complaints=tuple(problem.open(titles) for problem in found),
+        problems=tuple(group.told(titles[group.complaint], links) for group in found),
         not_ruled_out=not_ruled_out(pack, causes, findings, [cause.id for cause in named]),
         suppressed=suppressed,
         packs=pack.further,
@@ -91,7 +95,7 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
     asked = [(rule, finding) for finding in findings if (rule := rules[finding.rule]).answers]
     answered = {rule.answers for rule, finding in asked if _answers(observations, rule, finding)}
     count = Counter([finding.status for finding in findings])
-    missing = dict.fromkeys(chain.from_iterable([finding.missing for finding in findings]))
+    missing = dict.fromkeys(name for finding in findings for name in finding.missing)
     silent = {question: _why_not(asked, question) for question in QUESTIONS if question not in answered}
     hidden = _fact(observations, "passes_hidden")
     if hidden is not None:  # that the policy moves says nothing about the passes that no record shows
@@ -139,21 +143,24 @@ def _longest(observations: Observations) -> int:
     return max((len(series) for series in observations.run.series.values()), default=0)
 
 
-def _chain(rules: Mapping[str, Rule], findings: Sequence[Finding]) -> tuple[ChainLink, ...]:
-    states: dict[str, ChainLink] = {}
-    for finding in findings:
-        if finding.status not in ("fired", "clear"):
-            continue
-        rule = rules[finding.rule]
-        state = rule.state_if_fired if finding.status == "fired" else rule.state_if_clear
-        if state != "unknown" and (state == "dead" or finding.link not in states):
-            states[finding.link] = ChainLink(link=finding.link, state=state, evidence=says(finding))
-    known = {link: ChainLink(link=link, state="unknown") for link in CHAIN if link not in states} | states
-    return tuple(known[link] for link in (*CHAIN, *SIDE_LINKS) if link in known)
+def _feeds(observations: Observations, quantity: str) -> bool:
+    """Tell whether a setting or a facet of the run may feed a link; what nobody knows may."""
+    found = observations.get(quantity) if quantity != ALWAYS else None
+    if found is None or not isinstance(found, Fact) or found.how == "default":
+        return True
+    return found.value not in (None, 0, "no")
+
+
+def _broken(observations: Observations) -> frozenset[str]:
+    """Return the keys of metrics whose last number is none."""
+    held = [series for series in observations.run.series.values() if len(series)]
+    return frozenset(series.raw for series in held if not np.isfinite(series.values[-1]))
 
 
 def _summary(observations: Observations, pack: Pack) -> RunSummary:
     run = observations.run
+    used = [use for use in run.keys.values() if use != "unknown"]
+    guessed = used.count("guessed")
     return RunSummary(
         id=run.id,
         sources=run.sources,
@@ -164,7 +171,23 @@ def _summary(observations: Observations, pack: Pack) -> RunSummary:
         updates_per_batch=_updates(observations),
         config=run.config_raw,
         notes=tuple(map(str, (*pack.further, *run.notes))),
+        samples=observations.kind.facet("samples").value,
+        keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
     )
+
+
+def _headline(run: Run, because: str) -> str:
+    """Return why it was judged so, and what became of reward and entropy."""
+    told = [f"{word} {course}" for word, names in COURSES.items() if (course := _course(run, names))]
+    sentence = f"{because[:1].upper()}{because[1:]}"
+    return f"{'; '.join((sentence, *told))}."
+
+
+def _course(run: Run, names: Sequence[str]) -> str:
+    """Return the first of some metrics that was logged, from its first number to its last."""
+    series = next((run.series[name] for name in names if name in run.series), None)
+    finite = [value for value in series.values.tolist() if math.isfinite(value)] if series is not None else []
+    return f"{number(finite[0])} → {number(finite[-1])}" if finite else ""
 
 
 def _updates(observations: Observations) -> UpdatesPerBatch:

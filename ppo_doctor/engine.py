@@ -148,4 +148,5 @@ def _finding(
         onset_step=onset,
         reason=reason,
         missing=missing,
+        proves=rule.proves,
     )

@@ -79,7 +79,7 @@ def _diagnosed(log: Path, pack: Pack) -> tuple[Run, Diagnosis]:
 def _witnesses(run: Run, diagnosis: Diagnosis, ranked: RankedCause) -> list[Series]:
     """Return what was logged of the metrics behind a cause's counted findings, then what every reader looks at."""
     findings = {finding.rule: finding for finding in diagnosis.findings}
-    counted = [findings[entry.finding] for entry in ranked.ledger if entry.counted and entry.db > 0]
+    counted = [findings[entry.finding] for entry in ranked.ledger if entry.db > 0]
     named = [evidence.raw for finding in counted for evidence in finding.evidence]
     by_raw = {series.raw: series for series in run.series.values()}
     usual = ("approx_kl", "ratio_std", "clip_fraction", "entropy", "episode_return", "reward_mean")

@@ -161,11 +161,11 @@ def _open(question: str, diagnosis: Diagnosis, silent: int, seeds: int) -> Held:
 
 
 def _contested(diagnosis: Diagnosis, policy: Policy) -> Held | None:
-    """Hold a complaint in which a fault is level with something harmless, unless the fault is allowed anyway."""
-    open_complaints = contested(diagnosis)
-    rivals = [c for c in diagnosis.causes if c.leader and c.complaint in open_complaints and not c.benign]
+    """Hold a problem in which a fault is level with something harmless, unless the fault is allowed anyway."""
+    disputed = contested(diagnosis)
+    rivals = [c for c in diagnosis.causes if c.leader and c.problem in disputed and not c.benign]
     allowed = {a.cause for a in policy.allow}
-    if not open_complaints or (rivals and all(cause.id in allowed for cause in rivals)):
+    if not disputed or (rivals and all(cause.id in allowed for cause in rivals)):
         return None
     return Held(kind="question", name="cause", outcome="open", says=diagnosis.verdict_because)
 

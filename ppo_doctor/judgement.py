@@ -17,12 +17,12 @@ FAIL_ON = ("critical", "high", "medium", "low", NEVER)
 def exit_code(diagnosis: Diagnosis, fail_on: str = NEVER) -> ExitCode:
     """Return 1 for a leading cause at or above `fail_on`, 4 for an inconclusive run under a gate, else 0.
 
-    A leader that is level with a benign cause, or with health, is contested: its complaint is inconclusive.
+    A leader that is level with a benign cause, or with health, is contested: its problem is inconclusive.
     """
     if fail_on == NEVER:
         return ExitCode.OK
-    contested = {complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive"}
-    if any(fails(cause, Severity(fail_on)) and cause.complaint not in contested for cause in diagnosis.causes):
+    contested = {problem.id for problem in diagnosis.problems if problem.verdict == "inconclusive"}
+    if any(fails(cause, Severity(fail_on)) and cause.problem not in contested for cause in diagnosis.causes):
         return ExitCode.SICK
     return ExitCode.INCONCLUSIVE if diagnosis.verdict == "inconclusive" else ExitCode.OK
 

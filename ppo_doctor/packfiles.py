@@ -10,13 +10,15 @@ from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed
 from ppo_doctor.forms import fail, fields, number, one_of, tables, text, texts, unique, whole
-from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Severity
+from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Link, Severity
 from ppo_doctor.model.kinds import FACETS
 from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
 
-#: What is fitted on runs of one and of two faults.
-RATES = "rates.toml"
+#: How often sound runs answer a check with yes, and what checks say of the links of the chain.
+RATES, CHAIN_FILE = "rates.toml", "chain.toml"
+#: What a pack says of a link: lists of checks, of settings or facets that feed it, of links that it kills.
+_OF_A_LINK = tuple(name for name in Link.__dataclass_fields__ if name != "name")
 TESTS = ("equals", "differs", "below", "at most", "above", "at least")
 WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS = ("each", "median", "mean", "min", "max", "p95", "first", "last")
@@ -25,7 +27,7 @@ _CLAUSE_FIELDS = ("bound_source", "statistic", "window", "share", "least", "leas
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_NEEDS = ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
 _CAUSE_FIELDS = (
-    *("weight", "twins", "measure", "never_proven", "references", *FACETS),
+    *("weight", "twins", "measure", "never_proven", "references", "root_of", "not", *FACETS),
     *("proof", "requires", "excludes", "needs", "usual", "sometimes"),
 )
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
@@ -50,7 +52,7 @@ def build(parsed: Parsed) -> Compiled:
         DoctorError: a file lacks a field, uses a word outside the vocabulary, or repeats a name.
     """
     lists = ("rules", "causes", "complaints", "unjudged")
-    compiled: Compiled = {"meta": {}, "overrides": None, "rates": {}} | {name: [] for name in lists}
+    compiled: Compiled = {"meta": {}, "overrides": None, "rates": {}, "chain": {}} | {name: [] for name in lists}
     for path, raw in parsed.items():
         try:
             _add(compiled, path, raw)
@@ -71,6 +73,8 @@ def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
         compiled["complaints"] = raw["complaint"]
     elif path == "unjudged.toml":
         compiled["unjudged"] = raw["cause"]
+    elif path == CHAIN_FILE:
+        compiled["chain"] = _compiled_chain(path, raw)
     elif path == RATES:
         compiled["rates"] = {name: [*pair] for name, pair in raw["rates"].items()}
     elif path == OVERRIDES:
@@ -101,8 +105,6 @@ _RULE_FIELDS = [
     "algorithms",
     *FACETS,
     "before_training",
-    "state_if_fired",
-    "state_if_clear",
 ]
 
 
@@ -127,6 +129,15 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
         "params": params,
         "when": [_compiled_clause(path, c, params) for c in tables(path, raw, "when")],
     }
+
+
+def _compiled_chain(path: str, raw: Mapping[str, Any]) -> Compiled:
+    for name, link in raw.items():
+        one_of(path, "link", name, LINKS)
+        fields(f"{path}: {name}", link, (), _OF_A_LINK)
+        for killed in texts(f"{path}: {name}", link, "kills"):
+            one_of(f"{path}: {name}", "link", killed, LINKS)
+    return {name: {part: list(texts(path, link, part)) for part in link} for name, link in raw.items()}
 
 
 def _of_kinds(path: str, raw: Mapping[str, Any]) -> None:
@@ -168,7 +179,7 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)
     _of_kinds(path, raw)
-    for word in ("proof", "requires", "excludes", "needs", "usual", "sometimes"):
+    for word in ("proof", "requires", "excludes", "needs", "usual", "sometimes", "root_of"):
         texts(path, raw, word)
     for weight in tables(path, raw, "weight"):
         fields(path, weight, ("finding", "source"), ("fired", "clear"))

@@ -1,16 +1,17 @@
 """Find, read, validate and compile rule packs; nothing here evaluates anything.
 
-A pack is a folder with `pack.toml`, `<family>/<rule>.toml`, `causes/<id>.toml` and, where it changes other packs,
-`overrides.toml`; the built-in one also holds the closed list of complaints. Evaluation reads its compiled form; prose
-and cases are parsed from the TOML when somebody asks for them. Packs are put together in a fixed order: the built-in
-one, those of installed packages by name, then `--rules` as given.
+A pack is a folder with `pack.toml`, `<family>/<rule>.toml`, `causes/<id>.toml` and, where it has them, `chain.toml`,
+what checks say of the signal chain, and `overrides.toml`, what it changes in other packs; the built-in one also holds
+the closed list of complaints. Evaluation reads its compiled form; prose and cases are parsed from the TOML when asked
+for. Packs are put together in a fixed order: the built-in one, those of installed packages by name, then `--rules` as
+given.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -28,6 +29,7 @@ from ppo_doctor.model import (
     Cause,
     Clause,
     Complaint,
+    Link,
     Measurement,
     PackInForce,
     Param,
@@ -64,6 +66,8 @@ class Pack:
     causes: tuple[Cause, ...]
     complaints: tuple[Complaint, ...]
     unjudged: tuple[Unjudged, ...]
+    #: link → what checks say of it; a pack's own entries come after those of the packs before it
+    chain: Mapping[str, Link] = field(default_factory=dict)
     #: check → share of the sound runs of many trainers that answer it with yes
     rates: Mapping[str, float] = field(default_factory=dict)
     #: packs beyond the built-in one, in the order in which they were added
@@ -184,7 +188,8 @@ def _merged(parts: list[_Part]) -> Pack:
     packs = [_read(part) for part in parts]
     rules = tuple(rule for pack in packs for rule in pack.rules)
     causes = tuple(cause for pack in packs for cause in pack.causes)
-    raw = Pack(rules=rules, causes=causes, complaints=packs[0].complaints, unjudged=())
+    links = _links([part.compiled["chain"] for part in parts])
+    raw = Pack(rules=rules, causes=causes, complaints=packs[0].complaints, unjudged=(), chain=links)
     check_references(raw)  # the built-in pack alone is held to this by its tests, not at every start
     asked = [changes(str(part.folder), part.compiled, PRIORS) for part in parts]
     _check_own(packs, asked)
@@ -196,6 +201,7 @@ def _merged(parts: list[_Part]) -> Pack:
         rules=rules,
         causes=causes,
         complaints=packs[0].complaints,
+        chain=links,
         rates=packs[0].rates,
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
         further=tuple(map(_in_force, parts[1:], packs[1:], asked[1:])),
@@ -237,8 +243,20 @@ def _pack(part: _Part) -> Pack:
         causes=tuple(_cause(cause, folder, rates) for cause in raw["causes"]),
         complaints=tuple(Complaint(id=c["id"], title=c["title"]) for c in raw["complaints"]),
         unjudged=tuple(Unjudged(**unjudged) for unjudged in raw["unjudged"]),
+        chain=_links([raw["chain"]]),
         rates=rates,
     )
+
+
+def _links(chains: Sequence[Mapping[str, Any]]) -> dict[str, Link]:
+    """Return what packs say of each link, in their order."""
+    held: dict[str, dict[str, tuple[str, ...]]] = {}
+    for chain in chains:
+        for name, parts in chain.items():
+            link = held.setdefault(name, {})
+            for part, told in parts.items():
+                link[part] = (*link.get(part, ()), *told)
+    return {name: Link(name=name, **parts) for name, parts in held.items()}
 
 
 def _share(yes: int, of: int) -> float:
@@ -301,6 +319,8 @@ def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> 
         complaints=tuple(raw["complaints"]),
         weights=weights_of(raw, rates),
         proof=tuple(raw.get("proof", ())),
+        root_of=tuple(raw.get("root_of", ())),
+        avoid=raw.get("not", ""),
         needs=tuple(raw.get("needs", ())),
         twins=tuple(raw.get("twins", ())),
         says=raw["says"],
@@ -328,11 +348,14 @@ def check_references(pack: Pack) -> None:
     for rule in pack.rules:
         for need in rule.needs:
             _check_quantity(rule, need)
+    for link in pack.chain.values():
+        for finding in (*link.dead, *link.wrong, *link.weak, *link.alive, *link.alive_unless, *link.excused_by):
+            one_of(f"chain.toml: {link.name}", "check", finding, sorted(rules))
     for cause in pack.causes:
         for complaint in cause.complaints:
             one_of(cause.path, "complaint", complaint, sorted(complaints))
-        for twin in cause.twins:
-            one_of(cause.path, "twin", twin, sorted(causes))
+        for other in (*cause.twins, *cause.root_of):
+            one_of(cause.path, "cause", other, sorted(causes))
         for finding in (*cause.proof, *cause.needs):
             one_of(cause.path, "check", finding, sorted(rules))
         for weight in cause.weights:

@@ -96,14 +96,14 @@ class Ruling:
 
 
 def contested(diagnosis: Diagnosis) -> frozenset[str]:
-    """Return the complaints in which a harmless explanation is level with a fault."""
-    return frozenset(complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive")
+    """Return the problems in which a harmless explanation is level with a fault."""
+    return frozenset(problem.id for problem in diagnosis.problems if problem.verdict == "inconclusive")
 
 
 def faults(diagnosis: Diagnosis) -> tuple[RankedCause, ...]:
     """Return the leading causes that a run can be blamed for: not benign, not merely suspected, not contested."""
-    open_complaints = contested(diagnosis)
-    return tuple(c for c in diagnosis.causes if fails(c, Severity.INFO) and c.complaint not in open_complaints)
+    disputed = contested(diagnosis)
+    return tuple(c for c in diagnosis.causes if fails(c, Severity.INFO) and c.problem not in disputed)
 
 
 def failing(diagnosis: Diagnosis, ruling: Ruling | None) -> tuple[RankedCause, ...]:

@@ -19,6 +19,7 @@ from ppo_doctor.model import (
     Fact,
     Finding,
     Measurement,
+    Problem,
     Resolution,
     Rule,
     Run,
@@ -27,6 +28,7 @@ from ppo_doctor.model import (
     Severity,
     SourceRef,
     SourceSummary,
+    Verdict,
     Weight,
 )
 from ppo_doctor.rulepack import Pack
@@ -88,6 +90,19 @@ def a_cause(
         weights=tuple(Weight(finding=key, fired=f, clear=c, source="test") for key, (f, c) in pairs.items()),
         measure=tuple(Measurement(log=log, because=because) for log, because in measure),
         **fields,
+    )
+
+
+def a_problem(name: str, *, leader: str, verdict: Verdict = "healthy") -> Problem:
+    """Return a problem of the ratio, explained by one cause."""
+    return Problem(
+        id=name,
+        title="x",
+        link="ratio",
+        state="wrong",
+        complaint="policy-does-not-move",
+        leader=leader,
+        verdict=verdict,
     )
 
 

@@ -211,7 +211,7 @@ def test_a_setting_larger_than_any_float_fails_no_check(cli, tmp_path, number):
     (tmp_path / "run.jsonl").write_bytes(lines(*LINES))
     (tmp_path / "config.yaml").write_text(f"n_epochs: {number}\nlearning_rate: {number}\n", encoding="utf-8")
     report = cli("analyze", tmp_path / "run.jsonl", "--format", "json", "--all").json
-    assert not [check for check in report["findings"] if check["status"] == "errored"]
+    assert not [check for check in report["checks"] if check["answer"] == "errored"]
 
 
 @pytest.mark.parametrize("name", ["ppo-doctor.toml", "pyproject.toml"])

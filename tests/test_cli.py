@@ -159,8 +159,8 @@ def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, v
     outcome = cli("analyze", HEALTHY, "--format", "json")
     assert outcome.code == 0, outcome.err
     validate(outcome.json)
-    finding = next(finding for finding in outcome.json["findings"] if finding["rule"] == rule)
-    assert finding["status"] == "errored"
+    finding = next(finding for finding in outcome.json["checks"] if finding["name"] == rule)
+    assert finding["answer"] == "errored"
     assert "ZeroDivisionError" in finding["reason"]
     assert outcome.json["coverage"]["errored"] >= 1
     assert outcome.json["verdict"] == "inconclusive"

@@ -148,7 +148,8 @@ def test_quiet_says_less_and_all_and_why_say_more(cli):
     everything = cli("analyze", SICK, "--all").out
     assert "metric-not-finite" in everything or "No metric stayed NaN" in everything
     why = cli("analyze", SICK, "--why").out
-    ledger = cli("analyze", SICK, "--format", "json").json["causes"][0]["ledger"]
+    cause = cli("analyze", SICK, "--format", "json").json["causes"][0]
+    ledger = [*cause["for"], *cause["against"]]
     assert len(ledger) > 3
     assert all(str(abs(entry["db"])) in why for entry in ledger)
     assert len(why) > len(plain)
@@ -179,11 +180,11 @@ def test_steps_cut_the_run(cli, steps, expected):
 def test_select_and_ignore_list_what_they_suppress(cli, validate):
     one = cli("analyze", SICK, "--select", "learning-rate-zero", "--format", "json").json
     validate(one)
-    assert [finding["rule"] for finding in one["findings"]] == ["learning-rate-zero"]
+    assert [finding["name"] for finding in one["checks"]] == ["learning-rate-zero"]
     assert "metric-not-finite" in one["suppressed"]
     rest = cli("analyze", SICK, "--ignore", "LR001", "--format", "json").json
     assert rest["suppressed"] == ["learning-rate-zero"]
-    assert "learning-rate-zero" not in {finding["rule"] for finding in rest["findings"]}
+    assert "learning-rate-zero" not in {finding["name"] for finding in rest["checks"]}
 
 
 def test_a_run_that_was_hardly_checked_is_not_healthy(cli):

@@ -210,7 +210,7 @@ def test_an_overruled_clip_range_is_an_established_cause(cli, tmp_path):
     outcome = cli("analyze", put(tmp_path, "config.yaml", NESTED_YAML), "--format", "json", "--fail-on", "high")
     cause = outcome.json["causes"][0]
     assert (cause["id"], cause["confidence"], outcome.code) == ("dead-hyperparameter", "established", 1)
-    assert cause["remedies"][0]["do"]
+    assert cause["do"][0]["say"]
 
 
 # What is not claimed
@@ -428,7 +428,9 @@ def test_two_faults_of_one_configuration_are_no_rivals(cli, tmp_path):
         "dead-hyperparameter": "established",
         "lr-schedule-horizon-wrong": "suspected",
     }
-    assert [complaint["id"] for complaint in report["complaints"]] == ["config-contradicts"]
+    assert {(problem["link"], problem["state"]) for problem in report["problems"]} == {
+        ("configuration", "configuration")
+    }
 
 
 def test_a_long_command_is_no_log(tmp_path):

@@ -56,7 +56,7 @@ def test_a_setting_that_no_run_can_mean_leads_at_its_line(cli, tmp_path, changes
     assert leading["id"] == cause
     assert leading["confidence"] == ("established" if verdict == "unhealthy" else "suspected")
     (key,) = changes
-    (finding,) = [f for f in report["findings"] if f["rule"] == rule]
+    (finding,) = [f for f in report["checks"] if f["name"] == rule]
     assert {evidence["source"] for evidence in finding["evidence"]} == {f"{path}:{lines[key]}"}
     checked = cli("check-config", path)
     assert checked.code == 1
@@ -85,7 +85,7 @@ def test_each_place_of_one_finding_has_its_line(cli, tmp_path):
 def test_what_is_not_finite_is_told_as_it_stands(cli, tmp_path, value, word):
     path, _ = written(tmp_path, learning_rate=value)
     assert f"learning_rate is {word}" in cli("check-config", path).out
-    told = [f for f in analysed(cli, path)["findings"] if f["status"] == "fired" and f["rule"].startswith("settings-")]
+    told = [f for f in analysed(cli, path)["checks"] if f["answer"] == "yes" and f["name"].startswith("settings-")]
     assert [evidence["raw"] for finding in told for evidence in finding["evidence"]] == ["learning_rate"]
 
 
@@ -132,7 +132,7 @@ def test_the_same_checks_hold_beside_a_log(cli, tmp_path, where):
     report = analysed(cli, *given)
     assert report["verdict"] == "unhealthy"
     assert report["causes"][0]["id"] == "advantage-sign-flipped"
-    (finding,) = [f for f in report["findings"] if f["rule"] == "configured-rate-negative"]
+    (finding,) = [f for f in report["checks"] if f["name"] == "configured-rate-negative"]
     assert finding["evidence"][0]["source"] == f"{config}:3"
 
 

@@ -27,7 +27,7 @@ def judged(fault, dialect, folder, *, updates, severity=3):
 def test_a_proxy_is_suspected_only_where_its_trace_is_logged(tmp_path):
     traced = judged("reward-hacking", "canonical-full", tmp_path / "full", updates=60)
     [first, *_] = [cause for cause in traced.causes if cause.leader]
-    assert (first.complaint, first.confidence) == ("proxy-diverges", "suspected")
+    assert (traced.problems[0].state, first.confidence) == ("course", "suspected")
     assert first.id == "reward-hacking"
     without = judged("reward-hacking", "canonical-lean", tmp_path / "lean", updates=60)
     assert "reward-hacking" in {cause.id for cause in without.not_ruled_out}
@@ -42,8 +42,9 @@ def test_a_judge_who_disagrees_cannot_tell_a_gamed_reward_from_a_learnt_prompt(t
         for i in range(60)
     ]
     log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    [first, *_] = ppo_doctor.analyze(log).causes
-    assert (first.complaint, first.confidence) == ("proxy-diverges", "suspected")
+    told = ppo_doctor.analyze(log)
+    first = told.causes[0]
+    assert (told.problems[0].state, first.confidence) == ("course", "suspected")
     assert {first.id, *first.level_with} >= {"reward-hacking", "generalisation-gap"}
 
 

@@ -236,10 +236,10 @@ def test_json_lists_what_was_found_and_everything_on_demand(cli, validate):
     found, everything = (cli("analyze", SICK, "--format", "json", *more).json for more in ([], ["--all"]))
     validate(found)
     validate(everything)
-    assert {finding["status"] for finding in found["findings"]} <= {"fired", "errored"}
-    assert [f for f in everything["findings"] if f["status"] in ("fired", "errored")] == found["findings"]
-    assert {key: found[key] for key in found if key != "findings"} == {
-        key: everything[key] for key in everything if key != "findings"
+    assert {finding["answer"] for finding in found["checks"]} <= {"yes", "errored"}
+    assert [f for f in everything["checks"] if f["answer"] in ("yes", "errored")] == found["checks"]
+    assert {key: found[key] for key in found if key != "checks"} == {
+        key: everything[key] for key in everything if key != "checks"
     }
     counts = everything["coverage"]
-    assert sum(counts[key] for key in ("clear", "fired", "skipped", "errored")) == len(everything["findings"])
+    assert sum(counts[key] for key in ("yes", "no", "unknown", "errored")) == len(everything["checks"])

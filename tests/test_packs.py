@@ -85,7 +85,7 @@ def test_an_override_changes_the_account(pack, cli):
     def account(*more):
         report = cli("analyze", SICK, "--format", "json", *more).json
         [cause] = [cause for cause in report["causes"] if cause["id"] == "lr-zero"]
-        [entry] = [entry for entry in cause["ledger"] if entry["finding"] == "learning-rate-zero"]
+        [entry] = [entry for entry in cause["for"] if entry["check"] == "learning-rate-zero"]
         return entry["db"]
 
     assert account("--rules", changed) == 7
@@ -141,7 +141,7 @@ def test_a_retired_rule_does_not_run(pack, cli, validate):
     retired = pack(pack='name = "mine"\nretire = ["learning-rate-zero"]\n')
     report = cli("analyze", SICK, "--rules", retired, "--format", "json").json
     validate(report)
-    assert "learning-rate-zero" not in {finding["rule"] for finding in report["findings"]}
+    assert "learning-rate-zero" not in {finding["name"] for finding in report["checks"]}
     [told] = report["tool"]["packs"]
     assert (told["name"], told["retired"], told["path"]) == ("mine", ["learning-rate-zero"], str(retired))
 

@@ -45,7 +45,7 @@ def test_a_pack_adds_to_ours(pack):
 
 def test_a_pack_of_others_takes_part(pack, cli, samples):
     report = cli("analyze", samples / "sick" / "nan-inf.canonical", "--rules", pack, "--format", "json").json
-    assert "my-rule" in {finding["rule"] for finding in report["findings"] if finding["status"] == "fired"}
+    assert "my-rule" in {finding["name"] for finding in report["checks"] if finding["answer"] == "yes"}
     assert "my-cause" in {cause["id"] for cause in report["causes"]}
 
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.diagnose.accounts import account
+from ppo_doctor.diagnose.chain import follows
 from ppo_doctor.metrics import METRICS, loggable
-from ppo_doctor.model import CONFIDENCES, Measurement, OpenComplaint, RankedCause, Severity
+from ppo_doctor.model import CONFIDENCES, Measurement, Problem, RankedCause, Severity
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.diagnose.accounts import Account
-    from ppo_doctor.model import Cause, Confidence, Finding, Verdict
+    from ppo_doctor.model import Break, Cause, ChainLink, Confidence, Finding, LinkState, Role, Verdict
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
 SPEAKS_DB, LIKELY_DB = 0, 9
@@ -24,16 +25,23 @@ UNPROVABLE_DB = 2
 LEVEL_DB = 4
 #: Causes printed for a problem, and measurements asked for.
 LONGEST_LIST, MOST_ASKED = 5, 3
+#: States of a link that are how a problem breaks it.
+SHOWN: Mapping[LinkState, Break] = {"dead": "dead", "wrong": "wrong", "weak": "weak"}
+#: Complaints of a run that goes wrong by and by, and of one in which too little happens.
+COURSES = ("policy-degenerates", "steps-too-large", "proxy-diverges")
+STANDING = ("policy-does-not-move", "no-signal")
 
 
 @frozen
-class Problem:
-    """A complaint with the causes that explain it, best first; those that lead cannot be told apart."""
+class Group:
+    """The causes that compete to explain one problem, best first; those that lead cannot be told apart."""
 
     id: str
+    complaint: str
+    #: link of the cause that says what is broken
+    link: str
     causes: tuple[RankedCause, ...]
     openers: tuple[str, ...]
-    scores: Mapping[str, int]
 
     @property
     def leader(self) -> RankedCause:
@@ -51,33 +59,58 @@ class Problem:
         grave = any(c.confidence != "suspected" and c.severity.at_least(Severity.HIGH) for c in leading)
         return "unhealthy" if grave else "warning"
 
-    def open(self, titles: Mapping[str, str]) -> OpenComplaint:
+    def told(self, title: str, links: Sequence[ChainLink]) -> Problem:
         """Return the problem as reports show it."""
-        title = titles.get(self.id, self.id)
-        return OpenComplaint(
+        proven = any(cause.leader and cause.confidence == "established" for cause in self.causes)
+        onsets = [cause.onset_step for cause in self.causes if cause.leader and cause.onset_step is not None]
+        return Problem(
             id=self.id,
             title=title,
-            openers=self.openers,
+            link=self.link,
+            state=_break(self.link, links, self.complaint, proven=proven),
+            complaint=self.complaint,
             leader=self.leader.id,
+            causes=tuple(cause.id for cause in self.causes),
+            openers=self.openers,
             verdict=self.verdict,
-            scores=self.scores,
+            since_step=min(onsets, default=None),
+            proven=proven,
+            follows=follows(links, self.link),
         )
 
 
-def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: bool = False) -> tuple[Problem, ...]:
+def _break(link: str, links: Sequence[ChainLink], complaint: str, *, proven: bool) -> Break:
+    """Return how a link is broken: what the chain shows of it, else what its causes do to it."""
+    if link == "configuration":
+        return "configuration"
+    for entry in links:
+        if entry.link == link and (shown := SHOWN.get(entry.state)):
+            return shown
+    if complaint in STANDING:
+        return "dead" if proven else "weak"
+    return "course" if complaint in COURSES else "wrong"
+
+
+def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: bool = False) -> tuple[Group, ...]:
     """Return the problems that findings show, of causes that such a run can have: proven first, then by score.
 
     Of a run that is only `planned`, a configuration without a log, what is not proven is a suspicion.
     """
     by_rule = {finding.rule: finding for finding in findings}
+    told = [entry for cause in causes if (entry := account(cause, by_rule)) is not None and _speaks(entry)]
+    proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
-    for cause in causes:
-        told = account(cause, by_rule)
-        if told is not None and _speaks(told):
-            groups.setdefault(cause.complaints[0], []).append(told)
+    for entry in told:
+        mechanism = next((proven[name] for name in entry.cause.root_of if name in proven), entry.cause)
+        groups.setdefault(mechanism.complaints[0], []).append(entry)
     likely = math.inf if planned else LIKELY_DB
-    found = [_problem(name, sorted(group, key=_place), by_rule, likely) for name, group in groups.items()]
-    return _beside_each_other(sorted(found, key=_rank))
+    found = [_group(name, sorted(entries, key=_place), by_rule, likely) for name, entries in groups.items()]
+    ordered = _beside_each_other(sorted(found, key=_rank))
+    return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
+
+
+def _named(name: str, group: Group) -> Group:
+    return replace(group, id=name, causes=tuple(replace(cause, problem=name) for cause in group.causes))
 
 
 def _speaks(entry: Account) -> bool:
@@ -85,18 +118,18 @@ def _speaks(entry: Account) -> bool:
     return bool(entry.support) and (entry.proven or entry.score >= least)
 
 
-def _rank(problem: Problem) -> tuple[bool, int, int]:
+def _rank(problem: Group) -> tuple[bool, int, int]:
     leader = problem.leader
     return leader.benign, CONFIDENCES.index(leader.confidence), -leader.score_db
 
 
-def _beside_each_other(found: Sequence[Problem]) -> tuple[Problem, ...]:
+def _beside_each_other(found: Sequence[Group]) -> tuple[Group, ...]:
     """Return problems; beside a fault that is established or likely no suspicion leads, and nothing harmless."""
     firm = [problem for problem in found if not problem.leader.benign and problem.leader.confidence != "suspected"]
     return tuple(p if not firm or p in firm else _without_leaders(p) for p in found)
 
 
-def _without_leaders(problem: Problem) -> Problem:
+def _without_leaders(problem: Group) -> Group:
     return replace(problem, causes=tuple(replace(c, leader=False, level_with=()) for c in problem.causes), openers=())
 
 
@@ -112,13 +145,28 @@ def _place(entry: Account) -> tuple[int, int, int, int, int, str]:
     )
 
 
-def _problem(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding], likely: float) -> Problem:
-    level = [entry for entry in accounts if _level(entry, accounts[0])]
-    shown = [*level, *(entry for entry in accounts if entry not in level)][:LONGEST_LIST]
-    sure = {entry.cause.id: _confidence(entry, level, likely) for entry in shown}
-    causes = tuple(_ranked(entry, name, level, sure[entry.cause.id], accounts, findings) for entry in shown)
-    openers = tuple(sorted(frozenset().union(*(entry.support for entry in level))))
-    return Problem(id=name, causes=causes, openers=openers, scores={a.cause.id: a.score for a in accounts})
+def _group(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding], likely: float) -> Group:
+    """Return the causes of a problem: the first, its proven mechanism or its roots, what is level with it, the rest."""
+    best = accounts[0]
+    mechanism = next((entry for entry in accounts if entry.proven and entry.cause.id in best.cause.root_of), best)
+    roots = [entry for entry in accounts if mechanism.proven and mechanism.cause.id in entry.cause.root_of]
+    first = next((entry for entry in roots if entry.proven), mechanism)
+    kin = [mechanism, *(entry for entry in roots if entry is not mechanism)]
+    level = [entry for entry in accounts if _level(entry, first) and (entry is first or entry not in kin)]
+    shown = list({id(e): e for e in (first, *sorted(kin, key=_place), *level, *accounts)}.values())[:LONGEST_LIST]
+    roles = {id(entry): _role(entry, mechanism, roots) for entry in shown}
+    sure = {id(e): _confidence(e, likely) if e in level or e in kin else "suspected" for e in shown}
+    causes = [_ranked(e, roles[id(e)], level, sure[id(e)], accounts, findings) for e in shown]
+    openers = tuple(sorted(frozenset().union(*(entry.support for entry in (*level, mechanism)))))
+    return Group(id="", complaint=name, link=mechanism.cause.link, causes=tuple(causes), openers=openers)
+
+
+def _role(entry: Account, mechanism: Account, roots: Sequence[Account]) -> Role:
+    if entry in roots:
+        return "root"
+    if entry.cause.benign or entry.cause.severity.rank > Severity.MEDIUM.rank:
+        return "context"
+    return "mechanism" if entry is mechanism else "alternative"
 
 
 def _level(entry: Account, first: Account) -> bool:
@@ -128,9 +176,7 @@ def _level(entry: Account, first: Account) -> bool:
     return alike and (near or entry.cause.id in first.cause.twins)
 
 
-def _confidence(entry: Account, level: Sequence[Account], likely: float) -> Confidence:
-    if entry not in level:
-        return "suspected"
+def _confidence(entry: Account, likely: float) -> Confidence:
     if entry.proven:
         return "established"
     return "likely" if entry.score >= likely and not entry.cause.never_proven else "suspected"
@@ -138,7 +184,7 @@ def _confidence(entry: Account, level: Sequence[Account], likely: float) -> Conf
 
 def _ranked(
     entry: Account,
-    problem: str,
+    role: Role,
     level: Sequence[Account],
     sure: Confidence,
     accounts: Sequence[Account],
@@ -156,25 +202,34 @@ def _ranked(
         confidence=sure,
         score_db=entry.score,
         prior_db=cause.prior,
-        complaint=problem,
+        problem="",
+        role=role,
         says=cause.says,
         level_with=tuple(other.cause.id for other in level if other is not entry) if leads else (),
         onset_step=min((step for step in onsets if step is not None), default=None),
         ledger=entry.ledger,
         remedies=cause.remedies,
         would_change_my_mind=_asked(level if leads else [entry], accounts, findings),
+        avoid=cause.avoid,
         leader=leads,
     )
 
 
-def in_order(found: Sequence[Problem]) -> tuple[RankedCause, ...]:
-    """Return the causes of all problems: what leads, problem by problem, then their rivals by score."""
-    leaders = [cause for problem in found for cause in problem.causes if cause.leader]
-    rivals = [cause for problem in found for cause in problem.causes if not cause.leader]
-    heads = {id(problem.leader) for problem in found}
-    first = sorted(leaders, key=lambda cause: (cause.benign, id(cause) not in heads))
-    ordered = [*first, *sorted(rivals, key=lambda cause: -cause.score_db)]
+def in_order(found: Sequence[Group]) -> tuple[RankedCause, ...]:
+    """Return the causes of all problems: what leads with its roots, problem by problem, then rivals by score."""
+    heads = [cause for group in found for cause in _heads(group)]
+    level = [cause for group in found for cause in group.causes if cause.leader and cause not in heads]
+    rest = [cause for group in found for cause in group.causes if not cause.leader and cause not in heads]
+    first = sorted((*heads, *level), key=lambda cause: cause.benign)
+    ordered = [*first, *sorted(rest, key=lambda cause: -cause.score_db)]
     return tuple(replace(cause, rank=rank) for rank, cause in enumerate(ordered, start=1))
+
+
+def _heads(group: Group) -> list[RankedCause]:
+    """Return the cause that leads a problem, and beneath it its roots, or the mechanism that it is the root of."""
+    if not group.leader.leader:
+        return []
+    return [cause for cause in group.causes if cause is group.leader or cause.role in ("mechanism", "root")]
 
 
 def _asked(
@@ -209,6 +264,6 @@ def _measurement(finding: Finding) -> Measurement:
     return Measurement(log=log, because=f"it would decide {finding.rule}: {finding.title}")
 
 
-def named(found: Iterable[Problem]) -> frozenset[str]:
+def named(found: Iterable[Group]) -> frozenset[str]:
     """Return the checks that some leading cause accounts for."""
     return frozenset(name for problem in found for name in problem.openers)

@@ -6,40 +6,52 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ppo_doctor.diagnose.problems import named
-from ppo_doctor.model import ASKED, QUESTIONS, Severity
+from ppo_doctor.model import ASKED, CHAIN, QUESTIONS, Severity
 
 if TYPE_CHECKING:
-    from ppo_doctor.diagnose.problems import Problem
-    from ppo_doctor.model import Coverage, Finding, Rule, Verdict
+    from ppo_doctor.diagnose.problems import Group
+    from ppo_doctor.model import ChainLink, Coverage, Finding, Rule, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: The gravest first.
 GRAVEST: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 #: A check that sound runs answer with yes less often than this tells that something is wrong, whatever the why.
 SELDOM = 0.02
+#: Where one of these links is dead, nothing is learnt; a ratio that stands still leaves a policy gradient.
+PATH = frozenset(CHAIN) - {"ratio"}
 #: A policy that moved while the reward neither rose nor was at its best leaves open whether anything was learned.
 STAYED, MOVED, BEST = "reward-level", "policy-moves", "reward-at-ceiling"
 
 
 def verdict(
-    found: Sequence[Problem], coverage: Coverage, pack: Pack, findings: Sequence[Finding]
+    found: Sequence[Group],
+    coverage: Coverage,
+    links: Sequence[ChainLink],
+    pack: Pack,
+    findings: Sequence[Finding],
 ) -> tuple[Verdict, str]:
     """Return the verdict, and why."""
     worst = min(found, key=lambda p: GRAVEST.index(p.verdict), default=None)
+    dead = next((link for link in links if link.state == "dead" and link.entailed_by is None), None)
+    stands = dead is not None and dead.link in PATH
     if worst is not None and worst.verdict in ("unhealthy", "warning"):
-        return worst.verdict, _leading(worst)
+        return "unhealthy" if stands else worst.verdict, _leading(worst)
+    if dead is not None and stands and not found:
+        return "unhealthy", f"the chain breaks at {dead.link}: {dead.witness}"
     unexplained = _unexplained(findings, pack, named(found))
     if unexplained is not None:
         return "warning", f"{unexplained.title}, and no cause that we know explains it"
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_leading(worst)}"
+    if dead is not None:
+        return "inconclusive", f"no cause is named, but the chain breaks at {dead.link}: {dead.witness}"
     open_question = _open(coverage, {finding.rule: finding for finding in findings})
     if open_question:
         return "inconclusive", open_question
     return "healthy", _leading(found[0]) if found else _nothing(findings)
 
 
-def _leading(problem: Problem) -> str:
+def _leading(problem: Group) -> str:
     return "; or: ".join(cause.title for cause in problem.causes if cause.leader)
 
 

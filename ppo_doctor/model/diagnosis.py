@@ -8,20 +8,18 @@ from dataclasses import field
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import Finding, Measurement, Remedy
 from ppo_doctor.model.run import SourceSummary
-from ppo_doctor.model.words import Confidence, ConfigValue, How, LinkState, Severity, Status, Verdict
+from ppo_doctor.model.words import Break, Confidence, ConfigValue, How, LinkState, Role, Severity, Status, Verdict
 
 
 @frozen
 class LedgerEntry:
-    """One line of a cause's account: a finding, its weight, and whether the weight counted."""
+    """One line of a cause's account: a finding and its weight."""
 
     finding: str
     status: Status
     db: int
     link: str
     says: str
-    counted: bool = True
-    #: the finding's title as of the records that the cause was judged by
     title: str = ""
 
 
@@ -38,7 +36,8 @@ class RankedCause:
     confidence: Confidence
     score_db: int
     prior_db: int
-    complaint: str
+    problem: str
+    role: Role = "alternative"
     says: str = ""
     probability: float | None = None
     level_with: tuple[str, ...] = ()
@@ -46,9 +45,9 @@ class RankedCause:
     ledger: tuple[LedgerEntry, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     would_change_my_mind: tuple[Measurement, ...] = ()
+    #: the remedy that tempts and makes it worse
+    avoid: str = ""
     leader: bool = False
-    #: it is probably there besides the leaders, by fitted weights, and is not weighed as a rival of one of them
-    companion: bool = False
 
 
 @frozen
@@ -57,7 +56,12 @@ class ChainLink:
 
     link: str
     state: LinkState
-    evidence: str | None = None
+    #: one sentence, with its number and its place
+    witness: str | None = None
+    #: first and last step of what the witness speaks of
+    steps: tuple[int, int] | None = None
+    #: the dead link that leaves nothing for this one
+    entailed_by: str | None = None
 
 
 @frozen
@@ -110,24 +114,31 @@ class RunSummary:
     updates_per_batch: UpdatesPerBatch
     config: Mapping[str, ConfigValue]
     notes: tuple[str, ...]
+    #: "completions" or "episodes", None where nothing tells
+    samples: str | None = None
+    #: how many native keys were mapped, guessed by their names, or mean nothing to us
+    keys: Mapping[str, int] = field(default_factory=dict)
 
 
 @frozen
-class OpenComplaint:
-    """A complaint that findings opened: by which, who leads ("healthy" and "unknown" included), whose consequence."""
+class Problem:
+    """A link that is broken, how and since when, and the causes that compete to explain it."""
 
     id: str
     title: str
-    openers: tuple[str, ...]
+    link: str
+    state: Break
+    #: what a user would complain of; causes of one complaint compete
+    complaint: str
     leader: str
+    causes: tuple[str, ...] = ()
+    #: checks that its leading causes account for
+    openers: tuple[str, ...] = ()
     verdict: Verdict = "healthy"
-    folded_into: str | None = None
-    #: first step of the records that it was judged by; None for the whole run
     since_step: int | None = None
-    #: step before which the records lie that it was judged by; None for the whole run
-    until_step: int | None = None
-    #: candidate → decibans: every cause that was weighed, `healthy` and `unknown`; none where nothing leads
-    scores: Mapping[str, int] = field(default_factory=dict)
+    proven: bool = False
+    #: links that are dead because of it
+    follows: tuple[str, ...] = ()
 
 
 @frozen
@@ -169,11 +180,13 @@ class Diagnosis:
     run: RunSummary
     verdict: Verdict
     verdict_because: str
+    #: what happened to the run, in one sentence
+    headline: str
     causes: tuple[RankedCause, ...]
     findings: tuple[Finding, ...]
     chain: tuple[ChainLink, ...]
     coverage: Coverage
-    complaints: tuple[OpenComplaint, ...] = ()
+    problems: tuple[Problem, ...] = ()
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()
     packs: tuple[PackInForce, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.model.words import LinkState, Operator, Severity, Status
+from ppo_doctor.model.words import Operator, Severity, Status
 
 
 @frozen
@@ -69,8 +69,6 @@ class Rule:
     kind: Mapping[str, str] = field(default_factory=dict)
     #: a guess from settings alone, which a log replaces by what happened
     before_training: bool = False
-    state_if_fired: LinkState = "unknown"
-    state_if_clear: LinkState = "unknown"
     path: str = ""
 
     def __hash__(self) -> int:
@@ -115,6 +113,8 @@ class Finding:
     onset_step: int | None = None
     reason: str | None = None
     missing: tuple[str, ...] = ()
+    #: answering yes proves something, by definition or identity
+    proves: bool = False
 
     def __post_init__(self) -> None:
         if self.status == "fired" and not self.evidence:
@@ -168,13 +168,32 @@ class Cause:
     remedies: tuple[Remedy, ...] = ()
     measure: tuple[Measurement, ...] = ()
     never_proven: bool = False
+    #: the remedy that tempts and makes it worse
+    avoid: str = ""
     #: answered yes, it is this by definition
     proof: tuple[str, ...] = ()
+    #: mechanisms that are there because of it
+    root_of: tuple[str, ...] = ()
     #: without one of these it is not spoken of
     needs: tuple[str, ...] = ()
     #: facet of a run → the one value that it is for (`kinds.FACETS`)
     kind: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
+
+
+@frozen
+class Link:
+    """What checks say of one link of the signal chain, the surest witness first; see `rules/chain.toml`."""
+
+    name: str
+    dead: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
+    alive: tuple[str, ...] = ()
+    alive_unless: tuple[str, ...] = ()
+    excused_by: tuple[str, ...] = ()
+    fed_by: tuple[str, ...] = ()
+    kills: tuple[str, ...] = ()
 
 
 @frozen

@@ -22,11 +22,15 @@ NoteKind = Literal["skipped", "lost", "merged", "renamed", "info"]
 #: What is made of a native key: a metric by its framework's profile, one by the meaning of its name, a clock, a metric
 #: that another key gave already, of time or machine, bookkeeping that is known and not used, or nothing.
 KeyUse = Literal["mapped", "guessed", "clock", "again", "machine", "not used", "unknown"]
-LinkState = Literal["alive", "dead", "unknown"]
+#: What a cause is to its problem: what breaks the link, why it does, what else may explain it, what stands beside it.
+Role = Literal["mechanism", "root", "alternative", "context"]
+#: How a problem breaks its link; "course" is a run that goes wrong by and by.
+Break = Literal["dead", "weak", "wrong", "course", "configuration"]
+LinkState = Literal["alive", "weak", "wrong", "dead", "unknown"]
 
 #: The signal chain, in the order in which a reward becomes a ratio, then the side links.
-CHAIN = ("rewards", "advantages", "loss", "gradient", "update", "weights", "policy", "ratio")
-SIDE_LINKS = ("critic", "reference", "rollout", "numerics", "config")
+CHAIN = ("rollout", "rewards", "returns", "advantages", "loss", "gradient", "step", "weights", "policy", "ratio")
+SIDE_LINKS = ("critic", "reference", "numerics", "configuration")
 LINKS = CHAIN + SIDE_LINKS
 
 #: The three questions of the coverage floor.

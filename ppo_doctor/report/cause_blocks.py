@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
-from ppo_doctor.report.standings import against, behind, in_favour, level_with, unit, weighed
+from ppo_doctor.report.standings import UNIT, against, behind, in_favour, level_with, weighed
 from ppo_doctor.report.words import (
     SEVERITY_STYLE,
     bound,
@@ -131,15 +131,12 @@ class Blocks:
             label = "So would:"
 
     def _account(self, cause: RankedCause) -> None:
-        """Add the full ledger: prior, every weight, what did not count, and the sum."""
-        self.page.add(Span(f"Account, in {unit(cause)}:", "dim"), INDENT)
+        """Add the full ledger: prior, every weight, and the sum."""
+        self.page.add(Span(f"Account, in {UNIT}:", "dim"), INDENT)
         self._amount(decibels(cause.prior_db), "prior: how common this cause is")
         for entry in weighed(cause):
             words = f"{plain(entry.finding)} {entry.status}: {self._words(entry, cause)}"
-            if entry.counted:
-                self._amount(decibels(entry.db), words)
-            else:
-                self._amount("0", f"{words}; same link ({entry.link}), so {bound(decibels(entry.db))} does not count")
+            self._amount(decibels(entry.db), words)
         self._amount(decibels(cause.score_db), Span("sum", "bold"))
         if cause.probability is not None:
             self.page.add(Span(chance(cause.probability), "dim"), INDENT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
-from ppo_doctor.report.standings import against, behind, in_favour, level_with, unit, weighed
+from ppo_doctor.report.standings import UNIT, against, behind, in_favour, level_with, weighed
 from ppo_doctor.report.words import (
     bound,
     capital,
@@ -133,24 +133,21 @@ def _to_settle(ward: Ward, measures: Sequence[Measurement]) -> Markup:
 
 
 def _account(ward: Ward, cause: RankedCause) -> Markup:
-    """Return the ledger, folded: prior, every weight, what did not count, and the sum."""
-    title = f"Account of {flowing(cause.id)}, in {unit(cause)}"
+    """Return the ledger, folded: prior, every weight, and the sum."""
+    title = f"Account of {flowing(cause.id)}, in {UNIT}"
     head = el("thead", el("tr", *(el("th", text(word), scope="col") for word in ("dB", "Finding", "What it says"))))
     prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
     total = _amount(decibels(cause.score_db), text("sum"), text(chance(cause.probability)), cls="sum")
     body = el("tbody", prior, *(_weighed(ward, entry) for entry in weighed(cause)), total)
     table = el("table", el("caption", text(title), cls="unseen"), head, body, cls="ledger")
-    summary = el("summary", text(f"How it was weighed: {decibels(cause.score_db)} {unit(cause)}"))
+    summary = el("summary", text(f"How it was weighed: {decibels(cause.score_db)} {UNIT}"))
     return el("details", summary, table, open=ward.options.why)
 
 
 def _weighed(ward: Ward, entry: LedgerEntry) -> Markup:
     name = join((code(entry.finding), text(f" {entry.status}")))
     words = text(entry_says(entry, ward.titles))
-    if entry.counted:
-        return _amount(decibels(entry.db), name, words)
-    note = f"Same link ({flowing(entry.link)}), so its {bound(f'{decibels(entry.db)} dB')} does not count."
-    return _amount("0", name, join((words, el("br"), text(note))), cls="uncounted")
+    return _amount(decibels(entry.db), name, words)
 
 
 def _amount(amount: str, name: Markup, words: Markup, cls: str = "") -> Markup:

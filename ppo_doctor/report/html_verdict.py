@@ -8,7 +8,9 @@ from ppo_doctor.evidence import number
 from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
 from ppo_doctor.report.plots import small
+from ppo_doctor.report.standings import in_favour
 from ppo_doctor.report.words import (
+    MARK_KEY,
     MARKS,
     entry_says,
     flowing,
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ChainLink, Diagnosis, LinkState, RankedCause, Run, Verdict
 
 VERDICT_MARKS: Mapping[Verdict, str] = {"healthy": "✓", "warning": "!", "unhealthy": "✗", "inconclusive": "?"}
-STATE_WORDS: Mapping[LinkState, str] = {"alive": "alive", "dead": "dead", "unknown": "not logged"}
 
 #: The signal within one link of the chain, 100 wide and 40 high: a beat, none, or nothing known.
 TRACES: Mapping[LinkState, str] = {
     "alive": "M0 20H30L35 16L41 26L48 4L56 36L62 14L67 20H100",
+    "weak": "M0 20H42L47 16L52 24L57 20H100",
+    "wrong": "M0 20H20L35 36L50 4L65 36L80 4L90 20H100",
     "dead": "M0 20H100",
     "unknown": "M0 20H100",
 }
@@ -69,7 +72,7 @@ def _why(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> Markup:
     if not ahead:
         return NOTHING
     cause = ahead[0]
-    heaviest = max((e for e in cause.ledger if e.counted and e.db > 0), key=lambda e: e.db, default=None)
+    heaviest = next(iter(in_favour(cause)), None)
     pieces = [el("p", text(sentence(cause.says)))] if cause.says else []
     if heaviest is not None:
         evidence = text(sentence(entry_says(heaviest, titles(diagnosis))))
@@ -116,7 +119,7 @@ def chain(diagnosis: Diagnosis) -> Markup:
     beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
     picture = el("ol", *(_node(link) for link in main), cls="chain", aria_label="Signal chain, from reward to ratio")
     side = el("ul", *(_node(link) for link in beside), cls="chain side", aria_label="Beside the chain")
-    key = "✓ alive · ✗ dead · ? not logged, which is not the same as alive"
+    key = f"{MARK_KEY}, which is not the same as alive"
     pieces = (picture, side if beside else NOTHING, el("p", text(key), cls="quiet"), _shown(diagnosis.chain))
     return join(pieces)
 
@@ -124,8 +127,12 @@ def chain(diagnosis: Diagnosis) -> Markup:
 def _node(link: ChainLink) -> Markup:
     mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
     name = el("span", text(link.link), cls="name")
-    state = el("span", mark, text(f" {STATE_WORDS[link.state]}"), cls="state")
+    state = el("span", mark, text(f" {_state(link)}"), cls="state")
     return el("li", _trace(link.state), name, state, cls=f"link {link.state}")
+
+
+def _state(link: ChainLink) -> str:
+    return "not logged" if link.state == "unknown" else link.state
 
 
 def _trace(state: LinkState) -> Markup:
@@ -135,10 +142,10 @@ def _trace(state: LinkState) -> Markup:
 
 
 def _shown(links: Sequence[ChainLink]) -> Markup:
-    told = [link for link in links if link.evidence]
+    told = [link for link in links if link.witness]
     if not told:
         return NOTHING
-    rows = (row(link.link, STATE_WORDS[link.state], flowing(link.evidence or "")) for link in told)
+    rows = (row(link.link, _state(link), flowing(link.witness or "")) for link in told)
     title = "What shows the state of each link"
     return el(
         "details", el("summary", text(title)), table(("Link", "State", "What shows it"), rows, title), cls="states"

@@ -6,11 +6,13 @@ import math
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from ppo_doctor.model import Severity
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.escape import unsafe
+from ppo_doctor.report.words import remedies, to_do
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ppo_doctor.model import (
         ChainLink,
@@ -19,18 +21,20 @@ if TYPE_CHECKING:
         Evidence,
         Finding,
         LedgerEntry,
-        OpenComplaint,
-        PackInForce,
+        Problem,
         RankedCause,
+        Remedy,
         Run,
         RunSummary,
         SourceSummary,
+        Status,
         Unjudged,
-        UpdatesPerBatch,
     )
     from ppo_doctor.report import RenderOptions
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
+#: What a check answers, by the status of its finding.
+ANSWERS: Mapping[Status, str] = {"fired": "yes", "clear": "no", "skipped": "unknown", "errored": "errored"}
 
 Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
@@ -83,79 +87,103 @@ def _ruled(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
 def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]:
     """Return a diagnosis as plain dicts and lists; numbers may still be non-finite (`dump` writes those as null).
 
-    `everything` lists checks that found nothing, or could not be asked, too; `coverage` counts them in any case.
+    `everything` lists checks that answered no, or could not be asked, too; `coverage` counts them in any case.
     """
+    harmless = {cause.id for cause in diagnosis.causes if cause.benign}
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": {
-            "name": "ppo-doctor",
-            "version": diagnosis.tool_version,
-            "packs": [_pack(pack) for pack in diagnosis.packs],
-        },
-        "run": _run(diagnosis.run),
+        "tool": tool(diagnosis),
+        "run": run_of(diagnosis.run),
         "verdict": diagnosis.verdict,
-        "verdict_because": diagnosis.verdict_because,
-        "causes": [_cause(cause) for cause in diagnosis.causes],
+        "headline": diagnosis.headline,
+        "problems": [_problem(problem) for problem in diagnosis.problems if problem.leader not in harmless],
+        "causes": [_cause(cause, diagnosis) for cause in diagnosis.causes],
         "chain": [_link(link) for link in diagnosis.chain],
-        "findings": [_finding(f) for f in diagnosis.findings if everything or f.status in ("fired", "errored")],
-        "complaints": [_complaint(complaint) for complaint in diagnosis.complaints],
-        "not_ruled_out": [_unjudged(cause) for cause in diagnosis.not_ruled_out],
+        "checks": [_check(f) for f in diagnosis.findings if everything or f.status in ("fired", "errored")],
+        "not_ruled_out": [unjudged(cause) for cause in diagnosis.not_ruled_out],
         "coverage": _coverage(diagnosis.coverage),
         "suppressed": _strings(diagnosis.suppressed),
     }
 
 
-def _pack(pack: PackInForce) -> dict[str, Json]:
-    return {
-        "name": pack.name,
-        "origin": pack.origin,
-        "path": pack.path,
-        "rules": _strings(pack.rules),
-        "causes": _strings(pack.causes),
-        "overrides": pack.overrides,
-        "retired": _strings(pack.retired),
-    }
+def tool(diagnosis: Diagnosis) -> dict[str, Json]:
+    """Return which edition judged, by which packs."""
+    packs: list[Json] = [
+        {
+            "name": pack.name,
+            "origin": pack.origin,
+            "path": pack.path,
+            "rules": _strings(pack.rules),
+            "causes": _strings(pack.causes),
+            "overrides": pack.overrides,
+            "retired": _strings(pack.retired),
+        }
+        for pack in diagnosis.packs
+    ]
+    return {"name": "ppo-doctor", "version": diagnosis.tool_version, "packs": packs}
 
 
-def _run(run: RunSummary) -> dict[str, Json]:
+def run_of(run: RunSummary) -> dict[str, Json]:
+    """Return what was judged."""
+    k = run.updates_per_batch
     return {
         "id": run.id,
-        "sources": [_source(source) for source in run.sources],
+        "sources": [_source(source, run) for source in run.sources],
         "framework": run.framework,
         "algorithm": run.algorithm,
+        "samples": run.samples,
         "steps": _span(run.steps),
         "records": run.records,
-        "updates_per_batch": _updates(run.updates_per_batch),
+        "keys": dict(run.keys),
+        "updates_per_batch": {
+            "configured": _whole(k.configured),
+            "observed": _whole(k.observed),
+            "effective": _whole(k.effective),
+            "from": k.origin,
+            "how": k.how,
+        },
         "config": dict(run.config),
         "notes": _strings(run.notes),
     }
 
 
-def _source(source: SourceSummary) -> dict[str, Json]:
+def _source(source: SourceSummary, run: RunSummary) -> dict[str, Json]:
+    """Return an input; keys are counted by run, so that of several files none has counts of its own."""
     return {
         "path": source.path,
         "container": source.container,
         "records": source.records,
         "skipped": source.skipped,
         "again": source.again,
+        "keys": dict(run.keys) if len(run.sources) == 1 else None,
     }
 
 
-def _updates(updates: UpdatesPerBatch) -> dict[str, Json]:
+def _problem(problem: Problem) -> dict[str, Json]:
     return {
-        "configured": _whole(updates.configured),
-        "observed": _whole(updates.observed),
-        "effective": _whole(updates.effective),
-        "from": updates.origin,
-        "how": updates.how,
+        "id": problem.id,
+        "link": problem.link,
+        "state": problem.state,
+        "since_step": problem.since_step,
+        "proven": problem.proven,
+        "title": problem.title,
+        "verdict": problem.verdict,
+        "causes": _strings(problem.causes),
+        "openers": _strings(problem.openers),
+        "follows": _strings(problem.follows),
     }
 
 
-def _cause(cause: RankedCause) -> dict[str, Json]:
+def _cause(cause: RankedCause, diagnosis: Diagnosis) -> dict[str, Json]:
+    settles = next(iter(cause.would_change_my_mind), None)
+    told = {entry.finding for entry in cause.ledger if entry.db > 0}
+    run = diagnosis.run
     return {
         "id": cause.id,
         "rank": cause.rank,
+        "role": cause.role,
         "leader": cause.leader,
+        "problem": cause.problem,
         "title": cause.title,
         "says": cause.says,
         "family": cause.family,
@@ -166,45 +194,53 @@ def _cause(cause: RankedCause) -> dict[str, Json]:
         "score_db": cause.score_db,
         "prior_db": cause.prior_db,
         "level_with": _strings(cause.level_with),
-        "complaint": cause.complaint,
         "onset_step": cause.onset_step,
-        "ledger": [_entry(entry) for entry in cause.ledger],
-        "remedies": [{"do": r.do, "framework": r.framework, "key": r.key} for r in cause.remedies],
-        "would_change_my_mind": [{"log": m.log, "because": m.because} for m in cause.would_change_my_mind],
+        "for": [_entry(entry) for entry in cause.ledger if entry.db > 0],
+        "against": [_entry(entry) for entry in cause.ledger if entry.db < 0],
+        "unexplained": [f.rule for f in diagnosis.findings if _grave(f) and f.rule not in told],
+        "apart_from_next_by": None if settles is None else {"log": settles.log, "because": settles.because},
+        "do": [_do(remedy, run) for remedy in remedies(cause.remedies, run.framework, everything=False)],
+        "check": None if settles is None else f"{to_do(settles)} {settles.log}: {settles.because}",
+        "not": cause.avoid or None,
     }
+
+
+def _grave(finding: Finding) -> bool:
+    return finding.status == "fired" and finding.severity.at_least(Severity.HIGH)
 
 
 def _entry(entry: LedgerEntry) -> dict[str, Json]:
-    return {
-        "finding": entry.finding,
-        "status": entry.status,
-        "db": entry.db,
-        "counted": entry.counted,
-        "link": entry.link,
-        "says": entry.says,
-    }
+    return {"check": entry.finding, "answer": ANSWERS[entry.status], "db": entry.db, "says": entry.says}
+
+
+def _do(remedy: Remedy, run: RunSummary) -> dict[str, Json]:
+    """Return what to do, with the run's own value of the key where log or configuration hold one."""
+    return {"say": remedy.do, "key": remedy.key, "from": run.config.get(remedy.key or ""), "to": None}
 
 
 def _link(link: ChainLink) -> dict[str, Json]:
-    return {"link": link.link, "state": link.state, "evidence": link.evidence}
+    return {"link": link.link, "state": link.state, "steps": _span(link.steps), "witness": link.witness}
 
 
-def _finding(finding: Finding) -> dict[str, Json]:
+def _check(finding: Finding) -> dict[str, Json]:
+    quiet = not finding.severity.at_least(Severity.MEDIUM)
     return {
-        "rule": finding.rule,
+        "name": finding.rule,
         "code": finding.code,
         "title": finding.title,
         "link": finding.link,
-        "status": finding.status,
+        "answer": ANSWERS[finding.status],
+        "role": "proof" if finding.proves else "context" if quiet else "symptom",
         "severity": finding.severity.value,
         "onset_step": finding.onset_step,
-        "evidence": [_evidence(evidence) for evidence in finding.evidence],
+        "evidence": [evidence_of(evidence) for evidence in finding.evidence],
         "reason": finding.reason,
         "missing": _strings(finding.missing),
     }
 
 
-def _evidence(evidence: Evidence) -> dict[str, Json]:
+def evidence_of(evidence: Evidence) -> dict[str, Json]:
+    """Return a number with the bound that it was held against, and where it stands."""
     return {
         "metric": evidence.metric,
         "raw": evidence.raw,
@@ -221,20 +257,8 @@ def _evidence(evidence: Evidence) -> dict[str, Json]:
     }
 
 
-def _complaint(complaint: OpenComplaint) -> dict[str, Json]:
-    return {
-        "id": complaint.id,
-        "title": complaint.title,
-        "openers": _strings(complaint.openers),
-        "leader": complaint.leader,
-        "verdict": complaint.verdict,
-        "folded_into": complaint.folded_into,
-        "since_step": complaint.since_step,
-        "until_step": complaint.until_step,
-    }
-
-
-def _unjudged(cause: Unjudged) -> dict[str, Json]:
+def unjudged(cause: Unjudged) -> dict[str, Json]:
+    """Return a cause that this input does not speak about."""
     return {"id": cause.id, "because": cause.because, "a_fuller_log_could": cause.a_fuller_log_could}
 
 
@@ -243,10 +267,9 @@ def _coverage(coverage: Coverage) -> dict[str, Json]:
         "movement": coverage.movement,
         "signal": coverage.signal,
         "numerics": coverage.numerics,
-        "evaluated": coverage.evaluated,
-        "clear": coverage.clear,
-        "fired": coverage.fired,
-        "skipped": coverage.skipped,
+        "yes": coverage.fired,
+        "no": coverage.clear,
+        "unknown": coverage.skipped,
         "errored": coverage.errored,
         "missing_metrics": _strings(coverage.missing_metrics),
         "unanswered": {question: _strings(reasons) for question, reasons in coverage.unanswered.items()},

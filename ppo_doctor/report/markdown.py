@@ -9,8 +9,9 @@ from ppo_doctor.report.blame import leaders, ruling_of
 from ppo_doctor.report.gate_lines import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
 from ppo_doctor.report.nearby import relative
-from ppo_doctor.report.standings import unit
+from ppo_doctor.report.standings import UNIT, against, in_favour, weighed
 from ppo_doctor.report.words import (
+    MARK_KEY,
     MARKS,
     capital,
     count,
@@ -133,10 +134,8 @@ def _cause(cause: RankedCause, diagnosis: Diagnosis, options: RenderOptions, set
 
 
 def _evidence(cause: RankedCause, diagnosis: Diagnosis) -> list[str]:
-    counted = sorted((e for e in cause.ledger if e.counted and e.db), key=lambda entry: -abs(entry.db))
-    favour = [entry for entry in counted if entry.db > 0][:MOST_EVIDENCE]
-    against = [entry for entry in counted if entry.db < 0][:MOST_EVIDENCE]
-    rows = [("Evidence", entry) for entry in favour] + [("Against", entry) for entry in against]
+    told = (("Evidence", in_favour(cause)), ("Against", against(cause)))
+    rows = [(label, entry) for label, entries in told for entry in entries[:MOST_EVIDENCE]]
     return [f"{label}: {stopped(_entry(entry, diagnosis))}" for label, entry in rows]
 
 
@@ -157,13 +156,11 @@ def _to_settle(settling: Sequence[Measurement]) -> list[str]:
 
 def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
     rows = ["| dB | finding |", "|---:|---|", f"| {decibels(cause.prior_db)} | prior: how common this cause is |"]
-    for entry in sorted(cause.ledger, key=lambda e: (not e.counted, -e.db)):
-        amount = decibels(entry.db) if entry.counted else "0"
-        rest = "" if entry.counted else f"; same link, so {decibels(entry.db)} does not count"
-        words = f"{md_code(entry.finding)} {entry.status}: {_entry(entry, diagnosis)}{rest}"
-        rows.append(f"| {amount} | {words} |")
+    for entry in weighed(cause):
+        words = f"{md_code(entry.finding)} {entry.status}: {_entry(entry, diagnosis)}"
+        rows.append(f"| {decibels(entry.db)} | {words} |")
     rows.append(f"| {decibels(cause.score_db)} | **sum** |")
-    return _fold(f"Account, in {unit(cause)}", "\n".join(rows))
+    return _fold(f"Account, in {UNIT}", "\n".join(rows))
 
 
 def _rivals(causes: Sequence[RankedCause]) -> str:
@@ -197,7 +194,7 @@ def _chain(diagnosis: Diagnosis) -> str:
     """Return the chain on one line; what shows that a link is dead stands with the causes."""
     links = [link for link in diagnosis.chain if link.link in CHAIN or link.state != "unknown"]
     drawn = " ".join(f"{MARKS[link.state]} {md(link.link)}" for link in links)
-    return f"Signal chain: {drawn} (✓ alive, ✗ dead, ? not logged)"
+    return f"Signal chain: {drawn} ({MARK_KEY})"
 
 
 def _outcome(finding: Finding) -> str:

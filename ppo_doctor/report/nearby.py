@@ -66,4 +66,4 @@ def _evidence(evidence: Evidence, prefix: str) -> Evidence:
 
 
 def _link(link: ChainLink, prefix: str) -> ChainLink:
-    return replace(link, evidence=link.evidence.replace(prefix, "")) if link.evidence else link
+    return replace(link, witness=link.witness.replace(prefix, "")) if link.witness else link

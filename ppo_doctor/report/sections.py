@@ -10,6 +10,7 @@ from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
 from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
+    MARK_KEY,
     MARK_STYLE,
     MARKS,
     SEVERITY_STYLE,
@@ -35,7 +36,7 @@ INDENT = 3
 MOST_REASONS, MOST_MISSING, MOST_NOTES = 5, 8, 5
 NO_LOG = "by a log of this kind, whatever it holds"
 #: From this width on the chain is drawn with arrows.
-_ARROWS_FROM = 100
+_ARROWS_FROM = 108
 
 
 def verdict(page: Page, diagnosis: Diagnosis) -> None:
@@ -66,9 +67,9 @@ def sources(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def chain(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Add the signal chain on one line, known side links on another, and what shows that a link is dead."""
+    """Add the signal chain on one line, known side links on another, and what shows that a link is not alive."""
     page.blank()
-    page.add((Span("Signal chain", "bold"), Span(f"{BOUND * 2}✓ alive, ✗ dead, ? not logged", "dim")))
+    page.add((Span("Signal chain", "bold"), Span(f"{BOUND * 2}{MARK_KEY}", "dim")))
     arrows = page.width >= _ARROWS_FROM
     page.add(_drawn([link for link in diagnosis.chain if link.link in CHAIN], arrows), INDENT)
     beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
@@ -76,9 +77,10 @@ def chain(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
         page.add((Span("beside it: ", "dim"), *_drawn(beside, arrows=False)), INDENT)
     told = {entry.says for cause in diagnosis.causes for entry in cause.ledger}
     for link in diagnosis.chain:
-        if link.evidence and (options.all or (link.state == "dead" and link.evidence not in told)):
+        broken = link.state not in ("alive", "unknown") and link.entailed_by is None
+        if link.witness and (options.all or (broken and link.witness not in told)):
             mark = Span(MARKS[link.state], MARK_STYLE[link.state])
-            page.add((mark, f" {link.link}: {flowing(link.evidence)}"), INDENT, 2)
+            page.add((mark, f" {link.link}: {flowing(link.witness)}"), INDENT, 2)
 
 
 def _drawn(links: Sequence[ChainLink], arrows: bool) -> tuple[str | Span, ...]:

@@ -10,21 +10,19 @@ from ppo_doctor.report.words import bound, listed
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, LedgerEntry, RankedCause
 
+#: What the numbers of an account are.
+UNIT = "dB against a healthy run"
+
 
 def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
-    """Return how far a rival is behind the leader of its complaint, or that it is none; nothing for a leader."""
-    if cause.companion:
-        return "may be there besides"
-    ahead = [c for c in diagnosis.causes if c.leader and c.complaint == cause.complaint]
+    """Return how a cause stands to what leads its problem: as its root, as what follows, or how far behind."""
+    ahead = [c for c in diagnosis.causes if c.leader and c.problem == cause.problem]
     if cause.leader or not ahead:
         return ""
+    if cause.role in ("root", "mechanism"):
+        return bound(f"{'may be why' if cause.role == 'root' else 'follows from'} {ahead[0].rank}")
     best = max(ahead, key=lambda leader: leader.score_db)
     return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
-
-
-def unit(cause: RankedCause) -> str:
-    """Return what the numbers of a cause's account are: the fitted odds of what may be there besides have no rival."""
-    return "dB of the odds that it is there" if cause.companion else "dB against a healthy run"
 
 
 def level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
@@ -37,15 +35,15 @@ def level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
 
 
 def weighed(cause: RankedCause) -> list[LedgerEntry]:
-    """Return the account of a cause: what counted before what did not, the weightiest first."""
-    return sorted(cause.ledger, key=lambda entry: (not entry.counted, -entry.db))
+    """Return the account of a cause, what speaks for it first, the weightiest first."""
+    return sorted(cause.ledger, key=lambda entry: -entry.db)
 
 
 def in_favour(cause: RankedCause) -> list[LedgerEntry]:
-    """Return what counted for a cause, the weightiest first."""
-    return [entry for entry in weighed(cause) if entry.counted and entry.db > 0]
+    """Return what speaks for a cause, the weightiest first."""
+    return [entry for entry in weighed(cause) if entry.db > 0]
 
 
 def against(cause: RankedCause) -> list[LedgerEntry]:
-    """Return what counted against a cause, the weightiest first."""
-    return sorted((entry for entry in cause.ledger if entry.counted and entry.db < 0), key=lambda entry: entry.db)
+    """Return what speaks against a cause, the weightiest first."""
+    return sorted((entry for entry in cause.ledger if entry.db < 0), key=lambda entry: entry.db)

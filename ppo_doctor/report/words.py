@@ -36,8 +36,15 @@ VERDICT_STYLE: Mapping[Verdict, str] = {
     "inconclusive": "bold cyan",
 }
 SEVERITY_STYLE: Mapping[Severity | str, str] = {"critical": "red", "high": "red", "medium": "yellow"}
-MARKS: Mapping[LinkState, str] = {"alive": "✓", "dead": "✗", "unknown": "?"}
-MARK_STYLE: Mapping[LinkState, str] = {"alive": "green", "dead": "bold red", "unknown": "dim"}
+MARKS: Mapping[LinkState, str] = {"alive": "✓", "weak": "~", "wrong": "!", "dead": "✗", "unknown": "?"}
+MARK_STYLE: Mapping[LinkState, str] = {
+    "alive": "green",
+    "weak": "yellow",
+    "wrong": "bold red",
+    "dead": "bold red",
+    "unknown": "dim",
+}
+MARK_KEY = "✓ alive, ~ weak, ! wrong, ✗ dead, ? not logged"
 #: Longer phrases may break at any space.
 LONGEST_BOUND = 40
 #: The container of a run of which there is only the configuration.

@@ -10,7 +10,7 @@ from ppo_doctor.report.blame import supporters
 from ppo_doctor.report.cause_blocks import standing
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Span, columns, wrap
-from ppo_doctor.report.standings import behind, level_with, unit, weighed
+from ppo_doctor.report.standings import UNIT, behind, level_with, weighed
 from ppo_doctor.report.words import (
     MARK_STYLE,
     MARKS,
@@ -170,16 +170,16 @@ def _keyed(words: str, key: str) -> tuple[str | Span, ...]:
 
 
 def _account(page: Page, session: Session, cause: RankedCause, *, everything: bool) -> None:
-    """Add the ledger: its heaviest lines, or on request all of it with the prior, what did not count, and the sum."""
+    """Add the ledger: its heaviest lines, or on request all of it with the prior and the sum."""
     ordered = weighed(cause)
     shown = ordered if everything else _heaviest(ordered)
     names = titles(session.told)
     sum_ = decibels(cause.score_db)
-    heading(page, f"Account, in {unit(cause)}", "" if everything else "w shows all of it")
+    heading(page, f"Account, in {UNIT}", "" if everything else "w shows all of it")
     if everything:
         _amount(page, decibels(cause.prior_db), (Span("prior: how common this cause is"),))
     for entry in shown:
-        _amount(page, decibels(entry.db) if entry.counted else "0", _entry(entry, names))
+        _amount(page, decibels(entry.db), _entry(entry, names))
     if everything:
         _amount(page, sum_, (Span("sum", "bold"),))
     else:
@@ -189,23 +189,19 @@ def _account(page: Page, session: Session, cause: RankedCause, *, everything: bo
 
 
 def _heaviest(ordered: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-    counted = [entry for entry in ordered if entry.counted and entry.db]
-    kept = {id(entry) for entry in sorted(counted, key=lambda entry: -abs(entry.db))[:MOST_ENTRIES]}
-    return [entry for entry in counted if id(entry) in kept]
+    kept = {id(entry) for entry in sorted(ordered, key=lambda entry: -abs(entry.db))[:MOST_ENTRIES]}
+    return [entry for entry in ordered if id(entry) in kept]
 
 
 def _entry(entry: LedgerEntry, names: dict[str, str]) -> tuple[Span, ...]:
-    words = Span(entry_says(entry, names))
     mark = {"fired": "✗", "clear": "✓"}.get(entry.status, "?")
     head = Span(f"{mark} ", "red" if entry.status == "fired" else "green" if entry.status == "clear" else "dim")
-    if entry.counted:
-        return (head, words)
-    return (head, words, Span(f"; same link ({plain(entry.link)}), so {decibels(entry.db)} does not count", "dim"))
+    return head, Span(entry_says(entry, names))
 
 
 def _amount(page: Page, amount: str, words: tuple[Span, ...]) -> None:
     gap = BOUND * max(4 - columns(amount), 0)
-    head = Span(f"{gap}{amount}{BOUND}", "bold" if amount not in ("0", "+0") else "dim")
+    head = Span(f"{gap}{amount}{BOUND}", "bold")
     page.add((head, Span(" "), *words), 0, 6)
 
 
@@ -229,9 +225,9 @@ def _whole(page: Page, session: Session, frame: Frame) -> None:
     sections.sources(page, diagnosis)
     sections.chain(page, diagnosis, options)
     for link in diagnosis.chain:
-        if link.evidence and link.state == "alive" and not options.all:
+        if link.witness and link.state == "alive" and not options.all:
             mark = Span(MARKS[link.state], MARK_STYLE[link.state])
-            page.add((mark, f" {link.link}: {flowing(link.evidence)}"), sections.INDENT, 2)
+            page.add((mark, f" {link.link}: {flowing(link.witness)}"), sections.INDENT, 2)
     sections.unexplained(page, diagnosis)
     sections.unanswered(page, diagnosis)
     sections.checks(page, diagnosis, RenderOptions())

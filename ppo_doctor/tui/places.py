@@ -11,6 +11,7 @@ from ppo_doctor.evidence import number, sentence
 from ppo_doctor.model import SourceRef
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span
+from ppo_doctor.report.standings import in_favour
 from ppo_doctor.report.words import flowing
 from ppo_doctor.tui.reading import Excerpt, excerpt
 from ppo_doctor.tui.search import ranked
@@ -80,8 +81,7 @@ class Places:
 
     def of_cause(self, cause: RankedCause) -> str:
         """Return the row of a cause's weightiest evidence, an empty text where none has a place."""
-        ledger = sorted((e for e in cause.ledger if e.db > 0), key=lambda e: (not e.counted, -e.db))
-        rules = [entry.finding for entry in ledger]
+        rules = [entry.finding for entry in in_favour(cause)]
         found = sorted((e for e in self._placed() if e[0].rule in rules), key=lambda e: rules.index(e[0].rule))
         return _key(*found[0]) if found else ""
 

@@ -103,7 +103,7 @@ def finding(diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> str:
     fired = {entry.finding for entry in cause.ledger if entry.status == "fired"}
     told: dict[str, Json] = {name: whole[name] for name in ("schema_version", "tool", "run", "verdict")}
     told |= {"event": "cause", "step": step, "cause": next(iter(_picked(whole["causes"], "id", {cause.id})), None)}
-    told["findings"] = _picked(whole["findings"], "rule", fired)
+    told["checks"] = _picked(whole["checks"], "name", fired)
     return dump(told)
 
 

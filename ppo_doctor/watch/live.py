@@ -175,7 +175,7 @@ def _folded(text: Text, width: int) -> list[Text]:
 def _shown(run: Run, diagnosis: Diagnosis) -> list[Series]:
     """Return the series to draw: those that the leading causes rest on, then the usual ones."""
     leaders = [cause for cause in diagnosis.causes if cause.leader]
-    fired = {entry.finding for cause in leaders for entry in cause.ledger if entry.counted and entry.db > 0}
+    fired = {entry.finding for cause in leaders for entry in cause.ledger if entry.db > 0}
     evidence = [e.metric for f in diagnosis.findings if f.rule in fired and f.status == "fired" for e in f.evidence]
     names = dict.fromkeys((*evidence, *USUAL))
     return [run.series[name] for name in names if name in run.series and len(run.series[name])]

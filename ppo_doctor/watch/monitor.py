@@ -160,8 +160,8 @@ class Monitor:
 
 def leading(diagnosis: Diagnosis) -> list[RankedCause]:
     """Return the harmful leaders that are established or likely, and that no harmless explanation contests."""
-    contested = {complaint.id for complaint in diagnosis.complaints if complaint.verdict == "inconclusive"}
-    return [c for c in diagnosis.causes if fails(c, Severity.INFO) and c.complaint not in contested]
+    contested = {problem.id for problem in diagnosis.problems if problem.verdict == "inconclusive"}
+    return [c for c in diagnosis.causes if fails(c, Severity.INFO) and c.problem not in contested]
 
 
 def proven(diagnosis: Diagnosis) -> list[RankedCause]:

@@ -28,17 +28,17 @@ def rate(check):
 
 def weight(cause, check, answer):
     """Return what an answer weighs, or None where it puts the cause out."""
-    if (answer == "fired" and check in cause.get("excludes", [])) or (
-        answer == "clear" and check in cause.get("requires", [])
+    if (answer == "yes" and check in cause.get("excludes", [])) or (
+        answer == "no" and check in cause.get("requires", [])
     ):
         return None
-    if answer == "fired" and check in cause.get("proof", []):
+    if answer == "yes" and check in cause.get("proof", []):
         return 35
     for word, often in (("usual", 0.75), ("sometimes", 0.3)):
         if check in cause.get(word, []):
-            if answer == "fired":
+            if answer == "yes":
                 return round(10 * math.log10(often / rate(check)))
-            if answer == "clear" and word == "usual":
+            if answer == "no" and word == "usual":
                 return round(10 * math.log10((1 - often) / (1 - rate(check))))
     return 0
 
@@ -46,15 +46,15 @@ def weight(cause, check, answer):
 def account(cause, answers):
     """Return (proven, score), or None where the cause is not spoken of."""
     needs = cause.get("needs", [])
-    if needs and not any(answers.get(name) == "fired" for name in needs):
+    if needs and not any(answers.get(name) == "yes" for name in needs):
         return None
     weights = [weight(cause, check, answer) for check, answer in answers.items()]
     if None in weights:
         return None
-    proven = any(answers.get(name) == "fired" for name in cause.get("proof", [])) and not cause.get("never_proven")
+    proven = any(answers.get(name) == "yes" for name in cause.get("proof", [])) and not cause.get("never_proven")
     score = PRIOR[cause["prior"]] + sum(weights)
     least = 2 if cause.get("never_proven") else 0
-    speaks = any(w > 0 and answers[check] == "fired" for check, w in zip(answers, weights, strict=True))
+    speaks = any(w > 0 and answers[check] == "yes" for check, w in zip(answers, weights, strict=True))
     return (proven, score) if speaks and (proven or score >= least) else None
 
 
@@ -62,7 +62,7 @@ def account(cause, answers):
 def test_the_page_is_enough_to_redo_a_diagnosis(name, cli, samples):
     outcome = cli("analyze", samples / name, "--all", "--format", "json")
     report = json.loads(outcome.out)
-    answers = {f["rule"]: f["status"] for f in report["findings"]}
+    answers = {f["name"]: f["answer"] for f in report["checks"]}
     told = {cause["id"]: account(cause, answers) for cause in CAUSES}
     spoken = {name: result for name, result in told.items() if result is not None}
     for cause in report["causes"]:

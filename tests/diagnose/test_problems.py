@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.diagnose.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
+from ppo_doctor.model import ChainLink
 from tests.synthetic import a_cause, a_finding, a_rule
 
 RULES = [a_rule(name) for name in ("one", "two", "three")]
@@ -61,10 +62,9 @@ def test_a_declared_twin_is_level_however_far():
 
 def test_causes_of_other_complaints_are_problems_of_their_own():
     other = a_cause("other", {"two": 30}, complaints=("steps-too-large",))
-    assert [problem.id for problem in found([a_cause("it", {"one": 20}), other])] == [
-        "steps-too-large",
-        "policy-does-not-move",
-    ]
+    told = found([a_cause("it", {"one": 20}), other])
+    assert [group.complaint for group in told] == ["steps-too-large", "policy-does-not-move"]
+    assert [cause.problem for cause in in_order(told)] == ["p1", "p2"]
 
 
 def test_every_leader_comes_before_any_rival():
@@ -109,3 +109,52 @@ def test_what_would_settle_it_is_asked_for():
     ]
     asked = problems([cause], findings)[0].leader.would_change_my_mind
     assert [measure.log for measure in asked] == ["ratio_std", "approx_kl"]
+
+
+MECHANISM = a_cause("mechanism", {"one": 10}, proof=("one",), link="advantages", complaints=("no-signal",))
+ROOTS = [
+    a_cause("weak-root", {"two": 10}, root_of=("mechanism",), complaints=("x",)),
+    a_cause("strong-root", {"two": 20}, root_of=("mechanism",), complaints=("no-signal",)),
+]
+
+
+def roles(causes):
+    return [(cause.id, cause.role, cause.leader) for cause in in_order(found(causes))]
+
+
+def test_a_proven_mechanism_stands_before_its_roots_and_they_before_other_problems():
+    loud = a_cause("loud", {"three": 50}, complaints=("y",))
+    assert roles([*ROOTS, loud, MECHANISM]) == [
+        ("mechanism", "mechanism", True),
+        ("strong-root", "root", False),
+        ("weak-root", "root", False),
+        ("loud", "mechanism", True),
+    ]
+
+
+def test_a_proven_root_leads_and_the_mechanism_is_its_consequence():
+    proven = a_cause("proven", {"two": 5}, proof=("two",), root_of=("mechanism",), complaints=("x",))
+    assert roles([MECHANISM, proven]) == [("proven", "root", True), ("mechanism", "mechanism", False)]
+    told = in_order(found([MECHANISM, proven]))
+    assert [cause.confidence for cause in told] == ["established", "established"]
+    assert found([MECHANISM, proven])[0].link == "advantages"
+
+
+def test_what_is_not_proven_has_rivals_and_no_roots():
+    doubtful = a_cause("mechanism", {"one": 10}, complaints=("no-signal",))
+    assert roles([doubtful, ROOTS[1]]) == [("strong-root", "mechanism", True), ("mechanism", "alternative", False)]
+
+
+def test_a_problem_says_which_link_is_broken_how_and_since_when():
+    links = [
+        ChainLink(link="advantages", state="dead"),
+        ChainLink(link="loss", state="dead", entailed_by="advantages"),
+    ]
+    [group] = problems([MECHANISM], [a_finding(RULES[0], onset=12)])
+    problem = group.told("Nothing tells good from bad", links)
+    assert (problem.link, problem.state, problem.since_step, problem.proven) == ("advantages", "dead", 12, True)
+    assert problem.follows == ("loss",)
+    assert group.told("", []).state == "dead"
+    for complaint, state in (("no-signal", "weak"), ("policy-degenerates", "course"), ("critic-fails", "wrong")):
+        assert found([a_cause("it", {"one": 10}, complaints=(complaint,))])[0].told("", []).state == state
+    assert found([a_cause("it", {"one": 10}, link="configuration")])[0].told("", []).state == "configuration"

@@ -78,10 +78,10 @@ def test_a_threshold_changes_the_finding(cli, tmp_path):
     policy.write_text(f"[thresholds.{rule}]\ntarget = 0.001\n", encoding="utf-8")
 
     def status(*more):
-        found = cli("gate", log, "--format", "json", "--all", *more).json["findings"]
-        return next(finding["status"] for finding in found if finding["rule"] == rule)
+        found = cli("gate", log, "--format", "json", "--all", *more).json["checks"]
+        return next(finding["answer"] for finding in found if finding["name"] == rule)
 
-    assert (status(), status("--policy", policy)) == ("fired", "clear")
+    assert (status(), status("--policy", policy)) == ("yes", "no")
 
 
 def test_a_baseline_of_the_same_run_passes(cli, tmp_path):

@@ -12,9 +12,10 @@ from ppo_doctor.baseline import Baseline, Before
 from ppo_doctor.budgets import parse_budget
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.gate import rule_on
-from ppo_doctor.model import Axis, OpenComplaint, Run, Series, Severity
+from ppo_doctor.model import Axis, Run, Series, Severity
 from ppo_doctor.policy import Allowed, Policy
 from tests.report.cases import CASES, FLAT_GROUPS, LOG, inconclusive, unhealthy
+from tests.synthetic import a_problem
 
 TODAY = date(2026, 7, 1)
 SOLE = replace(unhealthy(), causes=(replace(FLAT_GROUPS, level_with=()),))
@@ -113,8 +114,8 @@ def test_a_check_that_failed_to_run_is_held_whatever_else_is_asked():
 
 
 def contested_by(cause):
-    complaint = OpenComplaint(id=cause.complaint, title="x", openers=(), leader=cause.id, verdict="inconclusive")
-    return replace(SOLE, complaints=(complaint,), verdict="inconclusive", causes=(cause,))
+    problem = a_problem(cause.problem, leader=cause.id, verdict="inconclusive")
+    return replace(SOLE, problems=(problem,), verdict="inconclusive", causes=(cause,))
 
 
 def test_a_contested_cause_is_inconclusive_and_fails_nothing():

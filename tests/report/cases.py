@@ -67,16 +67,14 @@ def finding(rule: str, code: str, title: str, link: str, status: Any = "clear", 
     )
 
 
-def entry(source: Finding, db: int, *, counts: bool = True) -> LedgerEntry:
-    return LedgerEntry(
-        finding=source.rule, status=source.status, db=db, link=source.link, says=says(source), counted=counts
-    )
+def entry(source: Finding, db: int) -> LedgerEntry:
+    return LedgerEntry(finding=source.rule, status=source.status, db=db, link=source.link, says=says(source))
 
 
 def chain(**states: Any) -> tuple[ChainLink, ...]:
     links = (*CHAIN, *(name for name in states if name not in CHAIN))
     return tuple(
-        ChainLink(link=link, state=states[link][0], evidence=states[link][1])
+        ChainLink(link=link, state=states[link][0], witness=states[link][1])
         if link in states
         else ChainLink(link=link, state="unknown")
         for link in links
@@ -114,6 +112,7 @@ def diagnosis(findings: tuple[Finding, ...], **more: Any) -> Diagnosis:
         "run": summary(),
         "verdict": "healthy",
         "verdict_because": "every question was asked and nothing was found",
+        "headline": "Every question was asked and nothing was found; reward 0.1 → 0.9.",
         "causes": (),
         "findings": findings,
         "chain": chain(),
@@ -159,7 +158,7 @@ LEARNS = finding(
     "learning-rate-zero",
     "OPT001",
     "The learning rate is above zero",
-    "update",
+    "step",
     evidence=(counted("learning_rate", "<=", 0.0, 0, 412, 1),),
 )
 FINITE = finding(
@@ -221,13 +220,14 @@ FLAT_GROUPS = RankedCause(
     severity=Severity.CRITICAL,
     benign=False,
     confidence="likely",
-    score_db=21,
+    score_db=30,
     prior_db=-10,
-    complaint="no-signal",
+    problem="p1",
+    role="mechanism",
     says="nothing tells good samples from bad ones, so the policy gradient is zero and the run learns nothing",
     level_with=("reward-constant",),
     onset_step=12,
-    ledger=(entry(ZERO, 18), entry(FLAT_REWARD, 9, counts=False), entry(FLAT_LOSS, 13)),
+    ledger=(entry(ZERO, 18), entry(FLAT_REWARD, 9), entry(FLAT_LOSS, 13)),
     remedies=(
         Remedy(do="print the rewards of one group and see whether they differ at all"),
         Remedy(do="raise the number of generations per prompt", framework="trl-grpo", key="num_generations"),
@@ -278,14 +278,15 @@ SINGLE = RankedCause(
     confidence="established",
     score_db=40,
     prior_db=-10,
-    complaint="policy-does-not-move",
+    problem="p1",
+    role="context",
     says="with K = 1 the ratio is 1 and the clip idle as a theorem; this is the plain policy gradient, and it is sound",
     ledger=(
         LedgerEntry(
             finding="single-update-per-batch",
             status="fired",
             db=50,
-            link="config",
+            link="configuration",
             says="updates_known 1 is 1 [configured] (runs/exp1/config.json:7)",
         ),
     ),
@@ -299,7 +300,7 @@ def healthy() -> Diagnosis:
     states = chain(
         rewards=("alive", "reward_std is above 0"),
         advantages=("alive", "x"),
-        update=("alive", "x"),
+        step=("alive", "x"),
         policy=("alive", says(MOVES)),
         numerics=("alive", says(FINITE)),
     )
@@ -323,7 +324,7 @@ def unhealthy() -> Diagnosis:
         rewards=("alive", "reward_mean differs between records"),
         advantages=("dead", says(ZERO)),
         loss=("dead", says(FLAT_LOSS)),
-        update=("alive", says(LEARNS)),
+        step=("alive", says(LEARNS)),
         policy=("alive", says(MOVES)),
         numerics=("alive", says(FINITE)),
     )
@@ -344,7 +345,8 @@ def warning() -> Diagnosis:
         says="every update takes the policy farther than its surrogate can see",
         severity=Severity.MEDIUM,
         confidence="suspected",
-        complaint="steps-too-large",
+        problem="p2",
+        role="mechanism",
         level_with=(),
         onset_step=213,
         ledger=(entry(MOVES, 11), entry(FINITE, -3)),

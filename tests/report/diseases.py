@@ -19,7 +19,7 @@ from ppo_doctor.model import (
     Diagnosis,
     Finding,
     LedgerEntry,
-    OpenComplaint,
+    Problem,
     RankedCause,
     Run,
     RunSummary,
@@ -60,7 +60,8 @@ def disease(cause: Cause) -> tuple[Diagnosis, Run]:
         causes=(_ranked(cause, findings),),
         chain=tuple(_link(name, cause, findings) for name in dict.fromkeys((*CHAIN, cause.link))),
         coverage=coverage(findings),
-        complaints=(_complaint(cause, findings, verdict),),
+        headline=f"{cause.title}.",
+        problems=(_problem(cause, findings, verdict),),
         not_ruled_out=(Unjudged(id="other", because="needs another log", a_fuller_log_could=True),),
     )
     return found, run
@@ -106,7 +107,8 @@ def _ranked(cause: Cause, findings: tuple[Finding, ...]) -> RankedCause:
         confidence="suspected" if cause.never_proven else "likely",
         score_db=PRIOR + sum(WEIGHTS[: len(findings)]),
         prior_db=PRIOR,
-        complaint=cause.complaints[0],
+        problem="p1",
+        role="mechanism",
         says=cause.says,
         level_with=cause.twins,
         onset_step=min(onsets, default=None),
@@ -120,17 +122,26 @@ def _ranked(cause: Cause, findings: tuple[Finding, ...]) -> RankedCause:
     )
 
 
-def _complaint(cause: Cause, findings: tuple[Finding, ...], verdict: Verdict) -> OpenComplaint:
+def _problem(cause: Cause, findings: tuple[Finding, ...], verdict: Verdict) -> Problem:
     title = next(complaint.title for complaint in pack().complaints if complaint.id == cause.complaints[0])
-    openers = tuple(finding.rule for finding in findings)
-    return OpenComplaint(id=cause.complaints[0], title=title, openers=openers, leader=cause.id, verdict=verdict)
+    return Problem(
+        id="p1",
+        title=title,
+        link=cause.link,
+        state="wrong",
+        complaint=cause.complaints[0],
+        leader=cause.id,
+        causes=(cause.id,),
+        openers=tuple(finding.rule for finding in findings),
+        verdict=verdict,
+    )
 
 
 def _link(name: str, cause: Cause, findings: tuple[Finding, ...]) -> ChainLink:
     link = ChainLink(link=name, state="unknown")
     if name != cause.link or cause.benign:
         return link
-    return replace(link, state="dead", evidence=says(findings[0]))
+    return replace(link, state="dead", witness=says(findings[0]))
 
 
 def ids() -> list[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -15,7 +12,6 @@ from .cases import CASES
 from .diseases import disease, ids, pack
 from .golden import GOLDENS, check_golden
 from .outline import outline
-from .read_back import as_written, read_back
 from .test_html import a_run
 
 OPTIONS = RenderOptions(width=100, color=False, ascii=False)
@@ -59,15 +55,3 @@ def test_every_report_names_the_disease_its_meaning_and_the_first_remedy(name: s
         said = [cause.title, cause.says, found.causes[0].id]
         for words in said:
             assert "".join(filter(str.isalnum, words)).lower() in letters, words
-
-
-@pytest.mark.parametrize("name", [*CASES, *ids()])
-def test_json_reads_back_as_the_same_diagnosis(name: str) -> None:
-    """Every field of a diagnosis is in its JSON: what is rebuilt from the text alone equals what was written."""
-    cause = pack().cause(name)
-    found = disease(cause)[0] if cause else CASES[name]
-    everything = replace(OPTIONS, all=True)
-    written = render(found, None, everything, "json")
-    again = read_back(json.loads(written))
-    assert again == as_written(found)
-    assert render(again, None, everything, "json") == written

@@ -88,9 +88,12 @@ OUTSIDE = frozenset(
         "log",
         "because",
         "evidence",
+        "witness",
         "level_with",
         "suppressed",
         "verdict_because",
+        "headline",
+        "avoid",
         "rule",
         "finding",
         "code",
@@ -194,6 +197,7 @@ def headings(source: str) -> list[str]:
 SKELETONS = {
     "text": headings,
     "json": lambda source: keys(json.loads(source)),
+    "json1": lambda source: keys(json.loads(source)),
     "svg": lambda source: set(tree(source)),  # long words take more lines
     "html": elements,
     "markdown": tokens,
@@ -256,6 +260,7 @@ def test_each_attack_alone(format: str) -> None:
 def test_every_place_that_others_fill_is_attacked() -> None:
     """The test of the test: each string of a diagnosis is poisoned, or is one of a closed list of ours."""
     closed = {"tool_version", "verdict", "status", "link", "op", "how", "state", "family", "complaint", "confidence"}
+    closed |= {"role", "problem"}
     seen = set()
 
     def walk(value: Any, field: str) -> None:

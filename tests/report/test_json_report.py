@@ -62,15 +62,17 @@ def test_an_error_is_valid() -> None:
 
 
 CONTRACT = {
-    "": "schema_version tool run verdict causes chain findings not_ruled_out coverage",
-    "run": "sources framework algorithm steps updates_per_batch config notes",
+    "": "schema_version tool run verdict headline problems causes chain checks not_ruled_out coverage",
+    "run": "sources framework algorithm samples steps updates_per_batch config notes",
     "run.updates_per_batch": "configured observed effective from",
-    "causes.0": "id rank title family severity benign confidence probability score_db level_with complaint onset_step "
-    "ledger remedies would_change_my_mind",
-    "causes.0.ledger.0": "finding status db says",
-    "findings.1": "rule code status severity onset_step evidence reason",
-    "findings.1.evidence.0": "metric raw statistic observed op bound unit steps source",
-    "coverage": "movement signal numerics evaluated clear fired skipped errored missing_metrics",
+    "causes.0": "id rank role problem title severity benign confidence probability level_with onset_step "
+    "for against unexplained apart_from_next_by do check not",
+    "causes.0.for.0": "check answer says",
+    "causes.0.do.0": "say key from to",
+    "chain.0": "link state steps witness",
+    "checks.1": "name code answer role severity onset_step evidence reason",
+    "checks.1.evidence.0": "metric raw statistic observed op bound unit steps source",
+    "coverage": "movement signal numerics yes no unknown errored missing_metrics",
 }
 
 
@@ -83,12 +85,29 @@ def test_the_contract_names_its_fields_in_this_order(path: str) -> None:
     assert [key for key in found if key in wanted] == wanted
 
 
+def test_what_to_do_names_the_run_s_own_value() -> None:
+    found = report("unhealthy")["causes"][0]
+    assert {"key": "num_generations", "from": 8, "to": None}.items() <= found["do"][0].items()
+    assert found["check"].startswith("log the rewards of one group")
+
+
+def test_version_1_is_still_to_be_had() -> None:
+    found = strict(render(CASES["unhealthy"], None, OPTIONS, "json1"))
+    assert found["schema_version"] == "1"
+    assert set(found) >= {"verdict_because", "causes", "chain", "findings", "complaints", "not_ruled_out", "coverage"}
+    assert found["causes"][0]["ledger"][0]["finding"] == "advantages-all-zero"
+    assert {finding["status"] for finding in found["findings"]} <= {"fired", "clear", "skipped"}
+    several = strict(render_many(list(CASES.values()), OPTIONS, "json1"))
+    assert [inner["schema_version"] for inner in several["diagnoses"]] == ["1"] * len(CASES)
+    assert strict(render_error("empty", "", 3, "json1"))["schema_version"] == "1"
+
+
 def test_numbers_are_finite_or_null() -> None:
     evidence = replace(ZERO.evidence[0], observed=math.nan, bound=math.inf)
     found = strict(render(diagnosis((replace(ZERO, evidence=(evidence,)),)), None, OPTIONS, "json"))
     VALIDATOR.validate(found)
-    assert found["findings"][0]["evidence"][0]["observed"] is None
-    assert found["findings"][0]["evidence"][0]["bound"] is None
+    assert found["checks"][0]["evidence"][0]["observed"] is None
+    assert found["checks"][0]["evidence"][0]["bound"] is None
 
 
 def test_k_is_whole_where_it_can_be() -> None:
@@ -102,7 +121,7 @@ def test_an_integer_beyond_64_bits_survives() -> None:
 def test_nothing_reaches_the_terminal_but_everything_is_there() -> None:
     text = render(hostile(), None, OPTIONS, "json")
     assert all(c == "\n" or c.isprintable() for c in text)
-    assert json.loads(text)["findings"][0]["title"].startswith("title \x1b[31mred\x1b]8;;http://e.vil\x07 \x9b2J")
+    assert json.loads(text)["checks"][0]["title"].startswith("title \x1b[31mred\x1b]8;;http://e.vil\x07 \x9b2J")
 
 
 def test_without_orjson_it_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,13 +136,13 @@ def test_without_orjson_it_says_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
         (("verdict",), "sick"),
         (("surprise",), 1),
         (("causes", 0, "confidence"), "certain"),
-        (("causes", 0, "complaint"), "mood"),
+        (("causes", 0, "role"), "mood"),
         (("causes", 0, "score_db"), 1.5),
-        (("findings", 1, "evidence"), []),
-        (("findings", 6, "reason"), None),
+        (("checks", 1, "evidence"), []),
+        (("checks", 6, "reason"), None),
         (("chain", 0, "link"), "heart"),
         (("verdict",), "healthy"),
-        (("schema_version",), "2"),
+        (("schema_version",), "1"),
     ],
 )
 def test_the_schema_refuses(path: tuple[str | int, ...], value: Any) -> None:

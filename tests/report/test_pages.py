@@ -53,7 +53,7 @@ CAUSE = Cause(
     severity=Severity.HIGH,
     prior=-10,
     benign=False,
-    link="update",
+    link="step",
     complaints=("steps-too-large",),
     weights=(Weight(finding="kl-runaway", fired=12, clear=-4, source="expert: it | must climb"),),
     twins=("too-many-epochs",),

@@ -52,9 +52,9 @@ def checkpoint(path, **tensors):
 def judged(cli, *arguments):
     outcome = cli("analyze", *arguments, "--format", "json")
     report = json.loads(outcome.out)
-    told = [f for f in report["findings"] if f["status"] == "fired" and f["severity"] != "info"]
-    fired = {finding["rule"] for finding in told}
-    assert not [finding for finding in report["findings"] if finding["status"] == "errored"]
+    told = [f for f in report["checks"] if f["answer"] == "yes" and f["severity"] != "info"]
+    fired = {finding["name"] for finding in told}
+    assert not [finding for finding in report["checks"] if finding["answer"] == "errored"]
     return report, fired
 
 

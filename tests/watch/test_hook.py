@@ -42,9 +42,9 @@ def test_the_command_gets_the_cause_as_json(diagnosis, tmp_path):
     told = json.loads(out.read_text())
     assert told["cause"]["id"] == "lr-zero"
     assert (told["event"], told["step"], told["verdict"]) == ("cause", 80, "unhealthy")
-    assert told["findings"]
-    fired = {entry["finding"] for entry in told["cause"]["ledger"] if entry["status"] == "fired"}
-    assert {finding["rule"] for finding in told["findings"]} == fired
+    assert told["checks"]
+    fired = {e["check"] for side in ("for", "against") for e in told["cause"][side] if e["answer"] == "yes"}
+    assert {finding["name"] for finding in told["checks"]} == fired
 
 
 def test_no_shell_reads_the_command(diagnosis, tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ppo_doctor import load_run
-from ppo_doctor.model import OpenComplaint, Severity
+from ppo_doctor.model import Severity
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.watch.monitor import (
@@ -21,6 +21,7 @@ from ppo_doctor.watch.monitor import (
     lately,
     updates,
 )
+from tests.synthetic import a_problem
 
 from .conftest import SICK
 
@@ -45,7 +46,7 @@ class Judged:
     def says(self, confidence=None, **changes):
         """Return the diagnosis with its leader at a confidence, or with no cause at all."""
         if confidence is None:
-            return replace(self.whole, causes=(), complaints=(), verdict="healthy")
+            return replace(self.whole, causes=(), problems=(), verdict="healthy")
         cause = replace(self.whole.causes[0], confidence=confidence, **changes)
         return replace(self.whole, causes=(cause,))
 
@@ -176,9 +177,8 @@ def test_a_contested_cause_is_not_told(judged):
     monitor = Monitor(fail_on="low")
     for update in range(1, 30):
         diagnosis = judged.says("established")
-        name = diagnosis.causes[0].complaint
-        contested = OpenComplaint(id=name, title="", openers=(), leader="healthy", verdict="inconclusive")
-        monitor.take(judged.at(update), replace(diagnosis, complaints=(contested,)), lambda _: judged.says())
+        contested = a_problem(diagnosis.causes[0].problem, leader="healthy", verdict="inconclusive")
+        monitor.take(judged.at(update), replace(diagnosis, problems=(contested,)), lambda _: judged.says())
     assert monitor.failing is None
     assert monitor.pending == []
 

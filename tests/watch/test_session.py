@@ -128,7 +128,7 @@ class OnlyLately(PipelineJudge):
         diagnosis = super().diagnose(run)
         if updates(run) == RECENT:
             return diagnosis
-        return replace(diagnosis, causes=(), complaints=(), verdict="healthy", verdict_because="nothing fired")
+        return replace(diagnosis, causes=(), problems=(), verdict="healthy", verdict_because="nothing fired")
 
 
 def grown(sick, count):
