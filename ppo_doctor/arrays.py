@@ -85,13 +85,6 @@ def ranks(values: FloatArray) -> FloatArray:
     return (low + high + 1) / 2
 
 
-def spearman(one: FloatArray, other: FloatArray) -> float:
-    """Return Spearman's rank correlation of two arrays of one length without NaN; 0 where one of them is constant."""
-    if same(one, one[0]).all() or same(other, other[0]).all():
-        return 0.0
-    return correlation(ranks(one), ranks(other))
-
-
 def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
     """Return the medians of consecutive spans [bounds[i], bounds[i + 1]), none of them empty, of values without NaN.
 

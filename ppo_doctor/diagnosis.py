@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from ppo_doctor.engine import FROM_SETTINGS
 from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
+    DIED,
     QUESTIONS,
     Coverage,
     Diagnosis,
@@ -60,6 +60,9 @@ def assemble(
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
     if lost is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
+    died = next((note.text for note in observations.run.notes if DIED in note.text), None)
+    if died is not None and said == "healthy":
+        said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
     named = in_order(found)
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
@@ -186,8 +189,8 @@ def _headline(run: Run, because: str) -> str:
 def _course(run: Run, names: Sequence[str]) -> str:
     """Return the first of some metrics that was logged, from its first number to its last."""
     series = next((run.series[name] for name in names if name in run.series), None)
-    finite = [value for value in series.values.tolist() if math.isfinite(value)] if series is not None else []
-    return f"{number(finite[0])} → {number(finite[-1])}" if finite else ""
+    values = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    return f"{number(float(values[0]))} → {number(float(values[-1]))}" if len(values) else ""
 
 
 def _updates(observations: Observations) -> UpdatesPerBatch:
@@ -195,7 +198,8 @@ def _updates(observations: Observations) -> UpdatesPerBatch:
     observed = run_fact(observations, "updates_observed")
     effective = _fact(observations, "updates_effective")
     if effective is None or not isinstance(effective.value, int | float):
-        return UpdatesPerBatch()
+        asked = _fact(observations, "updates_asked")
+        return UpdatesPerBatch(ask=str(asked.value) if asked is not None else "")
     how = effective.how
     key = effective.source.key if effective.source and effective.source.key else effective.name
     prefix = {"configured": "config", "default": "default"}.get(how, "log")

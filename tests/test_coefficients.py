@@ -35,9 +35,3 @@ def test_a_straight_decay_tells_where_it_ends():
 def test_other_schedules_have_no_such_end(rate):
     found = fact("schedule_end_step", learning_rate=rate)
     assert found is None or found.value <= 12
-
-
-def test_a_rate_that_is_cut_off_is_not_spent():
-    """A decay that something ends at half way is no schedule that was too short."""
-    assert fact("rate_spent_share", learning_rate="0.001-0.00002x29 0x19") is None
-    assert fact("rate_spent_share", learning_rate="0.001-0.00003125x32 0x15").value == pytest.approx(1 / 3, abs=0.03)

@@ -271,12 +271,6 @@ def test_a_repeated_loss_means_nothing_beside_a_kl_term_and_a_changed_one_does()
     assert np.array_equal(found.values, [NAN, 2, NAN], equal_nan=True)
 
 
-def test_a_loss_falls_where_the_last_pass_is_below_the_first():
-    losses = [loss for i in range(24) for loss in (5.0, 4.0 if i < 18 else 6.0)]
-    assert passes(losses).fact("batches_that_fall").value == 0.75
-    assert passes(losses[:30]).fact("batches_that_fall") is None
-
-
 def test_a_repeated_loss_in_print_is_known_to_both_roundings():
     losses = a_series("loss", [5, 5, 7, 7, 4, 4], absolute=5e-5)
     reward = a_series("reward_mean", [1.0] * 3, steps=[1, 3, 5])
@@ -390,14 +384,6 @@ def test_motion_is_that_of_the_weights_else_of_a_probe():
 
 
 # Spikes
-
-
-@pytest.mark.parametrize(("rounding", "left"), [(0.0, 0.0), (5e-5, 0.0), (5e-4, None)])
-def test_movement_that_a_log_prints_as_zero_is_not_lost_to_a_spike(rounding, left):
-    grad = a_series("grad_norm", [*[1.0, 1.1, 0.9] * 5, 900.0, *[1.0, 1.1, 0.9] * 5])
-    moved = a_series("approx_kl", [*[0.001, 0.002] * 8, *[0.0] * 15], absolute=rounding, estimator="k3")
-    fact = observe(grad, moved).fact("steps_after_spike")
-    assert (fact and fact.value) == (None if left is None else pytest.approx(left))
 
 
 @pytest.mark.parametrize(

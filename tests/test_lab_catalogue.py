@@ -24,16 +24,6 @@ def judged(fault, dialect, folder, *, updates, severity=3):
     return diagnose(read_run(str(write(record, dialect, folder)), Request(debug=True)), PACK)
 
 
-def test_a_proxy_is_suspected_only_where_its_trace_is_logged(tmp_path):
-    traced = judged("reward-hacking", "canonical-full", tmp_path / "full", updates=60)
-    [first, *_] = [cause for cause in traced.causes if cause.leader]
-    assert (traced.problems[0].state, first.confidence) == ("course", "suspected")
-    assert first.id == "reward-hacking"
-    without = judged("reward-hacking", "canonical-lean", tmp_path / "lean", updates=60)
-    assert "reward-hacking" in {cause.id for cause in without.not_ruled_out}
-    assert "reward-hacking" not in {cause.id for cause in without.causes}
-
-
 def test_a_judge_who_disagrees_cannot_tell_a_gamed_reward_from_a_learnt_prompt(tmp_path):
     log = tmp_path / "run.jsonl"
     heights = [0.1 + 0.05 * min(i, 20) - 0.03 * max(i - 20, 0) for i in range(60)]

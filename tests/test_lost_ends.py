@@ -82,7 +82,7 @@ def test_an_event_file_whose_begin_is_not_there_is_not_healthy(cli, tmp_path, ev
     (tmp_path / "events.out.tfevents.1").write_bytes(data)
     judged = cli("analyze", tmp_path / "events.out.tfevents.1", "--format", "json").json
     assert judged["verdict"] == ("inconclusive" if piece == "begins within" else "healthy")
-    assert ("begins within a record" in judged["verdict_because"]) == (piece == "begins within")
+    assert ("begins within a record" in judged["headline"]) == (piece == "begins within")
 
 
 def test_a_last_line_that_is_cut_off_is_how_a_log_that_is_written_looks(cli, tmp_path):

@@ -103,7 +103,7 @@ WRONG = [
     (weight(numbers="fired = true"), ""),
     (weight(numbers=""), ""),
     (weight(numbers="fired = 61"), ""),
-    (weight(finding="fewer-epochs-by-the-clock", numbers="fired = 21"), ""),
+    (weight(finding="policy-stands", numbers="fired = 21"), ""),
     (weight().replace("source", "sauce"), ""),
     (weight().replace("[[weight]]", "[[wieght]]"), "weight"),
     (weight().replace("[[weight]]", "[weight]"), ""),

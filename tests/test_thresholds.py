@@ -18,21 +18,14 @@ RULES = {rule.name: rule for rule in load_pack(installed=False).rules}
 
 WHOLE = "a count: at least 2 of them, or 3, or 4, and at least four fifths of that are the same counts"
 DERIVED = "the derived quantity is 0 up to that very bound, so that nothing lies between it and four fifths of it"
-LASTS = "what has stopped stays so: the part of the run from there on holds no record in which it did not"
 
 #: (rule, clause, field, direction) → why the rule is the same one after that move, for every log
 SAME = {
     ("value-loss-runs-away", 0, "least_records", "down"): WHOLE,
     ("metric-not-finite", 0, "least_records", "down"): WHOLE,
     ("reference-kl-sawtooth", 0, "bound", "down"): WHOLE,
-    ("samples-begin-at-the-reference", 0, "bound", "up"): WHOLE,
     ("reward-gone", 0, "bound", "down"): WHOLE,
-    ("reward-drops-after-gradient-spike", 0, "bound", "down"): DERIVED,
-    ("steps-shrink-after-gradient-spike", 0, "bound", "down"): DERIVED,
     ("reward-collapses-late", 0, "bound", "down"): DERIVED,
-    ("part-of-reward-stops", 0, "share", "down"): LASTS,
-    ("reward-stops-at-once", 0, "share", "down"): LASTS,
-    ("reward-stops-while-policy-stays", 0, "share", "down"): LASTS,
 }
 
 

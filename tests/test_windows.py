@@ -17,7 +17,7 @@ from ppo_doctor.arrays import (
     scatter_of,
     variance_of,
 )
-from ppo_doctor.derive import cliffs, leaps
+from ppo_doctor.derive import cliffs
 
 chance = np.random.default_rng(0)
 
@@ -85,10 +85,3 @@ def test_falls_are_those_at_each_batch(size, broken):
         before, after = values[at - cliffs.BEFORE : at], values[at + 1 : at + 1 + cliffs.AFTER]
         sound = np.isfinite(before).all() and np.isfinite(after).all()
         assert fall == (np.sort(before)[1] / quantile(after, 1 - cliffs.ODD) if sound else 1.0)
-
-
-def test_what_later_records_stay_below_is_that_of_each_tail():
-    values = np.abs(chance.normal(size=90))
-    found = leaps._stays_below(values, 30, 80)
-    assert found == [quantile(values[at:], 1 - leaps.BACK) for at in range(30, 80)]
-    assert leaps._stays_below(values, 80, 80) == []

@@ -17,10 +17,6 @@ LEAST = 20
 STILL = 0.05
 #: KL below which the number format's noise is of one size as well (nats).
 NOISE = 1e-6
-#: Standard errors that a reward has to rise or fall by, as in reward-never-rises.
-CLEAR = 2.5
-#: Below this share of its start a policy has lost its entropy, which explains a reward that stands still.
-ALIVE = 0.3
 
 
 def steady_kl_spread(observations: Observations) -> Fact | None:
@@ -41,24 +37,3 @@ def steady_kl_spread(observations: Observations) -> Fact | None:
     says = f"{kl.raw} lies between {low:.3g} and {high:.3g} in four of five records"
     value = high / low if still else 100.0
     return Fact(name="steady_kl_spread", value=value, how="computed", unit="times", source=kl.source(), says=says)
-
-
-def nats_for_nothing(observations: Observations) -> Fact | None:
-    """Return the KL to the reference per answer at the end, where the reward did not rise and entropy is alive.
-
-    Median of the last fifth, in nats. 0 where the reward rose by 2.5 standard errors or entropy is below 0.3 of its
-    start. None for a KL per token.
-    """
-    kl, entropy = observations.run.series.get("ref_kl"), observations.run.series.get("entropy")
-    gain = observations.fact("reward_gain")
-    if kl is None or entropy is None or gain is None or kl.aggregation != "sum over tokens":
-        return None
-    far, free = (finite_of(s.values) for s in (kl, entropy))
-    if len(far) < LEAST or len(free) < LEAST:
-        return None
-    alive = median(free[-(len(free) // 5) :]) >= ALIVE * abs(free[0])
-    end = median(far[-(len(far) // 5) :])
-    flat = float(str(gain.value)) < CLEAR
-    says = f"{kl.raw} is {end:.3g} in the last fifth; the reward moved by {float(str(gain.value)):.2g} standard errors"
-    value = end if alive and flat else 0.0
-    return Fact(name="nats_for_nothing", value=value, how="computed", unit="nats", source=kl.source(), says=says)

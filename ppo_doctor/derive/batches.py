@@ -182,14 +182,6 @@ def length_left(observations: Observations) -> Fact | None:
     return _fact("length_left", last / first, "of the first fifth", series, says)
 
 
-def length_at_end(observations: Observations) -> Fact | None:
-    """Return the mean length of completions in the last fifth of the run, in tokens."""
-    ends = _length_ends(observations)
-    if ends is None:
-        return None
-    return _fact("length_at_end", ends[2], "tokens", ends[0], "median of the last fifth")
-
-
 def _length_ends(observations: Observations) -> tuple[Series, float, float] | None:
     """Return the length of completions with that of the first records and of the last fifth, or what bounds it.
 

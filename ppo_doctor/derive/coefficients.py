@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 LEAST = 5
 #: Largest spread of such quotients, relative to their median; a fixed coefficient gives the same one in each record.
 SPREAD = 0.05
-#: A learning rate below this share of its peak is spent: a cosine gets there with the last fiftieth of its length.
-SPENT = 1e-3
 #: Records that tell how a rate fell, and the share of them that may not rise.
 TELLING, FALLING = 20, 0.9
-#: A last step down this many times the largest one before it is no schedule's: something set the rate to nothing.
-JUMP = 3.0
 
 
 def kl_coef_implied(observations: Observations) -> Fact | None:
@@ -83,30 +79,3 @@ def kl_in_loss(observations: Observations) -> Fact | None:
         return None
     says = f"{loss.raw} / {kl.raw}, the same in {len(quotients)} records"
     return Fact(name="kl_in_loss", value=middle, how="computed", source=loss.source(), says=says)
-
-
-def rate_spent_share(observations: Observations) -> Fact | None:
-    """Return the share of the run that is left when a learning rate that fell step by step is spent.
-
-    None where it jumped, never fell that far, or is printed too coarsely to tell.
-    """
-    rate = observations.run.series.get("learning_rate")
-    if rate is None or len(rate) < TELLING or not np.isfinite(rate.values).all():
-        return None
-    peak = float(rate.values.max())
-    floor = SPENT * peak
-    if peak <= 0 or rate.values[-1] > floor or rate.resolution.absolute > floor:
-        return None
-    first = int(np.flatnonzero(rate.values > floor)[-1]) + 1
-    fall = rate.values[int(rate.values.argmax()) : first]
-    drops = -np.diff(fall)
-    if len(np.unique(fall)) < LEAST or (drops >= 0).mean() < FALLING:
-        return None
-    if fall[-1] - rate.values[first] > JUMP * drops.max():
-        return None
-    steps = rate.axis.steps.astype(np.float64)
-    share = float((steps[-1] - steps[first]) / max(steps[-1] - steps[0], 1.0))
-    says = f"{rate.raw} fell from {peak:.3g} to {rate.values[first]:.3g} by step {int(steps[first])}"
-    return Fact(
-        name="rate_spent_share", value=share, how="observed", unit="of the run", source=rate.source(first), says=says
-    )

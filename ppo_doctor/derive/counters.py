@@ -118,19 +118,6 @@ def from_settings(observations: Observations) -> Fact | None:
     )
 
 
-def shows_each_step(observations: Observations, series: Series) -> bool:
-    """Tell whether no optimizer step is missing from a metric: one that is of the last step alone hides the others.
-
-    Trainers whose logs mark generations count optimizer steps, so that their records tell how many lie between them.
-    """
-    if not (series.aggregation or "").startswith("last "):
-        return True
-    if "generation_marker" in observations.run.facts:
-        return len(series) > 1 and median(np.diff(series.axis.steps).astype(np.float64)) <= 1
-    updates = observations.fact("updates_known")
-    return updates is not None and updates.value == 1
-
-
 def epochs_per_batch(observations: Observations) -> Fact | None:
     """Return the passes per batch that the log counts, in each batch or over all (Stable-Baselines3's n_updates)."""
     series = observations.run.series

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, finite_parts, median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import Fact
 
@@ -26,8 +26,6 @@ FEWEST_STEPS = 100
 WITH_BIAS = "with bias"
 #: The mean of the returns has to move by this many scatters before a critic can be said not to follow it.
 MOVED = 3.0
-#: Parts of a run that a state has to hold in, and records that each needs.
-SIXTHS, FEWEST_IN_SIXTH = 6, 3
 
 
 def explained_variance_size(observations: Observations) -> Series | None:
@@ -47,23 +45,6 @@ def hardly_trained(observations: Observations, series: Series) -> bool:
     """Tell whether a log whose records are those of a series holds fewer than 100 optimizer steps."""
     updates = observations.fact("updates_known")
     return updates is not None and float(str(updates.value)) * len(series) < FEWEST_STEPS
-
-
-def explained_variance_best_sixth(observations: Observations) -> Fact | None:
-    """Return the best of the medians of explained variance over sixths of the run, counting records whose returns vary.
-
-    None where such records are too few in any sixth.
-    """
-    alive = observations.series("explained_variance_alive")
-    if alive is None or len(alive) < SIXTHS * FEWEST_IN_SIXTH:
-        return None
-    sixths = finite_parts(alive.values, SIXTHS)
-    if min(len(part) for part in sixths) < FEWEST_IN_SIXTH:
-        return None
-    levels = [median(part) for part in sixths]
-    says = f"median {alive.raw} by sixths: {', '.join(f'{level:.3g}' for level in levels)}"
-    value = max(levels)
-    return Fact(name="explained_variance_best_sixth", value=value, how="computed", source=alive.source(), says=says)
 
 
 def explained_variance_alive(observations: Observations) -> Series | None:
@@ -114,29 +95,6 @@ def _beside(observations: Observations, series: Series, name: str) -> FloatArray
     return other.values if other is not None and other.axis is series.axis else None
 
 
-def value_follow(observations: Observations) -> Fact | None:
-    """Return how far the critic's mean moved over how far the mean of its targets did, between outer thirds of the run.
-
-    1 for a critic that learns, 0 for one that is frozen. None where the targets' mean moved by less than 3 times the
-    scatter of single records: nothing was there to be followed.
-    """
-    returns, values = observations.run.series.get("returns_mean"), observations.run.series.get("values_mean")
-    if returns is None or values is None or returns.axis is not values.axis:
-        return None
-    usable = np.isfinite(returns.values) & np.isfinite(values.values)
-    targets, said = returns.values[usable], values.values[usable]
-    third = len(targets) // 3
-    if third < LEAST:
-        return None
-    scatter = max(float(np.std(targets[:third])), float(np.std(targets[-third:])))
-    target_move = median(targets[-third:]) - median(targets[:third])
-    if not abs(target_move) > MOVED * scatter:  # a scatter whose squares overflow is NaN
-        return None
-    move = median(said[-third:]) - median(said[:third])
-    says = f"{values.raw} moved by {move:.3g}, {returns.raw} by {target_move:.3g}"
-    return Fact(name="value_follow", value=move / target_move, how="computed", source=values.source(), says=says)
-
-
 def _alive(observations: Observations, series: Series) -> BoolArray | None:
     spread = observations.run.series.get("returns_std")
     share = ALIVE
@@ -146,24 +104,6 @@ def _alive(observations: Observations, series: Series) -> BoolArray | None:
         return None
     largest = float(np.nanmax(np.where(np.isfinite(spread.values), spread.values, np.nan)))
     return np.asarray(spread.values >= share * largest) & (largest > 0)
-
-
-def constant_returns_share(observations: Observations) -> Fact | None:
-    """Return the share of records without an explained variance: it is NaN exactly where returns do not vary."""
-    series = observations.run.series.get("explained_variance")
-    trained = observations.run.series.get("value_loss")
-    if series is None or trained is None or trained.axis is not series.axis:
-        return None
-    known = np.isfinite(trained.values)
-    count = int(known.sum())
-    if count < LEAST:
-        return None
-    without = ~np.isfinite(series.values[known])
-    share = float(without.mean())
-    says = f"{int(without.sum())} of {count} records"
-    return Fact(
-        name="constant_returns_share", value=share, how="observed", unit="of records", source=series.source(), says=says
-    )
 
 
 def value_loss_growth(observations: Observations) -> Series | None:

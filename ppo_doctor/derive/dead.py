@@ -15,15 +15,8 @@ if TYPE_CHECKING:
 VERL, ROLL = "verl", "roll"
 #: What verl's clip range is unless somebody changes it (verl/trainer/config/actor/actor.yaml).
 VERL_CLIP = 0.2
-#: Keys of verl's full configuration: in it since dynamic batches came, which lost ppo_epochs (2025-01-21), and not
-#: before 2025-03-14, two weeks after they were back.
-SINCE_LOST, SINCE_FOUND = "actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.optim.lr_warmup_steps"
-#: Keys without which a configuration of verl is a list of overrides, whose version nobody can tell.
-FULL = ("actor_rollout_ref.actor.strategy", "actor_rollout_ref.actor.optim.total_training_steps")
 #: Coefficients that stand in verl's own configuration beside a switch that is off, and are copied from there.
 USUAL = {(VERL, "kl_loss_coef"): 0.001, (VERL, "kl_coef"): 0.001}
-#: Trainers whose num_train_epochs counts passes over prompts.
-OVER_PROMPTS = ("trl-grpo", "trl-rloo", "unsloth", "ms-swift")
 
 
 def clip_range_gap(observations: Observations) -> Fact | None:
@@ -88,35 +81,6 @@ def unread_clip_change(observations: Observations) -> Fact | None:
         return _fact("unread_clip_change", 0.0, unread, "the two-sided names are given too")
     change = abs(unread.value - VERL_CLIP)
     return _fact("unread_clip_change", change, unread, f"{_shown(unread)}, without clip_ratio_low and clip_ratio_high")
-
-
-def lost_ppo_epochs(observations: Observations) -> Fact | None:
-    """Return the epochs beyond the first that verl is asked for by a configuration of the weeks in which it lost them.
-
-    None where one epoch is asked for, and for a list of overrides, which shows no version.
-    """
-    epochs, raw = _found(observations, "ppo_epochs"), observations.run.config_raw
-    if observations.run.framework != VERL or epochs is None or not all(key in raw for key in FULL):
-        return None
-    if not isinstance(epochs.value, int | float) or epochs.value <= 1:
-        return None
-    lost = SINCE_LOST in raw and SINCE_FOUND not in raw
-    which = f"with {SINCE_LOST.rpartition('.')[2]} and without lr_warmup_steps" if lost else "of another version"
-    return _fact(
-        "lost_ppo_epochs", epochs.value - 1.0 if lost else 0.0, epochs, f"{_shown(epochs)} in a configuration {which}"
-    )
-
-
-def prompt_passes(observations: Observations) -> Fact | None:
-    """Return the passes over the prompts where each batch is used once, for trainers that call them epochs."""
-    passes = _found(observations, "train_epochs")
-    updates = observations.fact("updates_planned")
-    if observations.run.framework not in OVER_PROMPTS or passes is None or updates is None:
-        return None
-    if not isinstance(passes.value, int | float) or passes.value <= 0:
-        return None
-    value = float(passes.value) if updates.value == 1 else 1.0
-    return _fact("prompt_passes", value, passes, f"{_shown(passes)}, K = {updates.value}")
 
 
 def settings_without_effect(observations: Observations) -> Fact | None:

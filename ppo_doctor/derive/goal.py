@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation, finite_of, mean_of, median, running_medians, scatter_of
+from ppo_doctor.arrays import finite_of, mean_of, median, running_medians, scatter_of
 from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.derive.repeats import beside_each_other
@@ -15,7 +15,7 @@ from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import FloatArray, Series
+    from ppo_doctor.model import Series
 
 #: Evaluations, and records of training, without which two trends cannot be held against each other.
 EVALUATIONS, LEAST = 8, 30
@@ -68,58 +68,6 @@ def _rise(paid: Series, since: float) -> float:
     around, last = values[max(0, at - width) : at + 1], values[-width:]
     scatter = scatter_of(values) / math.sqrt(2)
     return (median(last) - median(around)) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
-
-
-def reward_follows_length(observations: Observations) -> Fact | None:
-    """Return the correlation of reward and length over batches, trends taken out, where completions got longer.
-
-    Differences of neighbours are correlated, so that what rises over the run does not correlate by that alone. 0 where
-    the last fifth of the run is not longer than the first by the factor that counts as growth.
-    """
-    reward, length = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
-    if reward is None or length is None:
-        return None
-    return changes_together("reward_follows_length", reward, length, LEAST)
-
-
-def changes_together(name: str, one: Series, other: Series, least: int) -> Fact | None:
-    """Return the correlation of two series' changes between records; None for too few, or ones that do not vary."""
-    if not beside_each_other(one, other):
-        return None
-    usable = np.isfinite(one.values) & np.isfinite(other.values)
-    here, there = np.diff(one.values[usable]), np.diff(other.values[usable])
-    if len(here) < least or not here.std() > 0 or not there.std() > 0:
-        return None
-    value = correlation(here, there)
-    says = f"changes of {one.raw} and {other.raw} from record to record, {len(here)} of them"
-    return Fact(name=name, value=value, how="computed", source=one.source(), says=says)
-
-
-def kl_without_gain(observations: Observations) -> Fact | None:
-    """Return how many times the KL to the reference grew over the later half of a run whose reward fell meanwhile.
-
-    Medians of fifths: the middle one against the last. 0 where the reward did not fall by three scatters.
-    """
-    kl, paid = observations.run.series.get("ref_kl"), observations.run.series.get("reward_mean")
-    if kl is None or paid is None:
-        return None
-    moved, earned = _fifths(kl), _fifths(paid)
-    if moved is None or earned is None or moved[0] <= 1e-4:
-        return None
-    fell = earned[0] - earned[1] > SCATTERS * earned[2] / math.sqrt(5)
-    ways = [f"{s.raw} went from {part[0]:.3g} to {part[1]:.3g}" for s, part in ((kl, moved), (paid, earned))]
-    says = " while ".join(ways)
-    value = moved[1] / moved[0] if fell else 0.0
-    return Fact(name="kl_without_gain", value=value, how="computed", unit="times", source=kl.source(), says=says)
-
-
-def _fifths(series: Series) -> tuple[float, float, float] | None:
-    """Return the medians of the third and the last fifth, and the scatter of single records."""
-    values: FloatArray = finite_of(series.values)
-    if len(values) < LEAST:
-        return None
-    parts = np.array_split(values, 5)
-    return median(parts[2]), median(parts[4]), scatter_of(values) / math.sqrt(2)
 
 
 def pretraining_loss_rise(observations: Observations) -> Fact | None:

@@ -31,34 +31,6 @@ DOUBTED = 3.0
 MOVES = 1e-4
 
 
-def mean_ratio_contradiction(observations: Observations) -> Series | None:
-    """Return |(mean ratio - 1) - (k3 - k1)| beyond rounding, over its size; it is 0 over one set of samples.
-
-    Since k3 = r - 1 - log r and k1 = -log r, sample by sample (Schulman 2020, Approximating KL Divergence).
-    """
-    series = observations.run.series
-    ratio, k3, k1 = series.get("ratio_mean"), series.get("approx_kl"), series.get("approx_kl_k1")
-    if ratio is None or k3 is None or k1 is None or k3.estimator != "k3":
-        return None
-    if not ratio.shares_window(k3) or not k3.shares_window(k1):
-        return None
-    off = np.where(ratio.at(1), 0.0, ratio.values - 1)
-    gap = np.abs(off - (k3.settled - k1.settled))
-    printed = sum(s.resolution.absolute for s in (ratio, k3, k1))
-    size = np.abs(off) + np.abs(k3.settled) + np.abs(k1.settled)
-    value = np.maximum(0.0, gap - printed - 1e-6) / np.maximum(size, 1e-9)
-    says = f"gap between {ratio.raw} - 1 and {k3.raw} - {k1.raw}"
-    return dataclasses.replace(
-        k3,
-        name="mean_ratio_contradiction",
-        values=value,
-        resolution=EXACT,
-        how="computed",
-        unit="of its size",
-        says=says,
-    )
-
-
 def clip_kl_contradiction(observations: Observations) -> Series | None:
     """Return by how much the clip fraction demands more KL than there is: (needed - k3)/needed, 0 where it fits.
 
@@ -196,16 +168,3 @@ def _range(observations: Observations) -> float | None:
         return float(finite.min()) if len(finite) and finite.min() > 0 else None
     found = observations.number("clip_range")
     return found if found and observations.configured("clip_range") else None
-
-
-def negative_estimate(observations: Observations) -> Series | None:
-    """Return how far an estimator that is never negative (k2, k3) lies below 0, beyond float noise."""
-    for name in ("approx_kl", "ref_kl"):
-        kl = observations.run.series.get(name)
-        if kl is not None and len(kl) and kl.estimator in ("k2", "k3"):
-            values = np.maximum(0.0, -kl.values - kl.resolution.absolute)
-            says = f"distance of {kl.raw} below 0"
-            return dataclasses.replace(
-                kl, name="negative_estimate", values=values, resolution=EXACT, how="computed", says=says
-            )
-    return None

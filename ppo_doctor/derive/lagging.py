@@ -20,8 +20,6 @@ FEWEST, EARLY = 20, 8
 MOSTLY = 0.7
 #: Each stretch is this much longer than the one before.
 LONGER = 1.25
-#: Parts of a run of which the last is held against those before.
-SIXTHS = 6
 
 
 def reference_kl_sinks(observations: Observations) -> Fact | None:
@@ -54,31 +52,3 @@ def _deficit(first: float, early: FloatArray, resolution: float) -> float:
         return 0.0
     error = float(np.std(early, ddof=1)) / float(np.sqrt(len(early)))
     return max(0.0, -float(np.mean(early)) / max(error, 1e-12))
-
-
-def reference_kl_turns(observations: Observations) -> Fact | None:
-    """Return by how many standard errors the signed KL to the reference ends below 0, after it was above by as many.
-
-    A KL is never negative, so that its k1 estimate sinks below 0 only where samples have ceased to be the policy's. The
-    smaller of two distances from 0: that of the last sixth of the run, below, and that of the sixth before it which is
-    furthest above. The noise is that of batches from one to the next (von Neumann's mean square successive
-    difference): a KL that sinks is not noisier for it.
-    """
-    kl = observations.run.series.get("ref_kl")
-    if kl is None or kl.estimator not in (None, "k1"):
-        return None
-    values = finite_of(kl.values)
-    size = max(EARLY, len(values) // SIXTHS)
-    if len(values) < 3 * size:
-        return None
-    least = kl.resolution.absolute
-    height = max(_above(values[at : at + size], least) for at in range(0, len(values) - 2 * size + 1, size))
-    depth = -_above(values[-size:], least)
-    turned = max(0.0, min(height, depth))
-    says = f"{kl.raw} ends {depth:.2g} standard errors below 0, and was {height:.2g} above"
-    return Fact(name="reference_kl_turns", value=turned, how="computed", source=kl.source(), says=says)
-
-
-def _above(values: FloatArray, least: float) -> float:
-    noise = float(np.sqrt(np.mean(np.diff(values) ** 2) / 2 / len(values)))
-    return float(np.mean(values)) / max(noise, least, 1e-12)

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, median
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.model import EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
 
-#: A sum over completions of unknown length is divided by few tokens: short ones are what lets a small sum matter.
-FEW_TOKENS = 20.0
 #: What TRL's PPO logs as the variance of the ratio, and how many means that may be over where nobody says.
 CELLS, MOST_CELLS = "variance of minibatch means", 1024.0
-#: Entropy bonuses of trainers and published configurations reach 0.02; float noise is far below any of them.
-ENTROPY_COEFFICIENT = 0.02
 #: A KL that falls below a half more often than this for each fall to a twentieth scatters: synced references of the lab
 #: stay at 2.3 and less, and batches of a few prompts, against a fixed one, lie at 8 and more.
 HALVED_PER_FALL = 4
@@ -50,21 +46,6 @@ def _at(series: Series, marks: Series, name: str) -> Series | None:
         return None
     axis = series.axis.take(np.flatnonzero(keep))
     return dataclasses.replace(series, name=name, axis=axis, values=series.values[keep], how="computed")
-
-
-def loss_before_update(observations: Observations) -> Series | None:
-    """Return |policy loss| before the first step of an update, where advantages are whitened over the batch.
-
-    At ratio 1 it is minus the mean of whitened advantages: 0 up to float noise (Spinning Up's LossPi). Edited scripts
-    add an entropy term to it; what a usual coefficient on the entropy of the same record explains counts as 0.
-    """
-    loss, entropy = (observations.run.series.get(name) for name in ("policy_loss", "entropy"))
-    if loss is None or loss.aggregation != "before the update" or "advantages_whitened" not in observations.run.facts:
-        return None
-    size = np.abs(loss.values)
-    if entropy is not None and entropy.axis is loss.axis:
-        size = np.where(size <= ENTROPY_COEFFICIENT * np.abs(entropy.values), 0.0, size)
-    return dataclasses.replace(loss, name="loss_before_update", values=size, how="computed")
 
 
 def mean_ratio_off(observations: Observations) -> Series | None:
@@ -127,56 +108,6 @@ def reference_kl_at_sampling(observations: Observations) -> Series | None:
     return None if generation is None else _at(kl, generation, "reference_kl_at_sampling")
 
 
-def reference_kl_at_start(observations: Observations) -> Fact | None:
-    """Return the first KL to the reference per token, from a run whose first record is its first batch.
-
-    The reference is the starting policy, so that it is 0 up to float noise there. None for a log that starts later or
-    averages over several steps.
-    """
-    kl = observations.series("reference_kl_at_sampling")
-    if kl is None or len(kl) < 8 or int(kl.axis.steps[0]) > 2 * int(median(np.diff(kl.axis.steps))):
-        return None
-    value = abs(float(kl.values[0]))
-    length = observations.run.series.get("response_length")
-    tokens = max(1.0, finite_median(length.values)) if length is not None and len(length) else 1.0
-    per_token = value / tokens if kl.aggregation == "sum over tokens" else value
-    if kl.aggregation == "sum over tokens" and length is None:
-        per_token = value / FEW_TOKENS
-    says = f"first {kl.raw} {value:.3g}, {per_token:.2g} per token"
-    return Fact(
-        name="reference_kl_at_start", value=per_token, how="observed", unit="nats", source=kl.source(), says=says
-    )
-
-
-def reference_kl_deficit(observations: Observations) -> Fact | None:
-    """Return how many standard errors the mean signed KL to the reference lies below 0, over the last two thirds.
-
-    A KL is never negative; its k1 estimate over the policy's own samples is so only by noise. Batches count as
-    independent after division by (1 + ρ)/(1 - ρ), ρ their lag-1 autocorrelation.
-    """
-    kl = observations.run.series.get("ref_kl")
-    if kl is None or kl.estimator in ("k2", "k3"):
-        return None
-    values = finite_of(kl.values)
-    values = values[len(values) // 3 :]
-    if len(values) < 10:
-        return None
-    rest = values - values.mean()
-    power = float(np.dot(rest, rest))
-    rho = min(max(float(np.dot(rest[:-1], rest[1:])) / power, 0.0), 0.9) if power > 0 else 0.0
-    error = float(values.std(ddof=1)) * np.sqrt((1 + rho) / (1 - rho) / len(values))
-    deficit = -float(values.mean()) / max(error, 1e-12) if median(values) < -kl.resolution.absolute else 0.0
-    says = f"mean {kl.raw} {values.mean():.3g} ± {error:.2g} over {len(values)} records"
-    return Fact(
-        name="reference_kl_deficit",
-        value=deficit if values.mean() < -0.05 else min(deficit, 0.0),
-        how="computed",
-        unit="standard errors",
-        source=kl.source(),
-        says=says,
-    )
-
-
 def reference_kl_returns(observations: Observations) -> Fact | None:
     """Return how often the KL to the reference falls back to under a twentieth of what it had grown to.
 
@@ -200,27 +131,9 @@ def reference_kl_returns(observations: Observations) -> Fact | None:
     return Fact(name="reference_kl_returns", value=falls, how="observed", unit="times", source=kl.source(), says=says)
 
 
-def of_completions(observations: Observations) -> bool:
-    """Tell whether samples are known to be completions of a language model."""
-    return observations.kind.samples.value == "completions"
-
-
 def of_episodes(observations: Observations) -> bool:
     """Tell whether samples are known to be steps of episodes."""
     return observations.kind.samples.value == "episodes"
-
-
-def action_spread(observations: Observations) -> Series | None:
-    """Return the Gaussian policy's standard deviation over its level at the start; the sign is kept."""
-    spread = observations.run.series.get("action_std")
-    if spread is None or len(spread) < 5:
-        return None
-    start = finite_median(spread.values[: max(1, len(spread) // 20)])
-    if not start > 0:
-        return None
-    return dataclasses.replace(
-        spread, name="action_spread", values=spread.values / start, unit="× the start", how="computed"
-    )
 
 
 def first_cell_off(observations: Observations) -> Series | None:

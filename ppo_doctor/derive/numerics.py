@@ -131,19 +131,3 @@ def _records(series: Series, files: dict[str, int]) -> IntArray:
     numbers = np.array([files.setdefault(name, len(files)) for name in axis.files or (axis.path,)], dtype=np.int64)
     file = numbers[np.zeros(len(axis), dtype=np.int64) if axis.file is None else axis.file]
     return np.asarray((file << _PLACE_BITS) | axis.places, dtype=np.int64)
-
-
-def share_of_plan(observations: Observations) -> Fact | None:
-    """Return how much of the configured length of the run the log covers: environment steps, else optimizer steps."""
-    plans = (("total_env_steps", "env_steps"), ("total_steps", "learning_rate"))
-    for setting, metric in plans:
-        planned, series = observations.number(setting), observations.run.series.get(metric)
-        if not planned or planned <= 0 or series is None or not len(series) or not observations.configured(setting):
-            continue
-        if "steps_numbered" in observations.run.facts:
-            return None
-        last = float(series.axis.steps[-1])
-        key = observations.run.config[setting].key
-        says = f"the log ends at step {last:.0f}, {key} is {planned:g}"
-        return Fact(name="share_of_plan", value=last / planned, how="observed", source=series.source(), says=says)
-    return None

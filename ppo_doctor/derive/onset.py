@@ -8,14 +8,12 @@ the exponent, with ρ the lag-1 autocorrelation of what is left beside the split
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import distinct, median, quantile, ranks, running_medians, scatter_of, span_medians
-from ppo_doctor.derive.phases import Phase, schedule_phases
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
 
@@ -25,12 +23,10 @@ if TYPE_CHECKING:
 
 #: Chance of a split in a stretch that has none.
 SIGNIFICANCE = 1e-3
-#: Shortest stretch, in records and as a share of the run.
-SHORTEST, SHORTEST_SHARE = 4, 0.04
+#: Shortest stretch, in records.
+SHORTEST = 4
 #: Longer series are read at half as many points: medians over equal spans of steps.
 POINTS = 400
-#: Splits of splits.
-DEPTH = 5
 #: The reward has collapsed when this share of what it had over its floor is gone …
 FALLEN = 0.6
 #: … after a stretch this long on which it held at least that share, and for at least this much of the run's end.
@@ -85,21 +81,6 @@ def _residual(values: FloatArray) -> FloatArray:
 def _within(size: int, width: int) -> FloatArray:
     """Return of how many records the running mean at each record is."""
     return np.convolve(np.ones(size), np.ones(width), "same")
-
-
-def stretches(values: FloatArray) -> tuple[Stretch, ...]:
-    """Return the stretches of constant level that a series falls into; finite values only, at least one record."""
-    least = max(SHORTEST, int(SHORTEST_SHARE * len(values)))
-    bounds = [0, *_splits(values, 0, least, DEPTH), len(values)]
-    return tuple(_stretch(values, a, b) for a, b in itertools.pairwise(bounds))
-
-
-def _splits(values: FloatArray, offset: int, least: int, depth: int) -> list[int]:
-    at, chance = split(values)
-    if depth == 0 or chance > SIGNIFICANCE or min(at, len(values) - at) < least:
-        return []
-    left = _splits(values[:at], offset, least, depth - 1)
-    return [*left, offset + at, *_splits(values[at:], offset + at, least, depth - 1)]
 
 
 def _stretch(values: FloatArray, first: int, stop: int) -> Stretch:
@@ -231,16 +212,6 @@ def reward_lost(observations: Observations) -> Fact | None:
     )
 
 
-def collapse_step(observations: Observations) -> int | None:
-    """Return the step at which the reward collapsed for good, None if it did not."""
-    series = reward_series(observations)
-    if series is None:
-        return None
-    steps, _ = thinned(series)
-    found = _collapse_of(series)
-    return int(steps[found.at]) if found else None
-
-
 def reward_gain(observations: Observations) -> Fact | None:
     """Return how far the reward's last third stands above its first, in standard errors of their medians.
 
@@ -265,47 +236,3 @@ def reward_gain(observations: Observations) -> Fact | None:
         source=series.source(),
         says=says,
     )
-
-
-def spikes(values: FloatArray, times: float) -> FloatArray:
-    """Return the indices of isolated records above `times` the median whose neighbours are not: spikes, no trend."""
-    if len(values) < 3 * SHORTEST:
-        return np.empty(0)
-    high = values > times * median(values)
-    padded = np.concatenate([[False], high, [False]])
-    alone = high & ~(padded[:-2] | padded[2:])
-    return np.flatnonzero(alone).astype(np.float64)
-
-
-def run_phases(observations: Observations) -> tuple[Phase, ...]:
-    """Return the phases of a run: warm-up by the schedule, then learning, plateau, decline and collapse by reward."""
-    series = reward_series(observations)
-    warm = tuple(p for p in schedule_phases(observations)[:1] if p.name == "warm-up")
-    if series is None:
-        return warm
-    steps, values = thinned(series)
-    found, parts = _collapse_of(series), stretches(values)
-    ends = np.append(steps, steps[-1])
-    named = [(_phase_name(parts, i, found), p) for i, p in enumerate(parts)]
-    made = [Phase(name, int(steps[p.first]), int(ends[p.stop]), f"{series.raw} at {p.level:.3g}") for name, p in named]
-    return (*warm, *_joined(made))
-
-
-def _phase_name(parts: tuple[Stretch, ...], index: int, found: Collapse | None) -> str:
-    if found is not None and parts[index].first >= found.at:
-        return "collapse"
-    upcoming = parts[index + 1].level if index + 1 < len(parts) else parts[index].level
-    previous = parts[index - 1].level if index else parts[index].level
-    if upcoming > parts[index].level and not (found and parts[index + 1].first >= found.at):
-        return "learning"
-    return "decline" if previous > parts[index].level else "plateau"
-
-
-def _joined(phases: list[Phase]) -> tuple[Phase, ...]:
-    joined: list[Phase] = []
-    for phase in phases:
-        if joined and joined[-1].name == phase.name:
-            joined[-1] = Phase(phase.name, joined[-1].first, phase.last, joined[-1].because)
-        else:
-            joined.append(phase)
-    return tuple(joined)

@@ -44,28 +44,6 @@ FIRST_CHANGES = 64
 ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
 
 
-def clip_headroom(observations: Observations) -> Fact | None:
-    """Return the configured clipping norm over the median gradient norm; below 1 every step is clipped.
-
-    A clipping norm of 0 needs no gradient norm to be known: it is 0 times any.
-    """
-    limit, norm = observations.number("max_grad_norm"), observations.run.series.get("grad_norm")
-    if limit is None or not observations.configured("max_grad_norm") or limit < 0:
-        return None
-    if "grad_norm_after_clipping" in observations.run.facts:
-        return None
-    setting = observations.run.config["max_grad_norm"]
-    if limit == 0:
-        says = f"{setting.key} = 0 leaves nothing of any gradient"
-        off = observations.run.framework.startswith(ZERO_IS_OFF)
-        return None if off else Fact(name="clip_headroom", value=0.0, how=setting.how, source=setting.source, says=says)
-    usual = finite_median(norm.values) if norm is not None else 0.0
-    if norm is None or not usual > 0:
-        return None
-    says = f"{setting.key} = {limit:g} against a median {norm.raw} of {usual:.3g}"
-    return Fact(name="clip_headroom", value=limit / usual, how=setting.how, source=setting.source, says=says)
-
-
 def gradient_over_epsilon(observations: Observations) -> Fact | None:
     """Return an upper bound of a coordinate's rms gradient over Adam's epsilon; below 1 the step shrinks by it.
 

@@ -16,11 +16,6 @@ def truncated_before_training(observations: Observations) -> Fact | None:
     return _of_the_first_batch(observations, "truncated_fraction", "truncated_before_training", "of completions")
 
 
-def flat_before_training(observations: Observations) -> Fact | None:
-    """Return the share of groups of the first batch whose rewards are all equal."""
-    return _of_the_first_batch(observations, "frac_reward_zero_std", "flat_before_training", "of groups")
-
-
 def _of_the_first_batch(observations: Observations, metric: str, name: str, unit: str) -> Fact | None:
     """Return the first value of a metric; None unless the log holds a record per optimizer step, from the first one on.
 

@@ -141,18 +141,6 @@ def _rollout(observations: Observations) -> tuple[float, str] | None:
     return (size[1], f"{size[0].key} = {size[1]:g}") if size is not None and size[1] >= 1 else None
 
 
-def gae_reach(observations: Observations) -> Fact | None:
-    """Return (gamma * lambda)^T: what of a reward at the end of the longest completion reaches its first token.
-
-    Source: generalised advantage estimation, where the error at t + l weighs (gamma * lambda)^l.
-    """
-    length, gamma, lam = _length(observations), observations.number("gamma"), _number(observations, "gae_lambda")
-    if length is None or gamma is None or lam is None or not 0 <= gamma * lam[1] <= 1 or length[1] < 1:
-        return None
-    says = f"gamma = {gamma:g}, {lam[0].key} = {lam[1]:g}, {length[0].key} = {length[1]:g}"
-    return _fact("gae_reach", float((gamma * lam[1]) ** length[1]), lam[0], says)
-
-
 def discount_reach(observations: Observations) -> Fact | None:
     """Return gamma^T: what a reward at the end of the longest completion is worth at its first token."""
     length, gamma = _length(observations), _number(observations, "gamma")

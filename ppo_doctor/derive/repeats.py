@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import rounding
-from ppo_doctor.arrays import finite_median, median, same
+from ppo_doctor.arrays import finite_median, same
 from ppo_doctor.derive.conditions import condition
-from ppo_doctor.model import EXACT, Fact
+from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -65,58 +63,6 @@ def beside_each_other(one: Series, other: Series) -> bool:
     if one.axis is other.axis:
         return True
     return one.axis.path == other.axis.path and bool(np.array_equal(one.axis.places, other.axis.places))
-
-
-#: Fewest records of the last third, and the coarsest print of a value that shows such changes.
-LATE, COARSE = 12, 0.02
-#: Environment steps of a rollout whose means scatter.
-FEW_STEPS = 4096
-
-
-def update_scatter(observations: Observations) -> Fact | None:
-    """Return the larger of the typical changes of policy loss and KL from update to update, as shares of their size.
-
-    Of the last third: the median change over the median size. Losses of fresh samples scatter by what samples differ;
-    those of the same rows move as smoothly as the weights do. None where a policy stands still or has no choice,
-    and where rollouts may be so large that means over them hardly scatter.
-    """
-    kl = observations.run.series.get("approx_kl")
-    late = kl.values[len(kl) - len(kl) // 3 :] if kl is not None else None
-    if kl is None or late is None or not len(late) or not finite_median(np.abs(late)) > rounding.UNIT:
-        return None
-    told = [_late_change(observations, name, kl) for name in ("policy_loss", "approx_kl")]
-    return _scatter(observations, "update_scatter", told, kl)
-
-
-def critic_scatter(observations: Observations) -> Fact | None:
-    """Return the typical change of the value loss from update to update as a share of its size, as `update_scatter`."""
-    loss = observations.run.series.get("value_loss")
-    if loss is None:
-        return None
-    return _scatter(observations, "critic_scatter", [_late_change(observations, "value_loss", loss)], loss)
-
-
-def _scatter(observations: Observations, name: str, told: Sequence[float | None], beside: Series) -> Fact | None:
-    steps = observations.fact("rollout_steps_seen")
-    known = [change for change in told if change is not None]
-    if steps is None or float(str(steps.value)) > FEW_STEPS or len(known) < len(told):
-        return None
-    says = f"{beside.raw} and what stands beside it change by {max(known):.1%} from record to record"
-    return Fact(name=name, value=max(known), how="computed", source=beside.source(), says=says)
-
-
-def _late_change(observations: Observations, name: str, beside: Series) -> float | None:
-    """Return the median change over the median size of the last third, where it is printed finely and all finite."""
-    series = observations.run.series.get(name)
-    if series is None or not beside_each_other(series, beside):
-        return None
-    start = len(series) - len(series) // 3
-    late = series.values[start:]
-    if len(late) < LATE or not np.isfinite(late).all() or _repeats_honestly(observations, series)[start:].any():
-        return None
-    size = median(np.abs(late))
-    fine = size > 0 and series.resolution.absolute <= COARSE * size
-    return median(np.abs(np.diff(late))) / size if fine else None
 
 
 def _fine(observations: Observations, name: str) -> Series | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, same, variance_of
+from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, variance_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact
 
@@ -25,14 +25,6 @@ BLOCKS = 6
 EARLIEST = 3
 #: First records that lie this many times above the first sixth are the level that a reward fell from.
 AT_ONCE = 1.5
-#: Entropy lost, as a share of the first, by a policy that has been taught what it does (policy-nearly-sure-of-worse).
-SURE = 0.77
-#: More records with numbers that are not finite than this share are no accident of the log.
-FEW_BROKEN = 0.05
-#: A rise by this many scatters of single records is no drift.
-RISEN = 5
-#: The fact of a run's later part that holds the peak of the whole.
-PEAK_BEFORE = "reward_peak_of_the_whole"
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
 REWARDS = ("episode_return", "reward_mean", "eval_return")
 
@@ -91,38 +83,6 @@ def _bounds(observations: Observations, reward: Series) -> tuple[float, float]:
     floor, ceiling = min(0.0, float(everything.min())), max(0.0, float(everything.max()))
     unit = reward.name == "reward_mean" and floor == 0 and ceiling <= 1
     return floor, 1.0 if unit else ceiling
-
-
-def reward_peak(observations: Observations) -> Fact | None:
-    """Return the highest level that the reward held on average over a sixth of the run; of a later part, ever."""
-    before = observations.run.facts.get(PEAK_BEFORE)
-    if before is not None:  # the part has less to show: what was earned once can be earned
-        return dataclasses.replace(before, name="reward_peak")
-    level = observations.series("reward_level")
-    blocks = reward_blocks(level) if level is not None else None
-    if level is None or blocks is None:
-        return None
-    says = f"best of {BLOCKS} parts of the run"
-    return Fact(
-        name="reward_peak", value=max(blocks), how="computed", unit=level.unit, source=level.source(), says=says
-    )
-
-
-def reward_step(observations: Observations) -> Series | None:
-    """Return |reward - reward one record earlier|; 0 over a stretch means that it cannot vary there."""
-    reward = logged_reward(observations)
-    if reward is None or not _own_records(reward):
-        return None
-    values = np.append(np.nan, np.abs(np.diff(reward.values)))
-    values[1:][same(reward.values[1:], reward.values[:-1])] = 0.0
-    coarse = reward.resolution.scaled(2)
-    says = f"change of {reward.raw}"
-    return dataclasses.replace(reward, name="reward_step", values=values, resolution=coarse, how="computed", says=says)
-
-
-def _own_records(reward: Series) -> bool:
-    """Tell whether a record is a batch: a return per finished episode repeats at its cap in any sound run."""
-    return len(reward) < 2 or bool(np.all(np.diff(reward.axis.steps) > 0))
 
 
 def reward_trend(observations: Observations) -> Fact | None:
@@ -188,48 +148,6 @@ def reward_fall(observations: Observations) -> Fact | None:
         source=reward.source(),
         says=says,
     )
-
-
-def sharpening_loss(observations: Observations) -> Fact | None:
-    """Return the share of its first entropy that the policy loses while the reward falls from the start, else 0."""
-    entropy, fall = observations.run.series.get("entropy"), observations.fact("reward_fall")
-    blocks = reward_blocks(entropy) if entropy is not None else None
-    if entropy is None or blocks is None or fall is None or blocks[0] <= 0:
-        return None
-    falls = isinstance(fall.value, float) and fall.value > 0
-    lost = max(0.0, 1 - blocks[-1] / blocks[0]) if falls else 0.0
-    says = f"{entropy.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}; {fall.says}"
-    return Fact(
-        name="sharpening_loss",
-        value=lost,
-        how="computed",
-        unit="of the first entropy",
-        source=entropy.source(),
-        says=says,
-    )
-
-
-def gain_of_drift(observations: Observations) -> Fact | None:
-    """Return the reward's gain in standard errors; its rise in scatters where it rose, in whichever sixth, by five.
-
-    What rose far above the first records and fell afterwards was learnt. None where the policy has become sure of what
-    earns less, and where numbers have stopped being finite.
-    """
-    gain, sharper, reward = observations.fact("reward_gain"), observations.fact("sharpening_loss"), None
-    sure = sharper is not None and isinstance(sharper.value, float) and sharper.value >= SURE
-    broken = observations.series("nonfinite_metrics")
-    if broken is not None and mean_of(broken.values > 0) > FEW_BROKEN:
-        return None
-    if gain is not None and isinstance(gain.value, float) and not sure:
-        reward = logged_reward(observations)
-    blocks = reward_blocks(reward) if reward is not None else None
-    if gain is None or reward is None or blocks is None or not isinstance(gain.value, float):
-        return None
-    _, finite = thinned(reward)
-    earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
-    scatter = max(deviation_of(finite[len(finite) // 2 :]), 1e-12)
-    rise = (max(blocks) - earliest) / scatter
-    return dataclasses.replace(gain, name="gain_of_drift", value=rise if rise > RISEN else gain.value)
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask

@@ -82,32 +82,6 @@ def apart_before_the_step(observations: Observations) -> Fact | None:
 TELLING = 5
 
 
-def one_update_by_default(observations: Observations) -> Fact | None:
-    """Return 1 where K is 1 by a framework's default and the log fits it, 0 where the log speaks against it.
-
-    With one update per batch the ratio is 1: nothing is ever clipped, and of a loss without a critic only its KL term
-    is left, which is printed as 0.0 where it is small. None where K is told, or the log holds neither.
-    """
-    updates = observations.fact("updates_effective")
-    if updates is None and counters.one_step_clips(observations):
-        updates = observations.run.facts["updates_configured"]
-    if updates is None or updates.how != "default" or float(str(updates.value)) != 1.0:
-        return None
-    term = observations.fact("kl_in_loss")
-    for name in ("clip_fraction", "loss"):
-        series = observations.run.series.get(name)
-        values = finite(series)
-        idle = series is not None and bool(series.at(0)[np.isfinite(series.values)].all())
-        if series is None or len(values) < TELLING or (name == "loss" and not idle):
-            continue
-        says = f"{updates.says}, and {series.raw} is {'0' if idle else 'not 0'} in {len(values)} records"
-        return Fact(name="one_update_by_default", value=float(idle), how="observed", source=series.source(), says=says)
-    if term is None:
-        return None
-    says = f"{updates.says}, and the loss is its KL term: {term.says}"
-    return Fact(name="one_update_by_default", value=1.0, how="observed", source=term.source, says=says)
-
-
 def epochs_share(observations: Observations) -> Fact | None:
     """Return executed over configured work per batch; only a configuration that was found counts as configured."""
     epochs = counters.epochs_per_batch(observations)
@@ -182,23 +156,6 @@ def _from_single_cell(observations: Observations) -> Fact | None:
     if series is None or len(series) < 3 or not np.isnan(series.values).all():
         return None
     return counted(series, 1.0, f"'{series.raw}' is NaN in all {len(series)} records: a single minibatch")
-
-
-def passes_seen(observations: Observations) -> Fact | None:
-    """Return 2 where a variance over the cells of an update shows a second pass over the batch, 1 where it shows none.
-
-    Only where several passes are configured and a pass is a single cell, so that a second cell is a second pass: with
-    one cell the variance is NaN. A finite one anywhere shows that the passes are executed.
-    """
-    series = marked(observations, "single_update_marker")
-    cells = [observations.number(name) or 1.0 for name in ("num_minibatches", "gradient_accumulation_steps")]
-    several = (observations.number("ppo_epochs") or 0.0) > 1 and observations.configured("ppo_epochs")
-    if series is None or len(series) < 3 or not several or any(cell != 1 for cell in cells):
-        return None
-    shown = int(np.isfinite(series.values).sum())
-    says = f"'{series.raw}' is a number in {shown} of {len(series)} records, with one minibatch in a pass"
-    value, source = 2.0 if shown else 1.0, series.source()
-    return Fact(name="passes_seen", value=value, how="observed", unit="passes", source=source, says=says)
 
 
 def _from_one_loss(observations: Observations) -> Fact | None:

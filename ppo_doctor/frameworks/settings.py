@@ -82,6 +82,7 @@ SETTINGS = MappingProxyType(
         "use_vtrace": "whether V-trace replaces GAE",
         # models and sampling
         "temperature": "sampling temperature",
+        "sampler_temperature": "temperature that is passed to the generator alone",
         "top_p": "share of the probability from which tokens are sampled",
         "disable_dropout": "whether dropout is switched off",
         "critic_warmup": "updates before the policy is trained",

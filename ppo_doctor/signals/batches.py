@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.signals.course import both, condition, constant, fact, finite, late, series_of, truth_of
+from ppo_doctor.signals.course import both, condition, constant, fact, finite, given, late, series_of, truth_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -79,6 +79,16 @@ def groups_alike_at_first(observations: Observations) -> Fact | None:
     alike = float(np.mean(finite(series)[:3]))
     fresh = float(finite(entropy)[0]) > 0.3
     return fact("groups_alike_at_first", alike if fresh else 0.0, series, f"{series.raw} is {alike:.2g} at first")
+
+
+def length_over_bound(observations: Observations) -> Fact | None:
+    """Return the largest mean length of completions over the configured bound: above 1, others' tokens are counted."""
+    series, bound = series_of(observations, "response_length"), given(observations, "max_response_length")
+    if series is None or bound is None or bound < 1:
+        return None
+    longest = float(finite(series).max())
+    says = f"{series.raw} is {longest:.4g} at most, and at most {bound:g} tokens are sampled"
+    return fact("length_over_bound", longest / bound, series, says)
 
 
 def cut_usually(observations: Observations) -> Fact | None:

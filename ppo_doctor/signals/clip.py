@@ -89,18 +89,6 @@ def clipped_before_a_step(observations: Observations) -> Fact | None:
     )
 
 
-def clipped_after_one_step(observations: Observations) -> Fact | None:
-    """Return the usual clip fraction right after the first step of a generation, which itself clips nothing; else 0."""
-    clipped, begins = series_of(observations, "clip_fraction"), _starts(observations)
-    if clipped is None or begins is None:
-        return None
-    places = np.flatnonzero(begins)
-    after = clipped.values[places[places + 1 < len(clipped)] + 1]
-    before = float(finite_median(clipped.values[begins][1:]))
-    part = float(finite_median(after)) if before < 0.02 else 0.0
-    return fact("clipped_after_one_step", part, clipped, f"{clipped.raw} is {part:.3g} after one step")
-
-
 def clipped_to_nothing(observations: Observations) -> Fact | None:
     """Tell whether most samples are clipped and the surrogate is next to nothing."""
     clipped, loss = values_of(observations, "clip_fraction"), value_of(observations.fact("surrogate_high"))

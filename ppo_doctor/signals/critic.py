@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,20 +111,4 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
     size = float(finite_median(losses.values))
     return condition(
         "critic_drowns_policy", size > 1e4 and high < 5e-6, losses, f"{losses.raw} is {size:.3g} at a KL of {high:.2g}"
-    )
-
-
-def returns_out_of_reach(observations: Observations) -> Fact | None:
-    """Tell whether the value loss is a seventh of the squared reward or more, far above its spread."""
-    losses, rewards = series_of(observations, "value_loss"), values_of(observations, "reward_mean")
-    deviations, level = values_of(observations, "reward_std"), value_of(observations.fact("explained_at_end"))
-    if losses is None or rewards is None or deviations is None:
-        return None
-    end, size = float(late(rewards).mean()), float(median(late(finite(losses))))
-    far = abs(end) > 3 * max(float(median(deviations)), 1e-9) and size > 0 and math.sqrt(size) > 0.39 * abs(end)
-    return condition(
-        "returns_out_of_reach",
-        far and (level is None or level < -1),
-        losses,
-        f"{losses.raw} is {size:.3g} beside rewards of {end:.3g}",
     )

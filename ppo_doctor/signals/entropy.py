@@ -50,17 +50,6 @@ def entropy_left(observations: Observations) -> Fact | None:
     )
 
 
-def entropy_gain(observations: Observations) -> Fact | None:
-    """Return by how many nats the entropy ends above its start."""
-    found = _entropy(observations)
-    if found is None:
-        return None
-    series, values = found
-    return fact(
-        "entropy_gain", values[-1] - values[0], series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}"
-    )
-
-
 def entropy_growth(observations: Observations) -> Fact | None:
     """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats."""
     found = _entropy(observations)
@@ -69,15 +58,6 @@ def entropy_growth(observations: Observations) -> Fact | None:
     series, values = found
     growth = float((values[-1] - values[0]) / min(1.0, 0.5 * abs(values[0]) + 0.3))
     return fact("entropy_growth", growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
-
-
-def entropy_rises(observations: Observations) -> Fact | None:
-    """Return the share of records whose entropy is above that of the one before."""
-    found = _entropy(observations)
-    if found is None:
-        return None
-    rising = float((np.diff(found[1]) > 0).mean())
-    return fact("entropy_rises", rising, found[0], f"{found[0].raw} rises in {rising:.0%} of the records")
 
 
 def bonus_of(observations: Observations) -> float | None:

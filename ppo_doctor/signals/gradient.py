@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.signals.course import condition, fact, finite, series_of, truth_of, value_of, zero_share
+from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, zero_share
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -29,17 +29,6 @@ def gradient_usual(observations: Observations) -> Fact | None:
     norms = finite(series)
     usual = float(median(norms[norms != 0])) if norms.any() else 0.0
     return fact("gradient_usual", usual, series, f"{series.raw} is {usual:.3g} in the median")
-
-
-def policy_gradient_alive(observations: Observations) -> Fact | None:
-    """Tell whether the policy gets a gradient: a norm above 0 where no critic shares it."""
-    usual = value_of(observations.fact("gradient_usual"))
-    if usual is None:
-        return None
-    critic = series_of(observations, "value_loss")
-    holds = usual > 1e-6 and critic is None
-    series = series_of(observations, "grad_norm")
-    return condition("policy_gradient_alive", holds, series, f"the gradient norm is {usual:.3g}")
 
 
 def silent_on_paid_batches(observations: Observations) -> Fact | None:
@@ -94,9 +83,3 @@ def minibatch_of_one(observations: Observations) -> Fact | None:
         None,
         f"a minibatch holds {size:g} samples" if size else "",
     )
-
-
-def half_precision_run(observations: Observations) -> Fact | None:
-    """Tell whether weights are kept in 16 bits."""
-    half = truth_of(observations.fact("half_precision"))
-    return condition("half_precision_run", half, None, "weights are kept in 16 bits")

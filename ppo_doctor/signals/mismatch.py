@@ -7,43 +7,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
-from ppo_doctor.signals.course import both, condition, fact, finite, paired, series_of, truth_of, value_of, values_of
+from ppo_doctor.signals.course import (
+    both,
+    condition,
+    fact,
+    finite,
+    given,
+    paired,
+    series_of,
+    truth_of,
+    value_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
-
-#: Reference KL of the first record that no rounding and no sampling noise of one policy makes.
-OFF, SLIGHTLY_OFF = 0.1, 0.005
-
-
-def ratio_mean_excess(observations: Observations) -> Fact | None:
-    """Return by how much the mean ratio is above 1 in the first quarter: its expectation is 1 by definition."""
-    series = series_of(observations, "ratio_mean")
-    if series is None:
-        return None
-    ratios = finite(series)
-    excess = float(median(ratios[: max(3, len(ratios) // 4)])) - 1
-    return fact("ratio_mean_excess", excess, series, f"{series.raw} is {excess + 1:.3g} in the first quarter")
-
-
-def divergence_throughout(observations: Observations) -> Fact | None:
-    """Tell whether KL is large from the first record on and stays so."""
-    usual, first = value_of(observations.fact("divergence_usual")), value_of(observations.fact("divergence_first"))
-    if usual is None or first is None:
-        return None
-    says = f"KL is {first:.2g} in the first record and {usual:.2g} in the median"
-    return condition("divergence_throughout", usual > 0.3 and first > 0.05, series_of(observations, "approx_kl"), says)
-
-
-def divergence_beside_calm(observations: Observations) -> Fact | None:
-    """Return the usual KL of a policy whose entropy hardly moves; 0 where it moves."""
-    usual, entropy = value_of(observations.fact("divergence_usual")), values_of(observations, "entropy")
-    if usual is None or entropy is None:
-        return None
-    calm = float(np.ptp(entropy)) < 0.15 * (abs(float(entropy.max())) or 1.0)
-    says = f"KL is {usual:.2g} while entropy stays within {np.ptp(entropy):.2g}"
-    return fact("divergence_beside_calm", usual if calm else 0.0, series_of(observations, "approx_kl"), says)
 
 
 def clipped_from_the_start(observations: Observations) -> Fact | None:
@@ -59,6 +38,16 @@ def clipped_from_the_start(observations: Observations) -> Fact | None:
     )
 
 
+def temperatures_apart(observations: Observations) -> Fact | None:
+    """Return the larger of sampler's and trainer's temperature over the other; a trainer without one divides by 1."""
+    sampled = given(observations, "sampler_temperature")
+    if sampled is None or sampled <= 0:
+        return None
+    trained = observations.number("temperature") or 1.0
+    says = f"completions are sampled at a temperature of {sampled:g}, and log-probs taken at {trained:g}"
+    return fact("temperatures_apart", max(sampled / trained, trained / sampled), None, says)
+
+
 def lag_at_end(observations: Observations) -> Fact | None:
     """Return the lag of the sampler's weights at the end where it only ever grew; else 0."""
     series = series_of(observations, "policy_lag")
@@ -67,21 +56,6 @@ def lag_at_end(observations: Observations) -> Fact | None:
     lags = finite(series)
     grown = float(lags[-1]) if lags[-1] > lags[0] and (np.diff(lags) >= 0).all() else 0.0
     return fact("lag_at_end", grown, series, f"{series.raw} goes from {lags[0]:g} to {lags[-1]:g}")
-
-
-def lag_in_turns(observations: Observations) -> Fact | None:
-    """Return the largest lag of a sampler whose weights are sent on now and then; 0 where they never or always are."""
-    series = series_of(observations, "policy_lag")
-    if series is None or len(series) < 4:
-        return None
-    lags = finite(series)
-    falls = int((np.diff(lags) < 0).sum())
-    return fact(
-        "lag_in_turns",
-        float(lags.max()) if falls >= 2 else 0.0,
-        series,
-        f"{series.raw} climbs to {lags.max():g} and falls back {falls} times",
-    )
 
 
 def _first_reference(observations: Observations) -> float | None:

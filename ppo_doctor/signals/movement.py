@@ -86,11 +86,6 @@ def divergence_at_start(observations: Observations) -> Fact | None:
     )
 
 
-def divergence_first(observations: Observations) -> Fact | None:
-    """Return |KL| of the first record."""
-    return _divergence(observations, "divergence_first", lambda v: float(v[0]), "in the first record")
-
-
 def surrogate_high(observations: Observations) -> Fact | None:
     """Return the 90th percentile of the absolute policy loss."""
     series = series_of(observations, "policy_loss")
@@ -324,17 +319,6 @@ def root_divergence_per_rate(observations: Observations) -> Fact | None:
         return None
     size = math.sqrt(2 * usual) / rate
     return fact("root_divergence_per_rate", size, divergence_of(observations), f"√(2·KL) is {size:.3g} learning rates")
-
-
-def divergence_exactly_zero(observations: Observations) -> Fact | None:
-    """Tell whether KL is 0 up to float32 throughout, where a rate as large as this one leaves a trace."""
-    most, ordinary = value_of(observations.fact("divergence_largest")), truth_of(observations.fact("rate_ordinary"))
-    if most is None:
-        return None
-    holds = both(most <= 1e-13, ordinary)
-    return condition(
-        "divergence_exactly_zero", holds, divergence_of(observations), told_of(observations, "divergence_largest")
-    )
 
 
 def divergence_zero(observations: Observations) -> Fact | None:

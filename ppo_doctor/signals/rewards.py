@@ -20,8 +20,6 @@ REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
 FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 4, 3, 2
 #: Records in which a reward that had varied is exactly 0, before it counts as gone.
 GONE = 4
-#: Share of the range of a run's rewards that counts as their lowest.
-LOWEST = 0.1
 
 
 def reward_of(observations: Observations) -> tuple[Series, FloatArray] | None:
@@ -61,16 +59,6 @@ def reward_size(observations: Observations) -> Fact | None:
         return None
     largest = float(np.abs(found[1]).max())
     return fact("reward_size", largest, found[0], f"|{found[0].raw}| is {largest:.4g} at most")
-
-
-def reward_at_limit(observations: Observations) -> Fact | None:
-    """Tell whether an episode pays its own length, as one that only costs time until the limit does."""
-    found = reward_of(observations)
-    lengths = series_of(observations, "episode_length")
-    if found is None or lengths is None:
-        return None
-    says = f"{found[0].raw} is {found[1][-1]:.4g} at {lengths.raw} {lengths.values[-1]:.4g}"
-    return condition("reward_at_limit", _at_limit(observations, found[1]), found[0], says)
 
 
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
@@ -146,22 +134,6 @@ def evaluation_beats_training(observations: Observations) -> Fact | None:
     says = f"{tested.raw} goes from {other.start:.4g} to {other.end:.4g}, "
     says += f"{trained.raw} from {one.start:.4g} to {one.end:.4g}"
     return condition("evaluation_beats_training", holds, tested, says)
-
-
-def worst_by_conviction(observations: Observations) -> Fact | None:
-    """Tell whether the reward ends at its lowest, below its start, with most of the entropy gone."""
-    found, entropy = reward_of(observations), values_of(observations, "entropy")
-    if found is None or len(found[1]) < 4 or entropy is None:
-        return None
-    series, values = found
-    spent = (
-        entropy.min() > -0.01 * entropy.max()
-        and entropy.max() > 0.1
-        and entropy.max() - entropy[-1] > 0.7 * abs(entropy.max())
-    )
-    lowest = values[-1] - values.min() <= LOWEST * np.ptp(values)
-    says = f"{series.raw} ends at {values[-1]:.4g}, its lowest, with entropy {entropy[-1]:.3g} of {entropy.max():.3g}"
-    return condition("worst_by_conviction", bool(values[-1] < values[0] and lowest and spent), series, says)
 
 
 def movement_without_gain(observations: Observations) -> Fact | None:

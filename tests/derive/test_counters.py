@@ -60,7 +60,6 @@ def test_a_default_of_one_step_is_none_where_the_log_clips(clipped, known):
     case = {"name": "a", "framework": "trl-grpo", "config": {}, "series": {"clip_fraction": clipped}}
     seen = Observations(case_run(case))
     assert k(seen) == known
-    assert (seen.fact("one_update_by_default").value == 1) == (clipped == "0x9")
     assert seen.fact("updates_asked").value == "num_iterations"
 
 
@@ -112,16 +111,6 @@ def test_rows_of_minibatches_are_counted(columns, counted, tmp_path):
     rows = [f"{u},{e},{p},{0.1 + i / 100},{i / 5000},{i / 4000}" for i, (u, e, p) in enumerate(places)]
     (tmp_path / "log.csv").write_text("\n".join([columns, *rows]))
     assert k(Observations(load_run(tmp_path / "log.csv"))) == counted
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "apart", "told"),
-    [("last optimizer step", 4, False), ("last optimizer step", 1, True), ("all minibatches", 4, True)],
-)
-def test_the_norm_of_the_last_step_says_nothing_of_the_others(aggregation, apart, told):
-    norms = a_series("grad_norm", [1.0] * 20, axis=an_axis(range(0, 20 * apart, apart)), aggregation=aggregation)
-    seen = observe(norms, facts={"generation_marker": "reward_mean"})
-    assert (seen.fact("gradient_spikes") is not None) == told
 
 
 def test_a_log_that_says_that_updates_stop_early_needs_no_target():
