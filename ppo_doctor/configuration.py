@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks import CANONICAL, names_of_settings
+from ppo_doctor.frameworks import names_of_settings
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.spelling import nearest
 from ppo_doctor.ingest.naming import setting_of
@@ -28,6 +28,8 @@ REDACTED = "[redacted]"
 _MOST_BITS = 1023
 #: Settings of one file: more is data, or a document whose references unfold without end.
 MOST_SETTINGS = 50_000
+#: Settings by meaning that are on or off; the others are numbers.
+SWITCHES = frozenset({"normalize_advantages"})
 #: Keys of one file that are compared with known names, letter by letter.
 MOST_COMPARED = 2_000
 
@@ -138,9 +140,8 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
             if key is not None:
                 value = _within_float(_unquoted(origin.values[key]))
                 settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
-    if profile.name == CANONICAL:  # what a framework that we know calls otherwise is another thing there
-        for origin in found:
-            settings |= _guessed(origin, settings, names)
+    for origin in found:
+        settings |= _guessed(origin, settings, names)
     return settings | _defaults(profile, settings)
 
 
@@ -159,7 +160,8 @@ def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str,
         if key in used or isinstance(value, str | None) or key.rpartition(".")[2] in native:
             continue
         name = setting_of(key)
-        if name is not None and name not in settings:
+        switch = name in SWITCHES
+        if name is not None and name not in settings and isinstance(value, bool) is switch:
             fitting.setdefault(name, []).append(key)
     single = {name: keys[0] for name, keys in fitting.items() if len(keys) == 1}
     return {
@@ -245,3 +247,35 @@ def _defaults(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, Se
         for name, value in known.items()
         if name not in settings
     }
+
+
+def check_given(given: Mapping[str, ConfigValue] | None, profile: Profile) -> None:
+    """Refuse a setting of `--set` that nobody would read: a misspelt K is worse than none.
+
+    Raises:
+        DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
+    """
+    if not given:
+        return
+    known = {key for keys in profile.config.values() for key in keys} | profile.settings
+    from difflib import get_close_matches
+
+    for key in given:
+        if key not in known and key.rpartition(".")[2] not in known:
+            near = get_close_matches(key, sorted(known), n=3)
+            hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"
+            raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
+
+
+def as_written(found: Sequence[Found]) -> dict[str, ConfigValue]:
+    """Return all settings by the keys they were found under; the first origin wins."""
+    merged: dict[str, ConfigValue] = {}
+    for origin in reversed(found):
+        merged.update(origin.values)
+    return merged
+
+
+def algorithm_of(profile: Profile, settings: Mapping[str, Setting]) -> str:
+    """Return the algorithm that settings name, else the one that the framework is of."""
+    named = settings.get("algorithm")
+    return str(named.value).lower() if named and named.value else profile.algorithm

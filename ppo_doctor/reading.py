@@ -163,7 +163,7 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     """
     builder, path = content.builder, content.path
     if not builder.records:
-        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(builder.notes))
+        return [_without_records(content)]
     profile = _profile(builder, request, content.name, like)
     beside = _beside(content, request, profile)
     outer = _Outer(
@@ -174,6 +174,30 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     if len(parts) == 1:
         return [_run(outer, builder, content.embedded, content.suffix)]
     return _runs(outer, [_part(content, tables) for tables in parts])
+
+
+def died_at_once(content: Content) -> bool:
+    """Tell whether a log holds no record and ends in an exception about numbers that are not finite."""
+    return not content.builder.records and any(note.died_of_numbers for note in content.builder.notes)
+
+
+def _without_records(content: Content) -> Run:
+    """Return the run of a log of which nothing but its end can be judged.
+
+    Raises:
+        DoctorError: the log tells of nothing that any check could judge.
+    """
+    notes = content.builder.notes
+    if not died_at_once(content):
+        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(notes))
+    return Run(
+        id=content.path + content.suffix,
+        framework=frameworks.CANONICAL,
+        algorithm="ppo",
+        sources=(content.summary,),
+        series={},
+        notes=tuple(notes),
+    )
 
 
 def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> list[Run]:
@@ -243,7 +267,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     embedded = [found for found in embedded if CELL not in found.values]
     found = [*given_settings(outer.request), *embedded, *outer.beside]
     settings = configuration.canonical_settings(profile, found)
-    _check_told(outer.request, profile)
+    configuration.check_given(outer.request.settings, profile)
     profile = _without_constants(profile, settings, builder)
     whole, restored = whole_means(profile, settings, builder.series(profile), path)
     whole, decided = settled(whole, {*profile.fuzzy.values()}, path)
@@ -255,13 +279,13 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     return Run(
         id=path + suffix,
         framework=profile.name,
-        algorithm=_algorithm(profile, settings),
+        algorithm=configuration.algorithm_of(profile, settings),
         sources=outer.joined or (summary,),
         series=series,
         facts=_facts(profile, settings, path, builder) | generations(series, _undeclared(profile), path),
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
-        config_raw=_raw(found),
+        config_raw=configuration.as_written(found),
         notes=(*builder.notes, *restored, *decided, *_names_guessed(profile, path, settings)),
         keys=profile.uses(builder.keys),
     )
@@ -270,24 +294,6 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
 def _undeclared(profile: Profile) -> set[str]:
     """Return the metrics of which no trainer's profile says more than the name."""
     return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
-
-
-def _check_told(request: Request, profile: Profile) -> None:
-    """Refuse a setting of `--set` that nobody would read: a misspelt K is worse than none.
-
-    Raises:
-        DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
-    """
-    if not request.settings:
-        return
-    known = {key for keys in profile.config.values() for key in keys} | profile.settings
-    from difflib import get_close_matches
-
-    for key in request.settings:
-        if key not in known and key.rpartition(".")[2] not in known:
-            near = get_close_matches(key, sorted(known), n=3)
-            hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"
-            raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
 
 
 def _without_constants(profile: Profile, settings: Mapping[str, Setting], builder: RunBuilder) -> Profile:
@@ -375,18 +381,6 @@ def _beside(content: Content, request: Request, profile: Profile) -> list[Found]
     found, notes = config_files.beside(Path(content.path), profile, content.folders)
     content.builder.notes.extend(notes)
     return found
-
-
-def _raw(found: Sequence[Found]) -> dict[str, ConfigValue]:
-    merged: dict[str, ConfigValue] = {}
-    for origin in reversed(found):
-        merged.update(origin.values)
-    return merged
-
-
-def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
-    named = settings.get("algorithm")
-    return str(named.value).lower() if named and named.value else profile.algorithm
 
 
 def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder: RunBuilder) -> dict[str, Fact]:

@@ -10,7 +10,7 @@ SETTINGS: Mapping[str, str] = {
     "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
     "minibatch_size": "minibatch size",
     "rollout_steps": "rollout length, rollout step, rollout step count, step environment, step environment count,"
-    " horizon, horizon length, rollout horizon",
+    " horizon length, rollout horizon",
     "num_envs": "environment count",
     "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
     "learning_rate": "learning_rate, policy learning_rate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -185,8 +186,11 @@ class Setting:
     source: SourceRef
 
 
-#: How a note begins that tells of the exception in which a console log ends.
+#: How a note begins that tells of the exception in which a console log ends, and what one says of broken numbers.
 DIED = "the run died here"
+NONFINITE = re.compile(
+    r"\bnans?\b|\binf\b|nan\(|infinite|invalid values|not finite|non-finite|expected parameter", re.I
+)
 
 
 @frozen
@@ -200,6 +204,11 @@ class Note:
 
     def __str__(self) -> str:
         return self.text if self.source is None else f"{self.source}: {self.text}"
+
+    @property
+    def died_of_numbers(self) -> bool:
+        """Tell whether this is the exception that a run ended in, and it is about numbers that are not finite."""
+        return DIED in self.text and NONFINITE.search(self.text) is not None
 
 
 @frozen

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model import DIED
 from ppo_doctor.signals.course import condition, fact
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ LOSSES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_nor
 EARNED = ("episode_return", "reward_mean", "eval_return", "returns_mean", "values_mean")
 #: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
 MOSTLY = 0.5
-NONFINITE = re.compile(
-    r"\bnans?\b|\binf\b|nan\(|infinite|invalid values|not finite|non-finite|expected parameter", re.IGNORECASE
-)
 
 
 def nonfinite_from(observations: Observations) -> Fact | None:
@@ -47,11 +44,11 @@ def nonfinite_from(observations: Observations) -> Fact | None:
 
 def died_of_nonfinite(observations: Observations) -> Fact | None:
     """Tell whether the log ends in an exception about numbers that are not finite."""
-    ends = [note for note in observations.run.notes if "the run died" in note.text]
+    ends = [note for note in observations.run.notes if DIED in note.text]
     if not ends:
         return None
     told = ends[-1]
-    found = fact("died_of_nonfinite", float(bool(NONFINITE.search(told.text))), None, told.text)
+    found = fact("died_of_nonfinite", float(told.died_of_numbers), None, told.text)
     return type(found)(name=found.name, value=found.value, how="observed", source=told.source, says=told.text)
 
 

@@ -38,10 +38,19 @@ def test_what_a_run_survived_did_not_end_it(tmp_path, text):
 
 
 def test_a_run_that_never_began_says_why(cli, tmp_path):
-    (tmp_path / "stdout.log").write_text("Loading\n" + TRACE)
+    (tmp_path / "stdout.log").write_text(
+        "Loading\n" + "".join(TRACE.splitlines(keepends=True)[:4]) + "RuntimeError: no such device\n"
+    )
     asked = cli("analyze", tmp_path / "stdout.log")
     assert asked.code == 3
-    assert "ValueError: Expected parameter logits" in asked.err
+    assert "RuntimeError: no such device" in asked.err
+
+
+def test_a_run_that_died_of_nan_before_its_first_record_is_judged_by_that(cli, tmp_path):
+    (tmp_path / "stdout.log").write_text("Loading\n" + TRACE)
+    (tmp_path / "config.json").write_text('{"ppo_epochs": 4}')
+    report = cli("analyze", tmp_path, "--format", "json").json
+    assert (report["verdict"], [cause["id"] for cause in report["causes"]]) == ("unhealthy", ["nan-inf"])
 
 
 def test_what_a_run_died_of_stands_at_the_top_of_its_report(cli, tmp_path):
