@@ -9,6 +9,7 @@ import zipfile
 import pytest
 
 from ppo_doctor.config_files import beside, read_config
+from ppo_doctor.configs import parse
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks import profile
 
@@ -155,3 +156,9 @@ def test_a_broken_configuration_beside_the_log_is_a_note(tmp_path):
     configs, notes = beside(tmp_path / "progress.csv", profile("sb3"))
     assert configs == []
     assert "config.json" in str(notes[0])
+
+
+@pytest.mark.parametrize("filled", ["rate: 1{}x", "Namespace(rate=1{}x, steps=2)", "rate = 1 {}", "{}rate = 1"])
+def test_a_line_of_blanks_is_read_in_one_pass(filled):
+    text = "steps = 3\nepochs = 4\n" + filled.format(" " * 300_000) + "\n"
+    assert "steps" in parse(".txt", text).values  # in quadratic time this is never reached

@@ -15,11 +15,11 @@ from ppo_doctor.literals import python_literal
 Setting = tuple[str, Scalar, int]
 
 _CALL = re.compile(r"\b[A-Z]\w*\(\s*(?=[A-Za-z_]\w*\s*=)")
-_ARGUMENT = re.compile(r"\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?P<value>.*?)\s*\Z", re.DOTALL)
+_ARGUMENT = re.compile(r"\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)\Z", re.DOTALL)
 _PART = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[()\[\]{},\n]")
 #: `key: value`, `key = value`, `key ..... value` as Megatron prints it, `| key | value |` as tables do
 _LINE = re.compile(
-    r"[\s|>*-]*(?P<key>[A-Za-z_][\w./-]*)\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*[|,;]?\s*(?:#.*)?\Z"
+    r"[\s|>*-]*(?P<key>[A-Za-z_][\w./-]*)\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*(?:[|,;]\s*)?(?:#.*)?\Z"
 )
 _OPTION = re.compile(
     r"(?<![\w-])--(?P<option>[A-Za-z][\w.-]*)(?:(?:=|\s+)(?P<given>\"[^\"]*\"|'[^']*'|(?!--)[^\s\\]+))?"
@@ -88,7 +88,7 @@ def _calls(text: str) -> Iterator[Setting]:
             found = _ARGUMENT.match(argument)
             if found is not None:
                 skipped = argument[: found.start("key")].count("\n")
-                yield found["key"], _literal(found["value"]), at + skipped
+                yield found["key"], _literal(found["value"].rstrip()), at + skipped
 
 
 def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int]]:
@@ -119,7 +119,7 @@ def _literal(text: str) -> Scalar:
 def _lines(text: str) -> Iterator[Setting]:
     """Yield the settings that stand on a line each."""
     for number, line in enumerate(text.splitlines(), start=1):
-        found = _LINE.match(line)
+        found = _LINE.match(line) if len(line) <= LONGEST_LINE else None
         if found is not None:
             yield found["key"], value_of(found["value"]), number
 
