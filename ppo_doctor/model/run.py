@@ -193,6 +193,11 @@ NONFINITE = re.compile(
 )
 
 
+#: What a note says of updates that a console log tells to have been stopped early.
+STOPPED_EARLY = "{} updates say that they were stopped early, half of them by pass {}"
+_STOPPED = re.compile(STOPPED_EARLY.format(r"(\d+)", r"(\d+)"))
+
+
 @frozen
 class Note:
     """Something that was dropped, renamed, merged or unreadable on the way in."""
@@ -204,6 +209,12 @@ class Note:
 
     def __str__(self) -> str:
         return self.text if self.source is None else f"{self.source}: {self.text}"
+
+    @property
+    def stopped_early(self) -> tuple[int, int] | None:
+        """Return how many updates this tells to have been stopped early, and the pass by which half of them were."""
+        found = _STOPPED.match(self.text)
+        return (int(found[1]), int(found[2])) if found else None
 
     @property
     def died_of_numbers(self) -> bool:

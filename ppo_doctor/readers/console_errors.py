@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import DIED
+from ppo_doctor.model import DIED, STOPPED_EARLY
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -79,6 +79,5 @@ class EarlyStops:
         """Note the early stops, and how soon they came."""
         if self._passes:
             soon = sorted(self._passes)[len(self._passes) // 2]
-            text = f"{len(self._passes):,} updates say that they were stopped early, half of them by pass {soon}"
-            self._sink.notes.tell("stopped", text, self._first)
+            self._sink.notes.tell("stopped", STOPPED_EARLY.format(len(self._passes), soon), self._first)
             self._passes = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +80,17 @@ def groups_alike_at_first(observations: Observations) -> Fact | None:
     alike = float(np.mean(finite(series)[:3]))
     fresh = float(finite(entropy)[0]) > 0.3
     return fact("groups_alike_at_first", alike if fresh else 0.0, series, f"{series.raw} is {alike:.2g} at first")
+
+
+def first_pass_stops(observations: Observations) -> Fact | None:
+    """Return the share of updates that a console tells to have been stopped in their first pass; 0 if half went on."""
+    told = next((note for note in observations.run.notes if note.stopped_early), None)
+    updates = max(map(len, observations.run.series.values()), default=0)
+    if told is None or told.stopped_early is None or not updates:
+        return None
+    count, soon = told.stopped_early
+    found = fact("first_pass_stops", min(1.0, count / updates) if soon == 0 else 0.0, None, told.text)
+    return replace(found, source=told.source)
 
 
 def length_over_bound(observations: Observations) -> Fact | None:
