@@ -364,6 +364,9 @@ def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
     if not fractional or _by_digits(fractional):
         return dict(named)
     finest = min(series.resolution.absolute for series in fractional)
+    places = round(-np.log10(2 * finest))
+    if not all(_fits(s.values, places) for s in named.values() if s.resolution.exact):
+        return dict(named)  # a column of few values has more decimals: they are not common
     return {name: _rounded(s, finest) if s.resolution.exact else s for name, s in named.items()}
 
 

@@ -246,6 +246,13 @@ def test_zeros_in_a_rounding_log_are_zeros_in_print_only():
     assert series["approx_kl"].resolution.absolute == 0.0005
 
 
+def test_a_column_of_few_values_with_more_decimals_speaks_against_a_common_rounding():
+    profile = a_profile(a_metric("entropy"), a_metric("loss"), a_metric("learning_rate"))
+    columns = {"entropy": np.round(np.linspace(0.1, 0.9, 60), 4), "loss": [0.04264] * 60, "learning_rate": [0.0] * 60}
+    series = built(profile, a_table(range(60), columns))[0]
+    assert series["learning_rate"].resolution.exact
+
+
 def test_zeros_in_a_log_of_full_precision_are_zeros():
     columns = numbered(np.random.default_rng(0).normal(size=60)) | {"approx_kl": np.zeros(60), "loss": rounded(2)}
     series, _ = one(columns, a_metric("entropy"), a_metric("approx_kl"), a_metric("loss"))
