@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ppo_doctor.model import CONDITION
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Evidence, Finding
+    from ppo_doctor.model import Evidence, Finding, Run
 
 WORDS = {"==": "is", "!=": "differs from", "<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
 DENIED = {
@@ -27,6 +27,9 @@ _ONE = re.compile(
     r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
     r"(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
 )
+
+#: What stands between names in a formula such as "1 - frac_reward_zero_std".
+_JOINTS = re.compile(r",| [-+*/] ")
 
 
 class Parts(NamedTuple):
@@ -122,3 +125,17 @@ def measured(value: float | None, unit: str) -> str:
 
 def _singular(found: re.Match[str]) -> str:
     return found[0][:-1]
+
+
+def drawn(evidence: Evidence, run: Run) -> list[str]:
+    """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
+    if evidence.metric in run.series:
+        return [evidence.metric]
+    parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
+    # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
+    key = evidence.source.key if evidence.source and evidence.source.key else ""
+    return _named(parts, run) or _named(set(evidence.raw.split()), run) or _named(set(key.split(", ")), run)
+
+
+def _named(written: set[str], run: Run) -> list[str]:
+    return [name for name, series in run.series.items() if series.raw in written or name in written]

@@ -63,7 +63,9 @@ ALLOWED: dict[str, set[str]] = {
         *("pipeline", "policy", "report", "rounding"),
     },
     "testing_plugin": {"errors", "testing"},
-    "report": {"errors", "evidence", "ingest", "model", "ruling"},
+    # a diagnosis as people are told it: data, which every report prints
+    "story": {"evidence", "model"},
+    "report": {"errors", "evidence", "ingest", "judgement", "model", "ruling", "story"},
     "ruling": {"errors", "judgement", "model"},
     "budgets": {"errors", "evidence", "metrics", "model", "ruling"},
     "policy": {"budgets", "compiled", "errors", "judgement", "model", "rulepack"},
@@ -102,6 +104,7 @@ ALLOWED: dict[str, set[str]] = {
         "output",
         "readers",
         "report",
+        "story",
     },
     "tensors": {"errors", "ingest", "literals", "model"},
     "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
@@ -127,7 +130,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
-        *("sources", "table"),
+        *("sources", "story", "table"),
     },
     "pipeline": {
         *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),

@@ -81,7 +81,8 @@ def analyze(
 
     places = _files(formats, output) if interactive else wanted(formats, output)
     keep_inputs(places, sources, config or [], rules or [])
-    options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
+    color = False if no_color else None
+    options = RenderOptions(why=why, all=all_checks, quiet=quiet, fail_on=fail_on, color=color)
     try:
         check_fail_on(fail_on)
         if interactive:

@@ -49,8 +49,10 @@ class RenderOptions:
     why: bool = False
     #: list clear and skipped checks, every note and every rival in full
     all: bool = False
-    #: only the verdict and the titles of causes
+    #: only the verdict, the cause, the first action and the exit code
     quiet: bool = False
+    #: the severity from which the command fails; "" where nothing is to be said of its exit code
+    fail_on: str = ""
     color: bool | None = None
     width: int | None = None
     ascii: bool | None = None

@@ -15,7 +15,6 @@ from ppo_doctor.report.words import (
     decibels,
     entry_says,
     flowing,
-    remedies,
     remedy_says,
     sentence,
     stopped,
@@ -23,6 +22,7 @@ from ppo_doctor.report.words import (
     to_do,
     to_settle,
 )
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

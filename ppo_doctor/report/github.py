@@ -9,8 +9,9 @@ from ppo_doctor.model import ASKED, QUESTIONS, Severity
 from ppo_doctor.report import markdown
 from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.markup import command_data, command_property, slashes
-from ppo_doctor.report.words import capital, remedies, remedy_says, stopped
+from ppo_doctor.report.words import capital, remedy_says, stopped
 from ppo_doctor.ruling import failing
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,6 @@ from ppo_doctor.report.words import (
     decibels,
     entry_says,
     flowing,
-    remedies,
     remedy_says,
     sentence,
     stopped,
@@ -22,6 +21,7 @@ from ppo_doctor.report.words import (
     to_do,
     to_settle,
 )
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

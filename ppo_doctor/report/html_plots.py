@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import number
+from ppo_doctor.evidence import drawn, number
 from ppo_doctor.evidence import sentence as evidence_says
 from ppo_doctor.model import Severity
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, text
 from ppo_doctor.report.plots import COLUMNS, plot
-from ppo_doctor.report.pointers import drawn, marks, speaks_of
+from ppo_doctor.report.pointers import marks, speaks_of
 from ppo_doctor.report.words import capital, count, flowing, stopped
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from ppo_doctor.report.words import (
     MARKS,
     entry_says,
     flowing,
-    remedies,
     remedy_says,
     run_facts,
     sentence,
     titles,
 )
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from ppo_doctor.model import Severity
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.escape import unsafe
-from ppo_doctor.report.words import remedies, to_do
+from ppo_doctor.report.words import to_do
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

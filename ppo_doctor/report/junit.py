@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from ppo_doctor.evidence import says
 from ppo_doctor.report.blame import blamed, ruling_of
 from ppo_doctor.report.markup import slashes, xml
-from ppo_doctor.report.words import remedies, remedy_says
+from ppo_doctor.report.words import remedy_says
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,6 @@ from ppo_doctor.report.words import (
     count,
     decibels,
     finding_says,
-    remedies,
     remedy_says,
     run_facts,
     stopped,
@@ -25,6 +24,7 @@ from ppo_doctor.report.words import (
     to_do,
     to_settle,
 )
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.evidence import drawn
 from ppo_doctor.report.plots import Mark, Marks
 
 if TYPE_CHECKING:
@@ -21,23 +21,6 @@ _COMPARED = {
     ">": "__gt__",
     ">=": "__ge__",
 }
-
-#: What stands between names in a formula such as "1 - frac_reward_zero_std".
-_JOINTS = re.compile(r",| [-+*/] ")
-
-
-def drawn(evidence: Evidence, run: Run) -> list[str]:
-    """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
-    if evidence.metric in run.series:
-        return [evidence.metric]
-    parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
-    # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
-    key = evidence.source.key if evidence.source and evidence.source.key else ""
-    return _named(parts, run) or _named(set(evidence.raw.split()), run) or _named(set(key.split(", ")), run)
-
-
-def _named(written: set[str], run: Run) -> list[str]:
-    return [name for name, series in run.series.items() if series.raw in written or name in written]
 
 
 def marks(name: str, findings: Sequence[Finding], run: Run, since: int | None = None) -> Marks:

@@ -15,7 +15,8 @@ from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.json_report import Flow, Json, element
 from ppo_doctor.report.sarif_places import fingerprints, location, locations
-from ppo_doctor.report.words import capital, remedies, remedy_says, stopped
+from ppo_doctor.report.words import capital, remedy_says, stopped
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

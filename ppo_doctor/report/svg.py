@@ -18,19 +18,19 @@ _FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\n", re.DOTALL)
 _FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 
 
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as SVG."""
-    return svg(diagnosis, options)
+    return svg(diagnosis, run, options)
 
 
-def svg(diagnosis: Diagnosis, options: RenderOptions) -> str:
+def svg(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return the terminal report as an SVG; colours and signs are always on, the width is `options.width` or 96."""
     from io import StringIO
 
     from rich.console import Console
 
     page = page_for(replace(options, width=options.width or WIDTH, ascii=False))
-    write(page, diagnosis, options)
+    write(page, diagnosis, run, options)
     page.blank()  # rich clips the descenders of the last line
     console = Console(file=StringIO(), record=True, width=page.width, force_terminal=True, color_system="standard")
     print_page(console, page)

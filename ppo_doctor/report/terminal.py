@@ -8,13 +8,17 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ppo_doctor.judgement import exit_code
 from ppo_doctor.model import QUESTIONS
 from ppo_doctor.report import sections
 from ppo_doctor.report.cause_blocks import causes, heading, standing
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import NARROWEST, WIDEST, Page, Span, columns
 from ppo_doctor.report.nearby import relative
-from ppo_doctor.report.words import VERDICT_STYLE, count, remedies, remedy_says
+from ppo_doctor.report.screen import closing, outcome, screen, short_screen
+from ppo_doctor.report.words import VERDICT_STYLE, count, remedy_says
+from ppo_doctor.story import story
+from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +32,10 @@ if TYPE_CHECKING:
 SIGNS = "✓✗→–−·…"
 
 
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as text."""
     page = page_for(options)
-    write(page, diagnosis, options)
+    write(page, diagnosis, run, options)
     return paint(page, options)
 
 
@@ -61,15 +65,30 @@ def _needs_ascii() -> bool:
     return False
 
 
-def write(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Write a whole diagnosis on a page."""
-    sections.verdict(page, diagnosis)
-    if not options.quiet or not diagnosis.causes:
-        sections.because(page, diagnosis)
+def write(page: Page, diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> None:
+    """Write a diagnosis on a page: its story, and what is behind it where that is asked for."""
+    told = story(diagnosis, run)
     if options.quiet:
-        for cause in diagnosis.causes:
-            heading(page, cause)
+        short_screen(page, told, diagnosis)
+        _exit_code(page, diagnosis, options)
         return
+    screen(page, told, diagnosis)
+    if options.why or options.all:
+        _behind(page, diagnosis, options)
+        page.blank()
+    _footer(page, diagnosis, options)
+    if options.why or options.all:
+        closing(page, told)
+
+
+def _exit_code(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
+    if options.fail_on:
+        page.row(f"exit code {exit_code(diagnosis, options.fail_on):d} (--fail-on {options.fail_on})", 3)
+
+
+def _behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
+    """Write what stands behind a story: the chain, the accounts of all causes, every check."""
+    page.blank()
     sections.sources(page, diagnosis)
     diagnosis = relative(diagnosis)
     sections.chain(page, diagnosis, options)
@@ -79,24 +98,19 @@ def write(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     sections.checks(page, diagnosis, options)
     sections.never_shown(page, diagnosis, options)
     sections.notes(page, diagnosis, options)
-    _footer(page, diagnosis, options)
 
 
 def _footer(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    page.blank()
-    more = []
-    if diagnosis.causes:
-        more.append("ppo-doctor explain NAME tells more about a cause")
-    if diagnosis.causes and not options.why:
-        more.append("--why shows how causes were weighed")
-    if not options.all:
-        more.append("--all lists every check")
-    page.add(Span("; ".join([f"ppo-doctor {plain(diagnosis.tool_version)}", *more]) + ".", "dim"))
+    more = [] if options.why else ["--why"]
+    more += [] if options.all else ["--all"]
+    more += [f"ppo-doctor explain {plain(cause.id)}" for cause in _leaders(diagnosis)[:1]]
+    if more:
+        page.add(Span(f"More: {', '.join(more)}", "dim"), 0, 3)
 
 
 def _short(page: Page, diagnosis: Diagnosis) -> None:
     sections.verdict(page, diagnosis)
-    sections.because(page, diagnosis)
+    page.add(outcome(story(diagnosis, None)), 3)
     for cause in _leaders(diagnosis):
         heading(page, cause)
         page.add(standing(cause), 3, 2)

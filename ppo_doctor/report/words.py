@@ -10,6 +10,8 @@ from ppo_doctor.evidence import number, says
 from ppo_doctor.model import DIED
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
+from ppo_doctor.story.actions import foreign
+from ppo_doctor.story.model import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,11 +51,6 @@ MARK_KEY = "✓ alive, ~ weak, ! wrong, ✗ dead, ? not logged"
 LONGEST_BOUND = 40
 #: The container of a run of which there is only the configuration.
 SETTINGS_ONLY = "configuration"
-#: Remedies printed before --all.
-MOST_REMEDIES = 3
-
-#: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
-SAME_SETTINGS = {"unsloth": "trl-grpo"}
 _HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
 #: Numbers that read badly when a line ends inside them: "400 of 401", "step 12", "line 3", "12 dB".
 _KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
@@ -173,16 +170,6 @@ def _number(value: float) -> str:
     return number(value) if math.isfinite(value) else str(value)
 
 
-def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> list[Remedy]:
-    """Return remedies with those for this framework first; those for others only when asked, or when all are."""
-    own = (framework, SAME_SETTINGS.get(framework, framework))
-    fitting = [r for name in dict.fromkeys((*own, None)) for r in ours if r.framework == name]
-    others = [r for r in ours if r not in fitting]
-    if everything:
-        return fitting + others
-    return (fitting or others)[:MOST_REMEDIES]
-
-
 def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) -> list[Measurement]:
     """Return what is left to log for a cause, and note it in `asked`: level causes share their open questions.
 
@@ -197,15 +184,20 @@ def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) 
 
 def remedy_says(remedy: Remedy, run: RunSummary) -> str:
     """Return a remedy as a sentence, with its key and the key's present value, and its framework when not the run's."""
-    text = flowing(remedy.do)
-    own = (run.framework, SAME_SETTINGS.get(run.framework))
-    foreign = remedy.framework if remedy.framework not in own else None
-    where = f"In {plain(foreign)}: " if foreign else ""
     key = remedy.key or ""
+    now = _setting(run.config[key]) if key in run.config else ""
+    return action_says(Action(say=remedy.do, key=key, now=now, framework=foreign(remedy, run.framework)))
+
+
+def action_says(action: Action) -> str:
+    """Return what to do as a sentence, with its key and the key's present value, and its framework if not the run's."""
+    text = flowing(action.say)
+    where = f"In {plain(action.framework)}: " if action.framework else ""
+    key = action.key
     # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
-    now = f"now {_setting(run.config[key])}" if key in run.config else ""
-    told = f"{plain(key)} is {now}" if now and key in remedy.do else ", ".join(filter(None, (plain(key), now)))
-    if not told or (key in remedy.do and not now):
+    now = f"now {plain(action.now, 80)}" if action.now else ""
+    told = f"{plain(key)} is {now}" if now and key in action.say else ", ".join(filter(None, (plain(key), now)))
+    if not told or (key in action.say and not now):
         return stopped(capital(where + text))
     return capital(f"{where}{text.rstrip('.')} ({bound(told)}).")
 

@@ -18,13 +18,13 @@ from ppo_doctor.report.words import (
     decibels,
     entry_says,
     flowing,
-    remedies,
     remedy_says,
     sentence,
     stopped,
     titles,
     to_do,
 )
+from ppo_doctor.story.actions import remedies
 from ppo_doctor.tui.exhibits import for_cause
 from ppo_doctor.tui.plot import AROUND, plot
 from ppo_doctor.tui.search import ranked

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.evidence import drawn
 from ppo_doctor.report.blame import supporters
-from ppo_doctor.report.pointers import drawn, marks
+from ppo_doctor.report.pointers import marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,11 @@ import numpy as np
 
 from ppo_doctor.arrays import quantile
 from ppo_doctor.cutting import within
-from ppo_doctor.evidence import number
+from ppo_doctor.evidence import drawn, number
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns
 from ppo_doctor.report.plots import thin
-from ppo_doctor.report.pointers import drawn
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.report.words import flowing
 from ppo_doctor.tui.exhibits import for_metric

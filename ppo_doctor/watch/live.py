@@ -17,7 +17,8 @@ from ppo_doctor.evidence import number
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.sparkline import sparkline
-from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, remedies, remedy_says, run_facts
+from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, remedy_says, run_facts
+from ppo_doctor.story.actions import remedies
 from ppo_doctor.watch.events import duration
 from ppo_doctor.watch.monitor import late_says, leading
 

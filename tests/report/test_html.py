@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppo_doctor.evidence import drawn
 from ppo_doctor.model import CHAIN, Axis, Diagnosis, Run, Series, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import exhibits
 from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.pointers import drawn, speaks_of
+from ppo_doctor.report.pointers import speaks_of
 
 from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, diagnosis, hostile, unhealthy
 

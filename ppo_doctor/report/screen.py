@@ -1,0 +1,256 @@
+"""A story on one screen of a terminal: no longer than a problem is worth, whatever else there would be to say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model.frozen import frozen
+from ppo_doctor.report.escape import plain
+from ppo_doctor.report.layout import BOUND, Page, Span, columns
+from ppo_doctor.report.nearby import folder
+from ppo_doctor.report.words import (
+    SEVERITY_STYLE,
+    VERDICT_STYLE,
+    action_says,
+    bound,
+    capital,
+    count,
+    flowing,
+    listed,
+    run_facts,
+    sentence,
+    stopped,
+)
+from ppo_doctor.story.numbers import short
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ppo_doctor.model import Diagnosis
+    from ppo_doctor.story import Check, Checks, Course, Place, Row, Story, Table, Told
+
+#: Lines of a screen with one problem, or with none, for each further problem; and how wide such lines are.
+LINES, HEALTHY_LINES, FURTHER_LINES, AT_WIDTH = 24, 16, 6, 100
+INDENT, LABELS = 3, 6
+#: The longest key in a table; of a longer one the end tells most.
+LONGEST_KEY = 34
+
+
+@frozen
+class Cut:
+    """What is told of a story where there is not room for all of it."""
+
+    rows: int = 6
+    names: bool = True
+    notes: int = 2
+    next: int = 99
+    because: bool = True
+    remarks: int = 3
+
+
+#: From everything to the least; the first that fits is told.
+CUTS = (
+    Cut(),
+    Cut(names=False),
+    Cut(names=False, notes=1),
+    Cut(names=False, notes=1, rows=5),
+    Cut(names=False, notes=1, rows=5, next=1),
+    Cut(names=False, notes=1, rows=4, next=1, remarks=2),
+    Cut(names=False, notes=1, rows=4, next=0, remarks=2),
+    Cut(names=False, notes=1, rows=4, next=0, remarks=1, because=False),
+    Cut(names=False, notes=0, rows=3, next=0, remarks=1, because=False),
+    Cut(names=False, notes=0, rows=2, next=0, remarks=0, because=False),
+)
+
+
+def screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
+    """Add a story, as much of it as its lines hold."""
+    most = _lines(told, page.width)
+    for cut in CUTS:
+        draft = Page(width=page.width, ascii=page.ascii)
+        _whole(draft, told, diagnosis, cut)
+        if len(draft.lines) < most:  # the last line says where more is told
+            break
+    page.lines.extend(draft.lines)
+
+
+def _lines(told: Story, width: int) -> int:
+    """Return how many lines a story may take; narrower pages have more of them."""
+    further = max(0, len(told.problems) - 1) * FURTHER_LINES
+    lines = (HEALTHY_LINES if told.verdict == "healthy" else LINES) + further
+    return math.ceil(lines * max(1.0, AT_WIDTH / width))
+
+
+def short_screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
+    """Add verdict, cause and first action, a line each, whatever the width."""
+    page.row((Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict]), f"  {plain(diagnosis.run.id)}"))
+    if told.problems:
+        more = f" (and {count(len(told.problems) - 1, 'further problem')})" if len(told.problems) > 1 else ""
+        page.row((Span(flowing(told.problems[0].title), "bold"), more), INDENT)
+    else:
+        page.row(outcome(told), INDENT)
+    first = first_action(told)
+    if first:
+        page.row(f"do: {first}", INDENT)
+
+
+def first_action(told: Story) -> str:
+    """Return the first thing to do; nothing where there is nothing."""
+    return next((action_says(problem.do[0]) for problem in told.problems if problem.do and not problem.benign), "")
+
+
+def closing(page: Page, told: Story) -> None:
+    """Add verdict and first action once more, where much stands between them and the end of the screen."""
+    page.blank()
+    title = f"  {flowing(told.problems[0].title)}" if told.problems else f"  {outcome(told)}"
+    page.add((Span(told.verdict.upper(), VERDICT_STYLE[told.verdict]), title), 0, INDENT)
+    first = first_action(told)
+    if first:
+        page.labelled(Span("do", "bold"), first, INDENT, LABELS)
+
+
+def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
+    word = Span(told.verdict.upper(), VERDICT_STYLE[told.verdict])
+    page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
+    page.add(" · ".join(_facts(diagnosis)), INDENT)
+    page.add(outcome(told), INDENT)
+    if told.table is not None:
+        page.blank()
+        _table(page, told.table, cut)
+    page.blank()
+    for problem in told.problems:
+        _problem(page, problem, diagnosis, cut)
+    for remark in told.remarks[: cut.remarks]:
+        page.labelled(Span("note", "dim"), sentence(remark), INDENT, LABELS)
+    page.blank()
+    _rest(page, told, diagnosis, cut)
+
+
+def _facts(diagnosis: Diagnosis) -> list[str]:
+    facts = run_facts(diagnosis.run)
+    several = len(diagnosis.run.sources)
+    return [*facts, count(several, "source")] if several > 1 else facts
+
+
+def outcome(told: Story) -> str:
+    """Return in a sentence what became of the run, with what only the verdict can say."""
+    because = capital(flowing(told.because)) or (_answered(told.checks) if told.verdict == "healthy" else "")
+    courses = ", ".join(map(_course, told.courses))
+    return stopped("; ".join(filter(None, (because, courses if because else capital(courses)))))
+
+
+def _course(course: Course) -> str:
+    key = f" ({plain(course.key)})" if course.word != course.key else ""
+    return f"{course.word}{key} {bound(f'{short(course.first)} → {short(course.last)}')}"
+
+
+def _answered(checks: Checks) -> str:
+    """Return how many checks were answered with no, and how many could not be asked."""
+    mostly = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
+    return f"{count(checks.clear, 'check')} clear, {checks.not_run} not run{mostly}"
+
+
+def _table(page: Page, table: Table, cut: Cut) -> None:
+    """Add a table; a narrow page leaves out moments between start and end."""
+    rows = table.rows[: cut.rows]
+    keys = ["step", *map(_key, rows)]
+    label = max(map(columns, keys))
+    shown = list(range(len(table.moments)))
+    cells = _cells(table, rows)
+    widths = [max(columns(line[i]) for line in cells[0 if cut.names else 1 :]) for i in shown]
+    while len(shown) > 2 and INDENT + label + sum(widths[i] + 2 for i in shown) > page.width:
+        del shown[_least(table, shown)]
+    for number, (key, line) in enumerate(zip(("", *keys), cells, strict=True)):
+        if number or cut.names:
+            values = "".join(f"  {' ' * (widths[i] - columns(line[i]))}{line[i]}" for i in shown)
+            page.row((key + " " * (label - columns(key)), Span(values, "dim" if number < 2 else "")), INDENT)
+
+
+def _cells(table: Table, rows: Sequence[Row]) -> list[list[str]]:
+    """Return the names of moments, their steps, and a line of numbers for each metric."""
+    names, steps = [m.name for m in table.moments], [str(m.step) for m in table.moments]
+    return [names, steps, *(["–" if v is None else short(v) for v in row.values] for row in rows)]
+
+
+def _least(table: Table, shown: Sequence[int]) -> int:
+    """Return the place of the moment that tells least."""
+    names = [table.moments[i].name for i in shown]
+    return next((names.index(name) for name in ("after", "middle", "before") if name in names), 1)
+
+
+def _key(row: Row) -> str:
+    """Return what a row is called: the key as logged, and for an entropy what its sign is that of."""
+    key = plain(row.key)
+    if len(key) > LONGEST_KEY:
+        key = "…" + key[-LONGEST_KEY:]
+    return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key else key
+
+
+def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
+    number = f"{problem.rank}".ljust(INDENT - 1).replace(" ", BOUND)
+    title = Span(flowing(problem.title), "" if problem.benign else "bold")
+    grave = () if problem.benign else (" · ", Span(problem.severity.value, SEVERITY_STYLE.get(problem.severity, "")))
+    since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
+    place = f" · {bound(_place(problem.place, diagnosis))}" if problem.place is not None else ""
+    page.add((f"{number} ", title, " – ", problem.confidence, *grave, since + place), 0, INDENT)
+    _advice(page, problem, cut)
+
+
+def _advice(page: Page, problem: Told, cut: Cut) -> None:
+    for number, action in enumerate(problem.do[: 1 + cut.next]):
+        label = Span("then", "dim") if number else Span("do", "dim" if problem.benign else "bold")
+        page.labelled(label, action_says(action), INDENT, LABELS)
+    if problem.check is not None:
+        page.labelled(Span("check", "dim"), _settles(problem.check, cut), INDENT, LABELS)
+    if problem.avoid:
+        page.labelled(Span("not", "dim"), sentence(problem.avoid), INDENT, LABELS)
+    if problem.level:
+        names = listed([flowing(title) for title in problem.level])
+        tells = "; the check would tell" if problem.check is not None else ""
+        page.labelled(Span("or", "dim"), f"{names}: this log cannot tell which{tells}.", INDENT, LABELS)
+
+
+def _settles(check: Check, cut: Cut) -> str:
+    verb = "tell" if check.log.startswith("--set ") else "log"
+    because = f": {flowing(check.because)}" if cut.because and check.because else ""
+    return stopped(f"{verb} {flowing(check.log)}{because}")
+
+
+def _place(place: Place, diagnosis: Diagnosis) -> str:
+    """Return a place; the file is named where there are several."""
+    where = f"{place.unit} {place.line}"
+    if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
+        return where
+    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
+
+
+def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
+    """Add what follows, what stays open, what was checked, and what was lost in reading."""
+    for problem in told.problems:
+        if problem.follows:
+            are = "is" if len(problem.follows) == 1 else "are"
+            page.add(f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead.", 0, INDENT)
+    for question in told.open:
+        wanted = f" Log {listed([plain(name) for name in question.metrics])}." if question.metrics else ""
+        page.add((Span("Open", "bold"), f": {question.question}.{wanted}"), 0, INDENT)
+    checks = told.checks
+    left = f" · {checks.left_out} left out on request" if checks.left_out else ""
+    if told.verdict != "healthy" or left:
+        noted = f" · {checks.noted} noted" if checks.noted else ""
+        unlogged = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
+        page.add(f"Checks: {checks.clear} clear{noted} · {checks.not_run} not run{unlogged}{left}", 0, INDENT)
+    for name, reason in checks.failed:
+        page.add((Span("Failed", "red"), f": {plain(name)}: {flowing(reason)}"), 0, INDENT)
+    if told.reading and cut.notes:
+        notes = "; ".join(_note(note, diagnosis) for note in told.reading[: cut.notes])
+        page.add(f"Reading: {stopped(notes)}", 0, INDENT)
+
+
+def _note(note: str, diagnosis: Diagnosis) -> str:
+    """Return a note on reading; of the only file its line."""
+    sources = diagnosis.run.sources
+    if len(sources) == 1 and note.startswith(f"{sources[0].path}:"):
+        rest = note.removeprefix(f"{sources[0].path}:").lstrip()
+        return flowing(f"line {rest}" if rest[:1].isdigit() else rest)
+    return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)

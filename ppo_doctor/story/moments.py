@@ -1,0 +1,83 @@
+"""The table of a story: the metrics that matter, at the moments that tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.evidence import drawn
+from ppo_doctor.story.model import Moment, Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ppo_doctor.model import Finding, Run, Series
+    from ppo_doctor.model.run import IntArray
+
+#: Rows of a table, and how many of them the evidence of the leading cause may take.
+MOST_ROWS, MOST_OF_EVIDENCE = 6, 4
+#: What every run is judged by: of each the first that is logged.
+MATTERS = (
+    ("reward_mean", "episode_return", "eval_return"),
+    ("policy_loss", "loss"),
+    ("approx_kl", "approx_kl_k2", "approx_kl_k1", "ref_kl"),
+    ("clip_fraction",),
+    ("entropy",),
+    ("explained_variance", "value_loss"),
+    ("response_length", "episode_length"),
+    ("grad_norm",),
+    ("learning_rate",),
+)
+#: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
+MOST_OF_THE_RUN = 0.8
+#: How far behind the onset to look again, as a share of what is left of the run.
+AFTER = 0.25
+
+
+def table(run: Run, telling: Iterable[Finding], onset: int | None) -> Table | None:
+    """Return the table of a run; None where no metric is logged."""
+    chosen = [run.series[name] for name in _chosen(run, telling)]
+    if not chosen:
+        return None
+    moments = _moments(_steps(chosen), onset)
+    return Table(moments=moments, rows=tuple(_row(series, moments) for series in chosen))
+
+
+def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
+    """Return the metrics of the evidence, then those that matter to every run."""
+    logged = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
+    spoken = dict.fromkeys(name for f in telling for e in f.evidence for name in drawn(e, run) if name in logged)
+    first = list(spoken)[:MOST_OF_EVIDENCE]
+    usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]
+    return list(dict.fromkeys((*first, *usual)))[:MOST_ROWS]
+
+
+def _steps(chosen: Sequence[Series]) -> IntArray:
+    """Return the steps of metrics, from where all of them are logged if that is near the start."""
+    axes = {id(series.axis): series.axis for series in chosen}
+    steps: IntArray = np.unique(np.concatenate([axis.steps for axis in axes.values()]))
+    common = steps[steps >= max(int(axis.steps[0]) for axis in axes.values())]
+    return common if len(common) >= MOST_OF_THE_RUN * len(steps) else steps
+
+
+def _moments(steps: IntArray, onset: int | None) -> tuple[Moment, ...]:
+    """Return start, before, onset, after and end; of a run without an onset, or with one at its start, its middle."""
+    last = len(steps) - 1
+    at = int(np.searchsorted(steps, onset)) if onset is not None else 0
+    if 0 < at <= last:
+        after = min(at + max(1, round(AFTER * (last - at))), last)
+        spots = {0: "start", at - 1: "before", after: "after", last: "end", at: "onset"} | {0: "start"}
+    else:
+        spots = {last // 2: "middle", last: "end", 0: "start"}
+    return tuple(Moment(name=spots[index], step=int(steps[index])) for index in sorted(spots))
+
+
+def _row(series: Series, moments: Sequence[Moment]) -> Row:
+    return Row(name=series.name, key=series.raw, values=values(series, moments))
+
+
+def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...]:
+    """Return what was last logged of a metric at each moment."""
+    places = np.searchsorted(series.axis.steps, [moment.step for moment in moments], side="right") - 1
+    return tuple(float(series.values[place]) if place >= 0 else None for place in places.tolist())
