@@ -21,14 +21,15 @@ from ppo_doctor.report.words import (
     run_facts,
     sentence,
     stopped,
+    updates,
 )
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis
-    from ppo_doctor.story import Check, Checks, Course, Place, Row, Story, Table, Told
+    from ppo_doctor.model import Diagnosis, UpdatesPerBatch
+    from ppo_doctor.story import Check, Checks, Course, Open, Place, Row, Story, Table, Told
 
 #: Lines of a screen with one problem, or with none, for each further problem; and how wide such lines are.
 LINES, HEALTHY_LINES, FURTHER_LINES, AT_WIDTH = 24, 16, 6, 100
@@ -42,6 +43,7 @@ class Cut:
     """What is told of a story where there is not room for all of it."""
 
     rows: int = 6
+    says: bool = True
     names: bool = True
     notes: int = 2
     next: int = 99
@@ -52,15 +54,16 @@ class Cut:
 #: From everything to the least; the first that fits is told.
 CUTS = (
     Cut(),
-    Cut(names=False),
-    Cut(names=False, notes=1),
-    Cut(names=False, notes=1, rows=5),
-    Cut(names=False, notes=1, rows=5, next=1),
-    Cut(names=False, notes=1, rows=4, next=1, remarks=2),
-    Cut(names=False, notes=1, rows=4, next=0, remarks=2),
-    Cut(names=False, notes=1, rows=4, next=0, remarks=1, because=False),
-    Cut(names=False, notes=0, rows=3, next=0, remarks=1, because=False),
-    Cut(names=False, notes=0, rows=2, next=0, remarks=0, because=False),
+    Cut(says=False),
+    Cut(says=False, names=False),
+    Cut(says=False, names=False, notes=1),
+    Cut(says=False, names=False, notes=1, rows=5),
+    Cut(says=False, names=False, notes=1, rows=5, next=1),
+    Cut(says=False, names=False, notes=1, rows=4, next=1, remarks=2),
+    Cut(says=False, names=False, notes=1, rows=4, next=0, remarks=2),
+    Cut(says=False, names=False, notes=1, rows=4, next=0, remarks=1, because=False),
+    Cut(says=False, names=False, notes=0, rows=3, next=0, remarks=1, because=False),
+    Cut(says=False, names=False, notes=0, rows=2, next=0, remarks=0, because=False),
 )
 
 
@@ -97,7 +100,7 @@ def short_screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
 
 def first_action(told: Story) -> str:
     """Return the first thing to do; nothing where there is nothing."""
-    return next((action_says(problem.do[0]) for problem in told.problems if problem.do and not problem.benign), "")
+    return next((action_says(problem.do[0]) for problem in told.problems if problem.do), "")
 
 
 def closing(page: Page, told: Story) -> None:
@@ -128,9 +131,17 @@ def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
 
 
 def _facts(diagnosis: Diagnosis) -> list[str]:
-    facts = run_facts(diagnosis.run)
-    several = len(diagnosis.run.sources)
-    return [*facts, count(several, "source")] if several > 1 else facts
+    run = diagnosis.run
+    ours, long = run_facts(run), updates(run.updates_per_batch)
+    facts = [_updates(run.updates_per_batch) if fact == long else fact for fact in ours]
+    return [*facts, count(len(run.sources), "source")] if len(run.sources) > 1 else facts
+
+
+def _updates(k: UpdatesPerBatch) -> str:
+    """Return how many updates a batch is used for; where nobody knows, what would tell."""
+    if k.effective is None or not math.isfinite(k.effective):
+        return updates(k)
+    return bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
 
 
 def outcome(told: Story) -> str:
@@ -184,22 +195,24 @@ def _key(row: Row) -> str:
     key = plain(row.key)
     if len(key) > LONGEST_KEY:
         key = "…" + key[-LONGEST_KEY:]
-    return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key else key
+    return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key.rpartition("/")[2] else key
 
 
 def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
     number = f"{problem.rank}".ljust(INDENT - 1).replace(" ", BOUND)
-    title = Span(flowing(problem.title), "" if problem.benign else "bold")
-    grave = () if problem.benign else (" · ", Span(problem.severity.value, SEVERITY_STYLE.get(problem.severity, "")))
+    grave = Span(problem.severity.value, SEVERITY_STYLE.get(problem.severity, ""))
     since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
     place = f" · {bound(_place(problem.place, diagnosis))}" if problem.place is not None else ""
-    page.add((f"{number} ", title, " – ", problem.confidence, *grave, since + place), 0, INDENT)
+    title = Span(flowing(problem.title), "bold")
+    page.add((f"{number} ", title, f" – {problem.confidence} · ", grave, since + place), 0, INDENT)
+    if cut.says:
+        page.add(sentence(problem.says), INDENT)
     _advice(page, problem, cut)
 
 
 def _advice(page: Page, problem: Told, cut: Cut) -> None:
     for number, action in enumerate(problem.do[: 1 + cut.next]):
-        label = Span("then", "dim") if number else Span("do", "dim" if problem.benign else "bold")
+        label = Span("then", "dim") if number else Span("do", "bold")
         page.labelled(label, action_says(action), INDENT, LABELS)
     if problem.check is not None:
         page.labelled(Span("check", "dim"), _settles(problem.check, cut), INDENT, LABELS)
@@ -208,7 +221,7 @@ def _advice(page: Page, problem: Told, cut: Cut) -> None:
     if problem.level:
         names = listed([flowing(title) for title in problem.level])
         tells = "; the check would tell" if problem.check is not None else ""
-        page.labelled(Span("or", "dim"), f"{names}: this log cannot tell which{tells}.", INDENT, LABELS)
+        page.labelled(Span("or", "dim"), f"{names}: cannot be told apart by this log{tells}.", INDENT, LABELS)
 
 
 def _settles(check: Check, cut: Cut) -> str:
@@ -232,8 +245,7 @@ def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
             are = "is" if len(problem.follows) == 1 else "are"
             page.add(f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead.", 0, INDENT)
     for question in told.open:
-        wanted = f" Log {listed([plain(name) for name in question.metrics])}." if question.metrics else ""
-        page.add((Span("Open", "bold"), f": {question.question}.{wanted}"), 0, INDENT)
+        page.add((Span("Open", "bold"), f": {question.question}.{_wanted(question)}"), 0, INDENT)
     checks = told.checks
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     if told.verdict != "healthy" or left:
@@ -245,6 +257,12 @@ def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     if told.reading and cut.notes:
         notes = "; ".join(_note(note, diagnosis) for note in told.reading[: cut.notes])
         page.add(f"Reading: {stopped(notes)}", 0, INDENT)
+
+
+def _wanted(question: Open) -> str:
+    if question.metrics:
+        return f" Log {listed([plain(name) for name in question.metrics])}."
+    return "" if question.records is None else f" It is short: {count(question.records, 'record')}."
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:

@@ -76,7 +76,8 @@ class Told:
     rank: int
     cause: str
     title: str
-    benign: bool
+    #: what it does to the run
+    says: str
     confidence: Confidence
     severity: Severity
     since: int | None = None
@@ -98,6 +99,8 @@ class Open:
 
     question: str
     metrics: tuple[str, ...] = ()
+    #: how many records there are, where they are too few
+    records: int | None = None
 
 
 @frozen

@@ -29,6 +29,8 @@ MATTERS = (
     ("grad_norm",),
     ("learning_rate",),
 )
+#: Metrics that only count, and tell nothing beside the step.
+COUNTERS = ("env_steps", "optimizer_steps_total")
 #: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
 MOST_OF_THE_RUN = 0.8
 #: How far behind the onset to look again, as a share of what is left of the run.
@@ -46,7 +48,8 @@ def table(run: Run, telling: Iterable[Finding], onset: int | None) -> Table | No
 
 def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     """Return the metrics of the evidence, then those that matter to every run."""
-    logged = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
+    held = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
+    logged = held.difference(COUNTERS)
     spoken = dict.fromkeys(name for f in telling for e in f.evidence for name in drawn(e, run) if name in logged)
     first = list(spoken)[:MOST_OF_EVIDENCE]
     usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]

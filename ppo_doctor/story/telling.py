@@ -27,6 +27,10 @@ IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-e
 MOST_NOTES, MOST_REMARKS, MOST_METRICS = 2, 3, 3
 #: The gravest first.
 NOTE_KINDS = ("lost", "skipped", "merged", "info", "renamed")
+#: Fewer records than this leave questions open, whatever they hold.
+FEW = 12
+#: How a verdict's reason begins that lists the open questions, which a story lists by themselves.
+LEFT_OPEN = "nothing found, but the log does not show"
 #: How the reason begins why a measurement would decide a check, and the check's name.
 _DECIDES = re.compile(r"^it would decide [\w.-]+: ")
 
@@ -34,26 +38,32 @@ _DECIDES = re.compile(r"^it would decide [\w.-]+: ")
 def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     """Return the story of a diagnosis; without its run it has no numbers."""
     problems = tuple(_problems(diagnosis, run))
-    first = next((problem for problem in problems if not problem.benign), None)
-    drawn = table(run, _telling(diagnosis), first.since if first else None) if run is not None else None
+    onset = problems[0].since if problems else None
+    drawn = table(run, _telling(diagnosis), onset) if run is not None else None
+    answers = tuple(_open(diagnosis))
     return Story(
         verdict=diagnosis.verdict,
-        because="" if diagnosis.verdict == "healthy" or _named(diagnosis, problems) else _because(diagnosis),
+        because=_because(diagnosis, problems, answers),
         courses=tuple(_courses(run, drawn)) if run is not None else (),
         checks=_checks(diagnosis),
         table=drawn,
-        problems=tuple(problem for problem in problems if not problem.benign or diagnosis.verdict != "healthy"),
+        problems=problems,
         remarks=_remarks(diagnosis, problems),
-        open=tuple(_open(diagnosis)),
+        open=answers,
         reading=_reading(diagnosis, run),
     )
 
 
-def _named(diagnosis: Diagnosis, problems: Sequence[Told]) -> bool:
-    return diagnosis.verdict in ("unhealthy", "warning") and bool(problems)
+def _because(diagnosis: Diagnosis, problems: Sequence[Told], answers: Sequence[Open]) -> str:
+    """Return why it was judged so; nothing where the problems tell, or the count of checks does."""
+    if diagnosis.verdict == "healthy" or (problems and diagnosis.verdict != "inconclusive"):
+        return ""
+    if answers and diagnosis.verdict_because.startswith(LEFT_OPEN):
+        return "nothing was found, and not everything could be asked"
+    return _without_quantities(diagnosis)
 
 
-def _because(diagnosis: Diagnosis) -> str:
+def _without_quantities(diagnosis: Diagnosis) -> str:
     """Return why it was judged so, with the title of a check in the place of its quantities."""
     because = diagnosis.verdict_because
     for link in diagnosis.chain:
@@ -75,7 +85,7 @@ def _courses(run: Run, drawn: Table | None) -> Iterable[Course]:
 
 
 def _problems(diagnosis: Diagnosis, run: Run | None) -> Iterable[Told]:
-    """Yield one problem per group of leading causes, in the order of the causes."""
+    """Yield one problem per group of leading causes, in the order of the causes; none for what is harmless."""
     follows = {problem.id: problem.follows for problem in diagnosis.problems}
     groups: dict[str, list[RankedCause]] = {}
     for cause in diagnosis.causes:
@@ -83,6 +93,8 @@ def _problems(diagnosis: Diagnosis, run: Run | None) -> Iterable[Told]:
             groups.setdefault(cause.problem, []).append(cause)
     done: set[str] = set()
     for name, leaders in groups.items():
+        if all(leader.benign for leader in leaders):
+            continue
         yield _told(leaders, follows.get(name, ()), diagnosis, run, done)
 
 
@@ -98,7 +110,7 @@ def _told(
         rank=cause.rank,
         cause=cause.id,
         title=cause.title,
-        benign=all(leader.benign for leader in leaders),
+        says=cause.says,
         confidence=cause.confidence,
         severity=cause.severity,
         since=min(onsets, default=None),
@@ -162,10 +174,9 @@ def _seen(diagnosis: Diagnosis) -> list[Finding]:
 
 def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[str, ...]:
     """Return what a reader should know beside problems: what explains oddities, and what was seen without a cause."""
-    if any(not problem.benign for problem in problems):
-        return ()
-    harmless = [cause.title for cause in diagnosis.causes if cause.leader and diagnosis.verdict == "healthy"]
-    seen = [finding.title for finding in _seen(diagnosis) if finding.title not in diagnosis.verdict_because]
+    told = [title for problem in problems for title in (problem.title, *problem.level)]
+    harmless = [c.title for c in diagnosis.causes if c.leader and c.benign and c.title not in told]
+    seen = [f.title for f in _seen(diagnosis) if f.title not in diagnosis.verdict_because and not problems]
     return tuple(dict.fromkeys((*harmless, *seen)))[:MOST_REMARKS]
 
 
@@ -177,7 +188,8 @@ def _open(diagnosis: Diagnosis) -> Iterable[Open]:
             reasons = diagnosis.coverage.unanswered.get(question, ())
             silent = [finding for finding in diagnosis.findings if finding.reason in reasons]
             names = dict.fromkeys(name for finding in silent for name in finding.missing if name in loggable)
-            yield Open(question=ASKED[question], metrics=tuple(names)[:MOST_METRICS])
+            records = diagnosis.run.records if not names and diagnosis.run.records < FEW else None
+            yield Open(question=ASKED[question], metrics=tuple(names)[:MOST_METRICS], records=records)
 
 
 def _checks(diagnosis: Diagnosis) -> Checks:
