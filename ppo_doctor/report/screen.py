@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ppo_doctor.model import Diagnosis, UpdatesPerBatch
-    from ppo_doctor.story import Check, Checks, Course, Open, Place, Row, Story, Table, Told
+    from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Row, Story, Table, Told
 
 #: Lines of a screen with one problem, or with none, for each further problem; and how wide such lines are.
 LINES, HEALTHY_LINES, FURTHER_LINES, AT_WIDTH = 24, 16, 6, 100
@@ -106,7 +106,7 @@ def first_action(told: Story) -> str:
 def closing(page: Page, told: Story) -> None:
     """Add verdict and first action once more, where much stands between them and the end of the screen."""
     page.blank()
-    title = f"  {flowing(told.problems[0].title)}" if told.problems else f"  {outcome(told)}"
+    title = BOUND * 2 + (flowing(told.problems[0].title) if told.problems else outcome(told))
     page.add((Span(told.verdict.upper(), VERDICT_STYLE[told.verdict]), title), 0, INDENT)
     first = first_action(told)
     if first:
@@ -125,7 +125,8 @@ def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     for problem in told.problems:
         _problem(page, problem, diagnosis, cut)
     for remark in told.remarks[: cut.remarks]:
-        page.labelled(Span("note", "dim"), sentence(remark), INDENT, LABELS)
+        meaning = f" {sentence(remark.says)}" if cut.says and remark.says else ""
+        page.labelled(Span("note", "dim"), sentence(remark.title) + meaning, INDENT, LABELS)
     page.blank()
     _rest(page, told, diagnosis, cut)
 
@@ -244,8 +245,9 @@ def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
         if problem.follows:
             are = "is" if len(problem.follows) == 1 else "are"
             page.add(f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead.", 0, INDENT)
-    for question in told.open:
-        page.add((Span("Open", "bold"), f": {question.question}.{_wanted(question)}"), 0, INDENT)
+    if told.open:
+        short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if told.short else ""
+        page.add((Span("Open", "bold"), f": {', '.join(map(_question, told.open))}.{short_log}"), 0, INDENT)
     checks = told.checks
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     if told.verdict != "healthy" or left:
@@ -259,10 +261,10 @@ def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
         page.add(f"Reading: {stopped(notes)}", 0, INDENT)
 
 
-def _wanted(question: Open) -> str:
-    if question.metrics:
-        return f" Log {listed([plain(name) for name in question.metrics])}."
-    return "" if question.records is None else f" It is short: {count(question.records, 'record')}."
+def _question(question: Open) -> str:
+    """Return an open question with what would answer it."""
+    wanted = f" (log {listed([plain(name) for name in question.metrics])})" if question.metrics else ""
+    return question.question + wanted
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:

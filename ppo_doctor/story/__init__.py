@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppo_doctor.story.model import Action, Check, Checks, Course, Moment, Open, Place, Row, Story, Table, Told
+from ppo_doctor.story.model import Story
 from ppo_doctor.story.telling import story
 
-__all__ = ["Action", "Check", "Checks", "Course", "Moment", "Open", "Place", "Row", "Story", "Table", "Told", "story"]
+__all__ = ["Story", "story"]

@@ -94,13 +94,19 @@ class Told:
 
 
 @frozen
+class Remark:
+    """A harmless explanation with its meaning, or what was seen without a cause."""
+
+    title: str
+    says: str = ""
+
+
+@frozen
 class Open:
     """A question that the log leaves open, and the metrics of which any would answer it."""
 
     question: str
     metrics: tuple[str, ...] = ()
-    #: how many records there are, where they are too few
-    records: int | None = None
 
 
 @frozen
@@ -129,7 +135,9 @@ class Story:
     table: Table | None = None
     problems: tuple[Told, ...] = ()
     #: harmless explanations, and what else was seen, the gravest first
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     open: tuple[Open, ...] = ()
+    #: too few records leave questions open, whatever they hold
+    short: bool = False
     #: the gravest notes on reading
     reading: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.evidence import says
 from ppo_doctor.model import ASKED, DIED, QUESTIONS, Severity
 from ppo_doctor.story.actions import actions
-from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Story, Table, Told
+from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Remark, Story, Table, Told
 from ppo_doctor.story.moments import table, values
 
 if TYPE_CHECKING:
@@ -40,25 +40,26 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     problems = tuple(_problems(diagnosis, run))
     onset = problems[0].since if problems else None
     drawn = table(run, _telling(diagnosis), onset) if run is not None else None
-    answers = tuple(_open(diagnosis))
+    unanswered = tuple(_open(diagnosis))
     return Story(
         verdict=diagnosis.verdict,
-        because=_because(diagnosis, problems, answers),
+        because=_because(diagnosis, problems, unanswered),
         courses=tuple(_courses(run, drawn)) if run is not None else (),
         checks=_checks(diagnosis),
         table=drawn,
         problems=problems,
         remarks=_remarks(diagnosis, problems),
-        open=answers,
+        open=unanswered,
+        short=any(not question.metrics for question in unanswered) and 0 < diagnosis.run.records < FEW,
         reading=_reading(diagnosis, run),
     )
 
 
-def _because(diagnosis: Diagnosis, problems: Sequence[Told], answers: Sequence[Open]) -> str:
+def _because(diagnosis: Diagnosis, problems: Sequence[Told], unanswered: Sequence[Open]) -> str:
     """Return why it was judged so; nothing where the problems tell, or the count of checks does."""
     if diagnosis.verdict == "healthy" or (problems and diagnosis.verdict != "inconclusive"):
         return ""
-    if answers and diagnosis.verdict_because.startswith(LEFT_OPEN):
+    if unanswered and diagnosis.verdict_because.startswith(LEFT_OPEN):
         return "nothing was found, and not everything could be asked"
     return _without_quantities(diagnosis)
 
@@ -80,8 +81,10 @@ def _courses(run: Run, drawn: Table | None) -> Iterable[Course]:
         series = next((run.series[name] for name in names if name in run.series), None)
         if drawn is not None and series is not None and series.how == "observed":
             first, last = values(series, (drawn.moments[0], drawn.moments[-1]))
-            if first is not None and last is not None:
-                yield Course(word=word, key=series.raw, first=first, last=last)
+            if last is not None:
+                yield Course(
+                    word=word, key=series.raw, first=float(series.values[0]) if first is None else first, last=last
+                )
 
 
 def _problems(diagnosis: Diagnosis, run: Run | None) -> Iterable[Told]:
@@ -172,12 +175,13 @@ def _seen(diagnosis: Diagnosis) -> list[Finding]:
     return sorted((f for f in grave if f.rule not in told), key=lambda finding: finding.severity.rank)
 
 
-def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[str, ...]:
+def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ...]:
     """Return what a reader should know beside problems: what explains oddities, and what was seen without a cause."""
     told = [title for problem in problems for title in (problem.title, *problem.level)]
-    harmless = [c.title for c in diagnosis.causes if c.leader and c.benign and c.title not in told]
-    seen = [f.title for f in _seen(diagnosis) if f.title not in diagnosis.verdict_because and not problems]
-    return tuple(dict.fromkeys((*harmless, *seen)))[:MOST_REMARKS]
+    calm = [c for c in diagnosis.causes if c.leader and c.benign and c.title not in told]
+    harmless = [Remark(title=cause.title, says=cause.says) for cause in calm]
+    titles = [f.title for f in _seen(diagnosis) if f.title not in diagnosis.verdict_because and not problems]
+    return (*harmless, *(Remark(title=title) for title in dict.fromkeys(titles)))[:MOST_REMARKS]
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:
@@ -188,8 +192,7 @@ def _open(diagnosis: Diagnosis) -> Iterable[Open]:
             reasons = diagnosis.coverage.unanswered.get(question, ())
             silent = [finding for finding in diagnosis.findings if finding.reason in reasons]
             names = dict.fromkeys(name for finding in silent for name in finding.missing if name in loggable)
-            records = diagnosis.run.records if not names and diagnosis.run.records < FEW else None
-            yield Open(question=ASKED[question], metrics=tuple(names)[:MOST_METRICS], records=records)
+            yield Open(question=ASKED[question], metrics=tuple(names)[:MOST_METRICS])
 
 
 def _checks(diagnosis: Diagnosis) -> Checks:

@@ -1,0 +1,146 @@
+"""The story on a screen: over all sample logs within its lines, in the words of users, nothing said twice."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ppo_doctor.derive.table import DERIVED
+from ppo_doctor.metrics import METRICS
+from ppo_doctor.model import Diagnosis, Run
+from ppo_doctor.pipeline import load_run
+from ppo_doctor.report import RenderOptions, render
+from tests.each import for_each
+
+from .cases import CASES, FLAT_GROUPS, LOG, healthy, unhealthy
+from .test_html import a_run
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
+LOGS = [
+    log["path"]
+    for log in tomllib.loads((SAMPLES / "index.toml").read_text(encoding="utf-8"))["log"]
+    if log["verdict"] != "error"
+]
+INTERNAL = re.compile(rf"\b({'|'.join(name for name in DERIVED if name not in METRICS and '_' in name)})\b")
+
+
+@cache
+def judged(path: str) -> tuple[Diagnosis, Run]:
+    from ppo_doctor.pipeline import diagnose
+    from ppo_doctor.rulepack import load_pack
+
+    run = load_run(SAMPLES / path)
+    return diagnose(run, load_pack()), run
+
+
+def text(path: str, **options: object) -> str:
+    values = {"width": 100, "color": False, "ascii": False} | options
+    return render(*judged(path), RenderOptions(**values))  # type: ignore[arg-type]
+
+
+def shown(found: Diagnosis, run: Run | None = None, **options: object) -> str:
+    values = {"width": 100, "color": False, "ascii": False} | options
+    return render(found, run, RenderOptions(**values))  # type: ignore[arg-type]
+
+
+def problems(lines: list[str]) -> int:
+    return sum(line[:1].isdigit() for line in lines)
+
+
+@for_each(LOGS, str)
+def test_a_screen_holds_its_story(path: str) -> None:
+    lines = text(path).splitlines()
+    most = 16 if lines[0].startswith("HEALTHY") else 24
+    assert len(lines) <= most + 6 * max(0, problems(lines) - 1), "\n".join(lines)
+
+
+@for_each(LOGS, str)
+def test_no_quantity_of_ours_is_named(path: str) -> None:
+    assert not INTERNAL.search(text(path))
+
+
+@for_each(LOGS, str)
+def test_nothing_is_said_twice(path: str) -> None:
+    words = " ".join(text(path).split())
+    sentences = [said for said in re.split(r"(?<=[.:;]) ", words) if len(said.split()) > 4]
+    assert len(set(sentences)) == len(sentences)
+
+
+@for_each(LOGS, str)
+def test_a_healthy_run_is_not_contradicted(path: str) -> None:
+    assert "no fault was found that explains" not in text(path)
+
+
+@for_each(LOGS, str)
+def test_quiet_is_four_lines(path: str) -> None:
+    lines = text(path, quiet=True, fail_on="high").splitlines()
+    assert len(lines) <= 4
+    assert lines[-1].strip().startswith("exit code ")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_page_keeps_start_and_end(width: int) -> None:
+    lines = text("sick/nan-inf.sb3/progress.csv", width=width).splitlines()
+    steps = next(line for line in lines if line.split()[:1] == ["step"]).split()[1:]
+    assert (steps[0], steps[-1]) == ("1024", "40960")
+    assert max(map(len, lines[1:])) <= width  # the path may be any length
+
+
+def test_the_first_action_has_the_value_that_it_changes() -> None:
+    assert "(learning_rate is now 0.001)" in " ".join(text("sick/lr-zero.sb3/progress.csv").split())
+
+
+@pytest.mark.parametrize("options", [{"why": True}, {"all": True}], ids=str)
+def test_a_long_report_ends_with_verdict_and_first_action(options: dict[str, bool]) -> None:
+    end = " ".join("\n".join(shown(unhealthy(), **options).splitlines()[-4:]).split())
+    assert f"UNHEALTHY {FLAT_GROUPS.title}" in end
+    assert "do Raise the number of generations per prompt (num_generations, now 8)." in end
+
+
+def test_quiet_is_verdict_cause_and_action() -> None:
+    lines = shown(unhealthy(), quiet=True).splitlines()
+    assert lines == [
+        f"UNHEALTHY  {LOG}",
+        f"   {FLAT_GROUPS.title}",
+        "   do: Raise the number of generations per prompt (num_generations, now 8).",
+    ]
+
+
+def test_quiet_tells_the_exit_code_of_the_command() -> None:
+    assert "exit code 1 (--fail-on high)" in shown(unhealthy(), quiet=True, fail_on="high")
+    assert "exit code 0 (--fail-on never)" in shown(unhealthy(), quiet=True, fail_on="never")
+
+
+def test_a_further_problem_adds_six_lines_at_most() -> None:
+    one = replace(FLAT_GROUPS, level_with=())
+    causes = [replace(one, id=f"c{n}", rank=n, problem=f"p{n}", title=f"Fault {n}") for n in range(1, 5)]
+    for size in (1, 2, 4):
+        found = replace(unhealthy(), causes=tuple(causes[:size]))
+        assert len(shown(found, a_run()).splitlines()) <= 24 + 6 * (size - 1)
+
+
+def test_what_speaks_for_a_cause_is_behind_why() -> None:
+    assert "Account" not in shown(unhealthy())
+    assert "Signal chain" not in shown(unhealthy())
+    assert "Account" in shown(unhealthy(), why=True)
+
+
+def test_a_file_is_named_once() -> None:
+    assert shown(unhealthy(), a_run()).count("run.jsonl") == 1
+    assert "since step 12 · line 12" in " ".join(shown(unhealthy(), a_run()).split())
+
+
+def test_a_healthy_run_says_what_was_answered() -> None:
+    assert "3 checks clear, 1 not run, mostly metrics that are not logged." in shown(healthy())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_key_in_the_table_is_made_safe(name: str) -> None:
+    evil = a_run(reward_mean=[1.0] * 412)
+    held = {n: replace(s, raw="\x1b[31m" + "k" * 100) for n, s in evil.series.items()}
+    assert "\x1b" not in shown(CASES[name], replace(evil, series=held))

@@ -1,0 +1,264 @@
+"""The story of a diagnosis, as data: outcome, table, problems, what stays open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppo_doctor.model import Axis, Measurement, Note, Problem, Remedy, Run, Series
+from ppo_doctor.story import story
+from ppo_doctor.story.numbers import short
+from tests.report.cases import (
+    CASES,
+    FLAT_GROUPS,
+    FLAT_LOSS,
+    LOG,
+    SETTLE,
+    benign,
+    chain,
+    healthy,
+    inconclusive,
+    summary,
+    unhealthy,
+    warning,
+)
+
+
+def series(name: str, values: Any, raw: str = "", steps: Any = None, **more: Any) -> Series:
+    held = np.asarray(values, dtype=float)
+    at = np.arange(1, len(held) + 1) if steps is None else np.asarray(steps)
+    return Series(name=name, raw=raw or name, axis=Axis(path=LOG, steps=at, lines=at), values=held, **more)
+
+
+def a_run(*held: Series, **more: Any) -> Run:
+    logged = {one.name: one for one in held}
+    return Run(id=LOG, framework="trl-grpo", algorithm="grpo", sources=(), series=logged, **more)
+
+
+def of_412(name: str, before: float, after: float) -> Series:
+    return series(name, np.where(np.arange(1, 413) < 12, before, after))
+
+
+SICK_RUN = a_run(
+    of_412("frac_reward_zero_std", 0.2, 1.0),
+    of_412("loss", 0.3, 0.0),
+    of_412("reward_std", 0.5, 0.0),
+    of_412("reward_mean", 0.95, 0.03),
+    of_412("entropy", 0.24, 6.0),
+    of_412("approx_kl", 0.01, 0.01),
+    of_412("clip_fraction", 0.1, 0.0),
+)
+
+
+def test_the_outcome_is_told_in_the_run_s_own_numbers() -> None:
+    reward, entropy = story(unhealthy(), SICK_RUN).courses
+    assert (reward.word, reward.key, reward.first, reward.last) == ("reward", "reward_mean", 0.95, 0.03)
+    assert (entropy.word, entropy.first, entropy.last) == ("entropy", 0.24, 6.0)
+
+
+def test_an_outcome_may_be_no_number() -> None:
+    run = a_run(series("reward_mean", [1.0, 2.0, np.nan]))
+    assert np.isnan(story(healthy(), run).courses[0].last)
+
+
+def test_without_its_run_a_story_has_no_numbers() -> None:
+    told = story(unhealthy(), None)
+    assert told.table is None
+    assert told.courses == ()
+    assert told.problems
+
+
+def test_the_table_shows_the_onset_and_what_is_around_it() -> None:
+    table = story(unhealthy(), SICK_RUN).table
+    assert table is not None
+    assert [(moment.name, moment.step) for moment in table.moments] == [
+        ("start", 1),
+        ("before", 11),
+        ("onset", 12),
+        ("after", 112),
+        ("end", 412),
+    ]
+
+
+def test_the_metrics_of_the_evidence_come_first_then_those_that_matter_to_every_run() -> None:
+    table = story(unhealthy(), SICK_RUN).table
+    assert table is not None
+    assert [row.name for row in table.rows] == [
+        *("frac_reward_zero_std", "loss", "reward_std"),
+        *("reward_mean", "approx_kl", "clip_fraction"),
+    ]
+    assert table.rows[0].values == (0.2, 0.2, 1.0, 1.0, 1.0)
+
+
+def test_a_run_without_an_onset_is_shown_at_start_middle_and_end() -> None:
+    table = story(healthy(), a_run(series("reward_mean", np.linspace(0, 1, 11), "rollout/ep_rew_mean"))).table
+    assert table is not None
+    assert [(moment.name, moment.step) for moment in table.moments] == [("start", 1), ("middle", 6), ("end", 11)]
+    assert [(row.key, row.values) for row in table.rows] == [("rollout/ep_rew_mean", (0.0, 0.5, 1.0))]
+
+
+@pytest.mark.parametrize(("records", "names"), [(1, ["start"]), (2, ["start", "end"])])
+def test_few_records_are_few_moments(records: int, names: list[str]) -> None:
+    table = story(healthy(), a_run(series("reward_mean", np.ones(records)))).table
+    assert table is not None
+    assert [moment.name for moment in table.moments] == names
+
+
+def test_the_table_begins_where_every_metric_is_logged() -> None:
+    run = a_run(series("reward_mean", np.ones(20)), series("entropy", np.ones(19), steps=range(2, 21)))
+    table = story(healthy(), run).table
+    assert table is not None
+    assert table.moments[0].step == 2
+
+
+def test_a_metric_that_is_logged_late_is_blank_before() -> None:
+    run = a_run(series("reward_mean", np.ones(20)), series("entropy", [2.0], steps=[15]))
+    told = story(healthy(), run)
+    assert told.table is not None
+    assert told.table.rows[1].values == (None, None, 2.0)
+    assert told.courses[1].first == 2.0
+
+
+def test_only_what_is_logged_stands_in_the_table() -> None:
+    run = a_run(series("reward_mean", [1.0, 2.0]), series("approx_kl", [0.0, 0.0], how="computed"))
+    table = story(healthy(), run).table
+    assert table is not None
+    assert [row.name for row in table.rows] == ["reward_mean"]
+    assert story(healthy(), a_run()).table is None
+
+
+def test_a_problem_has_its_place_its_remedies_and_what_would_settle_it() -> None:
+    (problem,) = story(unhealthy(), SICK_RUN).problems
+    assert (problem.rank, problem.cause, problem.confidence) == (1, "adv-exactly-zero", "likely")
+    assert problem.since == 12
+    assert problem.place is not None
+    assert (problem.place.path, problem.place.unit, problem.place.line) == (LOG, "line", 12)
+    first, resort = problem.do
+    assert (first.say, first.key, first.now) == ("raise the number of generations per prompt", "num_generations", "8")
+    assert resort.say.startswith("print the rewards")
+    assert problem.check is not None
+    assert (problem.check.log, problem.check.because) == (SETTLE.log, SETTLE.because)
+
+
+def test_level_causes_are_told_with_the_one_that_leads() -> None:
+    (problem,) = story(unhealthy(), None).problems
+    assert problem.level == ("The reward function returns one value for everything",)
+
+
+def test_an_established_cause_needs_no_check() -> None:
+    found = unhealthy()
+    sure = replace(FLAT_GROUPS, confidence="established", level_with=())
+    assert story(replace(found, causes=(sure,)), None).problems[0].check is None
+
+
+def test_a_check_speaks_of_a_rule_by_its_title() -> None:
+    asked = Measurement(log="ratio_std", because="it would decide ratio-identically-one: The ratio is one")
+    found = replace(unhealthy(), causes=(replace(FLAT_GROUPS, would_change_my_mind=(asked,)),))
+    check = story(found, None).problems[0].check
+    assert check is not None
+    assert check.because == "it tells whether the ratio is one"
+
+
+def test_the_value_of_a_key_is_taken_from_the_log_where_no_configuration_has_it() -> None:
+    cause = replace(FLAT_GROUPS, remedies=(Remedy(do="lower learning_rate", key="learning_rate"),))
+    found = replace(unhealthy(), causes=(cause,), run=summary(config={}))
+    logged = a_run(series("learning_rate", [1e-3, 5e-4], "train/learning_rate"))
+    assert story(found, logged).problems[0].do[0].now == "0.001"
+    assert story(found, None).problems[0].do[0].now == ""
+
+
+def test_the_key_of_another_framework_has_no_value_here() -> None:
+    (problem,) = story(warning(), None).problems
+    assert (problem.do[0].framework, problem.do[0].now) == ("verl", "")
+
+
+def test_what_follows_is_what_the_broken_link_kills() -> None:
+    broken = Problem(
+        id="p1", title="", link="advantages", state="dead", complaint="", leader="", follows=("gradient", "step")
+    )
+    assert story(replace(unhealthy(), problems=(broken,)), None).problems[0].follows == ("gradient", "step")
+
+
+def test_the_same_advice_is_given_once() -> None:
+    other = replace(FLAT_GROUPS, id="other", rank=2, problem="p2")
+    first, second = story(replace(unhealthy(), causes=(FLAT_GROUPS, other)), None).problems
+    assert first.do
+    assert second.do == ()
+    assert second.check is None
+
+
+def test_a_harmless_explanation_is_a_remark_and_no_problem() -> None:
+    told = story(benign(), None)
+    assert told.problems == ()
+    (remark,) = told.remarks
+    assert remark.title == "One optimizer step per rollout batch: the ratio is 1 by construction"
+    assert remark.says.startswith("with K = 1 the ratio is 1")
+
+
+def test_what_was_seen_without_a_cause_is_remarked_on() -> None:
+    found = replace(healthy(), findings=(*healthy().findings, FLAT_LOSS), verdict_because="no fault was found")
+    told = story(found, None)
+    assert [remark.title for remark in told.remarks] == [FLAT_LOSS.title]
+    assert told.because == ""
+
+
+def test_open_questions_name_what_would_answer_them() -> None:
+    told = story(inconclusive(), None)
+    assert [question.question for question in told.open] == [
+        "whether the policy moves",
+        "whether there is a learning signal",
+    ]
+    assert told.open[0].metrics == ("ratio_std", "ratio_max", "clip_fraction")
+    assert told.because == "nothing was found, and not everything could be asked"
+
+
+def test_a_short_log_says_so() -> None:
+    few = replace(inconclusive(), run=summary(records=3))
+    assert story(few, None).short
+    assert not story(inconclusive(), None).short
+
+
+def test_a_broken_link_is_told_by_the_title_of_its_check() -> None:
+    witness = "loss_gone 1 is at least 0.5 (run.jsonl:12)"
+    found = replace(
+        healthy(),
+        verdict="unhealthy",
+        verdict_because=f"the chain breaks at loss: {witness}",
+        chain=chain(loss=("dead", witness)),
+    )
+    assert story(found, None).because == "the chain breaks at loss"
+
+
+def test_checks_are_counted_and_those_that_failed_named() -> None:
+    checks = story(CASES["errored"], None).checks
+    assert (checks.clear, checks.noted, checks.not_run) == (3, 0, 1)
+    assert checks.unlogged
+    assert checks.failed == (("KL001 kl-runaway", "ZeroDivisionError: division by zero"),)
+
+
+def test_the_gravest_notes_on_reading_are_told() -> None:
+    notes = (Note(text="renamed", kind="renamed"), Note(text="skipped", kind="skipped"), Note(text="gone", kind="lost"))
+    found = replace(healthy(), run=summary(notes=tuple(map(str, notes))))
+    assert story(found, a_run(notes=notes)).reading == ("gone", "skipped")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (0.003124, "0.00312"),
+        (17.84, "17.8"),
+        (2341.4, "2341"),
+        (-1229.0, "-1229"),
+        (1e-6, "1e-6"),
+        (2.5e9, "2.5e9"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-infinity"),
+    ],
+)
+def test_numbers_have_three_digits(value: float, told: str) -> None:
+    assert short(value) == told
