@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.evidence import drawn
-from ppo_doctor.story.model import Moment, Row, Table
+from ppo_doctor.story.model import Course, Moment, Row, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ppo_doctor.model import Finding, Run, Series
     from ppo_doctor.model.run import IntArray
@@ -29,6 +29,11 @@ MATTERS = (
     ("grad_norm",),
     ("learning_rate",),
 )
+#: What the outcome of a run is told by: a word, and the metrics of which the first that is logged is meant.
+COURSES: Mapping[str, tuple[str, ...]] = {
+    "reward": ("reward_mean", "episode_return", "eval_return"),
+    "entropy": ("entropy",),
+}
 #: Metrics that only count, and tell nothing beside the step.
 COUNTERS = ("env_steps", "optimizer_steps_total")
 #: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
@@ -78,6 +83,18 @@ def _moments(steps: IntArray, onset: int | None) -> tuple[Moment, ...]:
 
 def _row(series: Series, moments: Sequence[Moment]) -> Row:
     return Row(name=series.name, key=series.raw, values=values(series, moments))
+
+
+def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:
+    """Yield what became of reward and entropy, from the first of the moments, or where they begin, to the last."""
+    for word, names in COURSES.items():
+        series = next((run.series[name] for name in names if name in run.series), None)
+        if series is not None and len(series) and series.how == "observed":
+            first, last = values(series, (moments[0], moments[-1]))
+            if last is not None:
+                yield Course(
+                    word=word, key=series.raw, first=float(series.values[0]) if first is None else first, last=last
+                )
 
 
 def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...]:

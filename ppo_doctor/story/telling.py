@@ -9,18 +9,12 @@ from ppo_doctor.evidence import says
 from ppo_doctor.model import ASKED, DIED, QUESTIONS, Severity
 from ppo_doctor.story.actions import actions
 from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Remark, Story, Table, Told
-from ppo_doctor.story.moments import table, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ppo_doctor.model import Diagnosis, Finding, Measurement, RankedCause, Run
 
-#: What the outcome of a run is told by: a word, and the metrics of which the first that is logged is meant.
-COURSES: Mapping[str, tuple[str, ...]] = {
-    "reward": ("reward_mean", "episode_return", "eval_return"),
-    "entropy": ("entropy",),
-}
 #: What stands in no text file: its records are counted.
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
 #: Notes on reading, remarks, and metrics that would answer a question, in a story.
@@ -39,14 +33,14 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     """Return the story of a diagnosis; without its run it has no numbers."""
     problems = tuple(_problems(diagnosis, run))
     onset = problems[0].since if problems else None
-    drawn = table(run, _telling(diagnosis), onset) if run is not None else None
+    table, courses = _numbers(diagnosis, run, onset)
     unanswered = tuple(_open(diagnosis))
     return Story(
         verdict=diagnosis.verdict,
         because=_because(diagnosis, problems, unanswered),
-        courses=tuple(_courses(run, drawn)) if run is not None else (),
+        courses=courses,
         checks=_checks(diagnosis),
-        table=drawn,
+        table=table,
         problems=problems,
         remarks=_remarks(diagnosis, problems),
         open=unanswered,
@@ -75,16 +69,14 @@ def _without_quantities(diagnosis: Diagnosis) -> str:
     return because.removesuffix(f": {leading}") if leading else because
 
 
-def _courses(run: Run, drawn: Table | None) -> Iterable[Course]:
-    """Yield what became of reward and entropy, from the first step of the table to its last."""
-    for word, names in COURSES.items():
-        series = next((run.series[name] for name in names if name in run.series), None)
-        if drawn is not None and series is not None and series.how == "observed":
-            first, last = values(series, (drawn.moments[0], drawn.moments[-1]))
-            if last is not None:
-                yield Course(
-                    word=word, key=series.raw, first=float(series.values[0]) if first is None else first, last=last
-                )
+def _numbers(diagnosis: Diagnosis, run: Run | None, onset: int | None) -> tuple[Table | None, tuple[Course, ...]]:
+    """Return the table of a run and what became of it; nothing without the run."""
+    if run is None:
+        return None, ()
+    from ppo_doctor.story.moments import courses, table  # numpy: only where there are numbers
+
+    drawn = table(run, _telling(diagnosis), onset)
+    return drawn, tuple(courses(run, drawn.moments)) if drawn is not None else ()
 
 
 def _problems(diagnosis: Diagnosis, run: Run | None) -> Iterable[Told]:
