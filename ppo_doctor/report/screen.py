@@ -55,15 +55,15 @@ class Cut:
 CUTS = (
     Cut(),
     Cut(says=False),
-    Cut(says=False, names=False),
-    Cut(says=False, names=False, notes=1),
-    Cut(says=False, names=False, notes=1, rows=5),
-    Cut(says=False, names=False, notes=1, rows=5, next=1),
-    Cut(says=False, names=False, notes=1, rows=4, next=1, remarks=2),
-    Cut(says=False, names=False, notes=1, rows=4, next=0, remarks=2),
-    Cut(says=False, names=False, notes=1, rows=4, next=0, remarks=1, because=False),
-    Cut(says=False, names=False, notes=0, rows=3, next=0, remarks=1, because=False),
-    Cut(says=False, names=False, notes=0, rows=2, next=0, remarks=0, because=False),
+    Cut(says=False, notes=1),
+    Cut(says=False, notes=1, rows=5),
+    Cut(says=False, notes=1, rows=5, names=False),
+    Cut(says=False, notes=1, rows=5, names=False, next=1),
+    Cut(says=False, notes=1, rows=4, names=False, next=1, remarks=2),
+    Cut(says=False, notes=1, rows=4, names=False, next=0, remarks=2),
+    Cut(says=False, notes=1, rows=4, names=False, next=0, remarks=1, because=False),
+    Cut(says=False, notes=0, rows=3, names=False, next=0, remarks=1, because=False),
+    Cut(says=False, notes=0, rows=2, names=False, next=0, remarks=0, because=False),
 )
 
 
@@ -168,13 +168,14 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
     rows = table.rows[: cut.rows]
     keys = ["step", *map(_key, rows)]
     label = max(map(columns, keys))
+    named = cut.names and any(moment.name == "onset" for moment in table.moments)  # else they name themselves
     shown = list(range(len(table.moments)))
     cells = _cells(table, rows)
-    widths = [max(columns(line[i]) for line in cells[0 if cut.names else 1 :]) for i in shown]
+    widths = [max(columns(line[i]) for line in cells[0 if named else 1 :]) for i in shown]
     while len(shown) > 2 and INDENT + label + sum(widths[i] + 2 for i in shown) > page.width:
         del shown[_least(table, shown)]
     for number, (key, line) in enumerate(zip(("", *keys), cells, strict=True)):
-        if number or cut.names:
+        if number or named:
             values = "".join(f"  {' ' * (widths[i] - columns(line[i]))}{line[i]}" for i in shown)
             page.row((key + " " * (label - columns(key)), Span(values, "dim" if number < 2 else "")), INDENT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.story.model import Action
@@ -19,6 +20,8 @@ MOST_REMEDIES = 3
 MOST_ACTIONS = 2
 #: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
 SAME_SETTINGS = {"unsloth": "trl-grpo"}
+#: A word that can only be a setting's name.
+_SETTING = re.compile(r"[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+")
 
 
 def remedies(ours: Sequence[Remedy], framework: str, *, everything: bool) -> list[Remedy]:
@@ -43,7 +46,7 @@ def actions(ours: Sequence[Remedy], summary: RunSummary, run: Run | None) -> tup
 
 
 def _action(remedy: Remedy, summary: RunSummary, run: Run | None) -> Action:
-    key = remedy.key or ""
+    key = remedy.key or next((word for word in _SETTING.findall(remedy.do) if word in summary.config), "")
     other = foreign(remedy, summary.framework)
     return Action(say=remedy.do, key=key, now="" if other else _now(key, summary, run), framework=other)
 

@@ -34,7 +34,7 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     problems = tuple(_problems(diagnosis, run))
     onset = problems[0].since if problems else None
     table, courses = _numbers(diagnosis, run, onset)
-    unanswered = tuple(_open(diagnosis))
+    unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
     return Story(
         verdict=diagnosis.verdict,
         because=_because(diagnosis, problems, unanswered),

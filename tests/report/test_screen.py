@@ -135,6 +135,12 @@ def test_a_file_is_named_once() -> None:
     assert "since step 12 · line 12" in " ".join(shown(unhealthy(), a_run()).split())
 
 
+def test_the_remedy_that_harms_is_advised_against() -> None:
+    cause = replace(FLAT_GROUPS, avoid="raising the limit: outputs are near-random")
+    shape = " ".join(shown(replace(unhealthy(), causes=(cause,))).split())
+    assert "not Raising the limit: outputs are near-random." in shape
+
+
 def test_a_healthy_run_says_what_was_answered() -> None:
     assert "3 checks clear, 1 not run, mostly metrics that are not logged." in shown(healthy())
 

@@ -170,6 +170,13 @@ def test_the_value_of_a_key_is_taken_from_the_log_where_no_configuration_has_it(
     assert story(found, None).problems[0].do[0].now == ""
 
 
+def test_a_setting_that_a_remedy_names_in_its_words_has_its_value_too() -> None:
+    cause = replace(FLAT_GROUPS, remedies=(Remedy(do="raise n_steps (2048 is the default) or n_envs"),))
+    found = replace(unhealthy(), causes=(cause,), run=summary(config={"n_envs": 1, "n_steps": 10}))
+    action = story(found, None).problems[0].do[0]
+    assert (action.key, action.now) == ("n_steps", "10")
+
+
 def test_the_key_of_another_framework_has_no_value_here() -> None:
     (problem,) = story(warning(), None).problems
     assert (problem.do[0].framework, problem.do[0].now) == ("verl", "")
