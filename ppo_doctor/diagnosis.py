@@ -22,6 +22,7 @@ from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import (
     DIED,
+    OUTCOMES,
     QUESTIONS,
     Coverage,
     Diagnosis,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 #: A question counts as answered over at least this many updates: checks for faults of each kind run from there on.
 LEAST_UPDATES = 12
-#: What a headline tells the course of: the first that is logged of each, and its word.
-COURSES = {"reward": ("reward_mean", "episode_return"), "entropy": ("entropy",)}
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
 
@@ -181,7 +180,7 @@ def _summary(observations: Observations, pack: Pack) -> RunSummary:
 
 def _headline(run: Run, because: str) -> str:
     """Return why it was judged so, and what became of reward and entropy."""
-    told = [f"{word} {course}" for word, names in COURSES.items() if (course := _course(run, names))]
+    told = [f"{word} {course}" for word, names in OUTCOMES.items() if (course := _course(run, names))]
     sentence = f"{because[:1].upper()}{because[1:]}"
     return f"{'; '.join((sentence, *told))}."
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import says
-from ppo_doctor.model import CHAIN, SIDE_LINKS, ChainLink, Link
+from ppo_doctor.model import CHAIN, NOT_SO, SIDE_LINKS, ChainLink, Link
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Finding, LinkState
@@ -82,7 +82,7 @@ def _own(
 def _witnessed(name: str, state: LinkState, shown: Sequence[Finding], steps: tuple[int, int] | None) -> ChainLink:
     """Return a link with the first witness that has a place in a file."""
     first = next((finding for finding in shown if any(evidence.source for evidence in finding.evidence)), shown[0])
-    witness = says(first).replace("not so: ", "")  # of a condition that does not hold the numbers tell
+    witness = says(first).replace(NOT_SO, "")  # of a condition that does not hold the numbers tell
     return ChainLink(link=name, state=state, witness=witness, steps=_span(first, steps))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.diagnose.accounts import account
 from ppo_doctor.diagnose.chain import follows
 from ppo_doctor.metrics import METRICS, loggable
-from ppo_doctor.model import CONFIDENCES, Measurement, Problem, RankedCause, Severity
+from ppo_doctor.model import CONFIDENCES, WOULD_DECIDE, Measurement, Problem, RankedCause, Severity
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _measurement(finding: Finding) -> Measurement:
     metrics = [name for name in finding.missing if name in METRICS]
     settings = [f"--set {name}=…" for name in finding.missing if name not in METRICS]
     log = ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)
-    return Measurement(log=log, because=f"it would decide {finding.rule}: {finding.title}")
+    return Measurement(log=log, because=f"{WOULD_DECIDE}{finding.rule}: {finding.title}")
 
 
 def named(found: Iterable[Group]) -> frozenset[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ppo_doctor.diagnose.problems import named
-from ppo_doctor.model import ASKED, CHAIN, QUESTIONS, Severity
+from ppo_doctor.model import ASKED, CHAIN, LEFT_OPEN, QUESTIONS, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.diagnose.problems import Group
@@ -73,7 +73,7 @@ def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
         return f"nothing found, but {' and '.join(coverage.failed)} failed to run"
     if not coverage.complete:
         unanswered = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
-        return f"nothing found, but the log does not show {', nor '.join(unanswered)}"
+        return f"{LEFT_OPEN} {', nor '.join(unanswered)}"
     answers = {name: findings[name].status for name in (STAYED, MOVED, BEST) if name in findings}
     if answers.get(STAYED) == answers.get(MOVED) == "fired" and answers.get(BEST) != "fired":
         return "nothing found, but the policy moves and the reward does not rise: whether it learns does not show"

@@ -71,3 +71,10 @@ class Severity(StrEnum):
 
 
 _RANKS: Mapping[str, int] = MappingProxyType({severity.value: rank for rank, severity in enumerate(Severity)})
+
+#: What the outcome of a run is told by: a word, and the metrics of which the first that is logged is meant.
+OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"reward": ("reward_mean", "episode_return", "eval_return"), "entropy": ("entropy",)}
+)
+#: How sentences begin that one part writes and another knows again.
+LEFT_OPEN, WOULD_DECIDE, NOT_SO = "nothing found, but the log does not show", "it would decide ", "not so: "

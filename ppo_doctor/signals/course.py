@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ppo_doctor.arrays import median
-from ppo_doctor.model import CONDITION, SINGLE, Fact
+from ppo_doctor.model import CONDITION, NOT_SO, SINGLE, Fact
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def fact(name: str, value: float, series: Series | None, says: str, unit: str = 
 
 def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
     """Return 1 where something is so and 0 where not; None where nobody can tell."""
-    return None if holds is None else fact(name, float(holds), series, says if holds else f"not so: {says}", CONDITION)
+    return None if holds is None else fact(name, float(holds), series, says if holds else f"{NOT_SO}{says}", CONDITION)
 
 
 def given(observations: Observations, name: str) -> float | None:

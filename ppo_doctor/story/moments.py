@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.evidence import drawn
+from ppo_doctor.model import OUTCOMES
 from ppo_doctor.story.model import Course, Moment, Row, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ppo_doctor.model import Finding, Run, Series
     from ppo_doctor.model.run import IntArray
@@ -19,21 +20,16 @@ if TYPE_CHECKING:
 MOST_ROWS, MOST_OF_EVIDENCE = 6, 4
 #: What every run is judged by: of each the first that is logged.
 MATTERS = (
-    ("reward_mean", "episode_return", "eval_return"),
+    OUTCOMES["reward"],
     ("policy_loss", "loss"),
     ("approx_kl", "approx_kl_k2", "approx_kl_k1", "ref_kl"),
     ("clip_fraction",),
-    ("entropy",),
+    OUTCOMES["entropy"],
     ("explained_variance", "value_loss"),
     ("response_length", "episode_length"),
     ("grad_norm",),
     ("learning_rate",),
 )
-#: What the outcome of a run is told by: a word, and the metrics of which the first that is logged is meant.
-COURSES: Mapping[str, tuple[str, ...]] = {
-    "reward": ("reward_mean", "episode_return", "eval_return"),
-    "entropy": ("entropy",),
-}
 #: Metrics that only count, and tell nothing beside the step.
 COUNTERS = ("env_steps", "optimizer_steps_total")
 #: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
@@ -87,7 +83,7 @@ def _row(series: Series, moments: Sequence[Moment]) -> Row:
 
 def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:
     """Yield what became of reward and entropy, from the first of the moments, or where they begin, to the last."""
-    for word, names in COURSES.items():
+    for word, names in OUTCOMES.items():
         series = next((run.series[name] for name in names if name in run.series), None)
         if series is not None and len(series) and series.how == "observed":
             first, last = values(series, (moments[0], moments[-1]))

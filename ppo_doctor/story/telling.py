@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import says
-from ppo_doctor.model import ASKED, DIED, QUESTIONS, Severity
+from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 from ppo_doctor.story.actions import actions
 from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Remark, Story, Table, Told
 
@@ -23,10 +23,8 @@ MOST_NOTES, MOST_REMARKS, MOST_METRICS = 2, 3, 3
 NOTE_KINDS = ("lost", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
 FEW = 12
-#: How a verdict's reason begins that lists the open questions, which a story lists by themselves.
-LEFT_OPEN = "nothing found, but the log does not show"
 #: How the reason begins why a measurement would decide a check, and the check's name.
-_DECIDES = re.compile(r"^it would decide [\w.-]+: ")
+_DECIDES = re.compile(rf"^{WOULD_DECIDE}[\w.-]+: ")
 
 
 def story(diagnosis: Diagnosis, run: Run | None) -> Story:
