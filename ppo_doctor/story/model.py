@@ -31,6 +31,10 @@ class Row:
     name: str
     key: str
     values: tuple[float | None, ...]
+    #: the range in which sound runs keep it, as it is printed; empty where none is documented
+    usual: str = ""
+    #: what stands out in the row, in a word or two
+    remark: str = ""
 
 
 @frozen
@@ -52,11 +56,12 @@ class Place:
 
 @frozen
 class Action:
-    """One thing to do, with the key that it is about and the value that the user gave it."""
+    """One thing to do, with the key that it is about, the value that the user gave it, and the value to give it."""
 
     say: str
     key: str = ""
     now: str = ""
+    to: str = ""
     #: the framework whose key it is, where that is not the run's
     framework: str = ""
 
