@@ -19,6 +19,7 @@ from pathlib import Path
 
 from .corpus import unpacked
 from .environments import ROOT
+from .foreign import REAL, SHARED, real_logs
 from .labels import Label, labelled, labels
 from .score import judge
 
@@ -26,7 +27,7 @@ RATES, COUNTS = ROOT.parent / "rules" / "rates.toml", ROOT / "rates.json"
 #: The trainer that is ours has no say.
 OURS = "numpy_lab"
 HEAD = """\
-# How often sound runs of third-party trainers answer a check with yes: [yes, answered].
+# How often sound runs of third-party trainers, and other people's, answer a check with yes: [yes, answered].
 # Counted by `python -m lab.rates`, never edited.
 [rates]
 """
@@ -40,14 +41,21 @@ def _answers(pair: tuple[Label, Path]) -> tuple[str, dict[str, bool]]:
 
 
 def counted() -> Counts:
-    """Return check → trainer → (yes, answered), of the bare logs of sound runs, with settings what takes settings."""
-    bare, config = _counted("bare"), _counted("config")
+    """Return check → trainer → (yes, answered), of the bare logs of sound runs, with settings what takes settings.
+
+    Other people's logs count as one more trainer, as they lie: their runs are longer than a lab's, and of tasks that
+    nobody chose for being short.
+    """
+    asked = [(each, unpacked(name)) for name in labelled() if name != OURS for each in labels(name)]
+    others = [pair for pair in real_logs() if pair[0].accept <= {"HEALTHY", "ABSTAIN"} and pair[0].sound]
+    if not others:
+        raise SystemExit(f"{REAL} are missing: {SHARED} has none")
+    bare, config = (_counted([p for p in asked if p[0].column == column] + others) for column in ("bare", "config"))
     return {name: bare.get(name) or config[name] for name in config}
 
 
-def _counted(column: str) -> Counts:
-    asked = [(each, unpacked(name)) for name in labelled() if name != OURS for each in labels(name)]
-    sound = [(label, folder) for label, folder in asked if label.sound and label.column == column]
+def _counted(asked: list[tuple[Label, Path]]) -> Counts:
+    sound = [(label, folder) for label, folder in asked if label.sound]
     counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
         for trainer, answers in pool.map(_answers, sound, chunksize=4):

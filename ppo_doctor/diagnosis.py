@@ -63,7 +63,8 @@ def assemble(
     died = next((note.text for note in observations.run.notes if DIED in note.text), None)
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
-    named = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run)) for cause in in_order(found))
+    shown = (cause for cause in in_order(found) if cause.benign or said != "healthy")
+    named = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run)) for cause in shown)
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,

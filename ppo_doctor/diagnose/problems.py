@@ -27,6 +27,8 @@ LEVEL_DB = 4
 LONGEST_LIST, MOST_ASKED = 5, 3
 #: States of a link that are how a problem breaks it.
 SHOWN: Mapping[LinkState, Break] = {"dead": "dead", "wrong": "wrong", "weak": "weak"}
+#: The check that tells that a run learns something.
+RISES = "reward-rises"
 #: Complaints of a run that goes wrong by and by, and of one in which too little happens.
 COURSES = ("policy-degenerates", "steps-too-large", "proxy-diverges")
 STANDING = ("policy-does-not-move", "no-signal")
@@ -58,6 +60,12 @@ class Group:
             return "inconclusive"
         grave = any(c.confidence != "suspected" and c.severity.at_least(Severity.HIGH) for c in leading)
         return "unhealthy" if grave else "warning"
+
+    @property
+    def faint(self) -> bool:
+        """Whether this is a suspicion of medium gravity at most, which a rising reward outweighs."""
+        leading = [cause for cause in self.causes if cause.leader]
+        return not any(c.benign or c.confidence != "suspected" or c.severity.at_least(Severity.HIGH) for c in leading)
 
     def told(self, title: str, links: Sequence[ChainLink]) -> Problem:
         """Return the problem as reports show it."""
@@ -105,7 +113,8 @@ def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: b
         groups.setdefault(mechanism.complaints[0], []).append(entry)
     likely = math.inf if planned else LIKELY_DB
     found = [_group(name, sorted(entries, key=_place), by_rule, likely) for name, entries in groups.items()]
-    ordered = _beside_each_other(sorted(found, key=_rank))
+    learns = RISES in by_rule and by_rule[RISES].status == "fired"
+    ordered = _beside_each_other(sorted((group for group in found if not (learns and group.faint)), key=_rank))
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ppo_doctor.diagnose.problems import named
+from ppo_doctor.diagnose.problems import RISES, named
 from ppo_doctor.model import ASKED, CHAIN, LEFT_OPEN, QUESTIONS, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.diagnose.problems import Group
-    from ppo_doctor.model import ChainLink, Coverage, Finding, Rule, Verdict
+    from ppo_doctor.model import ChainLink, Coverage, Finding, Verdict
     from ppo_doctor.rulepack import Pack
 
 #: The gravest first.
@@ -19,8 +19,8 @@ GRAVEST: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy
 SELDOM = 0.02
 #: Where one of these links is dead, nothing is learnt; a ratio that stands still leaves a policy gradient.
 PATH = frozenset(CHAIN) - {"ratio"}
-#: A policy that moved while the reward neither rose nor was at its best leaves open whether anything was learned.
-STAYED, MOVED, BEST = "reward-level", "policy-moves", "reward-at-ceiling"
+#: A reward that neither rose nor was at its best leaves open whether anything was learned.
+STAYED, BEST = "reward-level", "reward-at-ceiling"
 
 
 def verdict(
@@ -56,15 +56,15 @@ def _leading(problem: Group) -> str:
 
 
 def _unexplained(findings: Sequence[Finding], pack: Pack, told: frozenset[str]) -> Finding | None:
-    """Return the gravest check that answers yes, which sound runs hardly ever do, and that no cause accounts for."""
-    loud = [
-        f for f in findings if f.status == "fired" and f.rule not in told and _grave(pack.by_name[f.rule], pack.rates)
-    ]
+    """Return the gravest check that answers yes, which sound runs hardly ever do, and that no cause accounts for.
+
+    Where the reward rises only a critical one counts: whatever else it says, it does not say that nothing is learnt.
+    """
+    fired = [finding for finding in findings if finding.status == "fired"]
+    least = Severity.CRITICAL if any(finding.rule == RISES for finding in fired) else Severity.HIGH
+    seldom = [f for f in fired if f.rule not in told and pack.rates.get(f.rule, 1.0) < SELDOM]
+    loud = [f for f in seldom if pack.by_name[f.rule].severity.at_least(least)]
     return min(loud, key=lambda finding: finding.severity.rank, default=None)
-
-
-def _grave(rule: Rule, rates: Mapping[str, float]) -> bool:
-    return rule.severity.at_least(Severity.HIGH) and rates.get(rule.name, 1.0) < SELDOM
 
 
 def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
@@ -74,9 +74,9 @@ def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
     if not coverage.complete:
         unanswered = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
         return f"{LEFT_OPEN} {', nor '.join(unanswered)}"
-    answers = {name: findings[name].status for name in (STAYED, MOVED, BEST) if name in findings}
-    if answers.get(STAYED) == answers.get(MOVED) == "fired" and answers.get(BEST) != "fired":
-        return "nothing found, but the policy moves and the reward does not rise: whether it learns does not show"
+    answers = {name: findings[name].status for name in (STAYED, BEST) if name in findings}
+    if answers.get(STAYED) == "fired" and answers.get(BEST) != "fired":
+        return "nothing found, but the reward does not rise: whether the policy learns does not show"
     return ""
 
 

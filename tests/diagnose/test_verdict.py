@@ -10,8 +10,9 @@ from ppo_doctor.model import ChainLink, Coverage
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 SYMPTOM, BEST = a_rule("symptom"), a_rule("reward-at-ceiling")
-FLAT, MOVES = a_rule("reward-level", severity="info"), a_rule("policy-moves", severity="info")
-RULES = [SYMPTOM, FLAT, MOVES, BEST]
+GRAVE = a_rule("grave", severity="critical")
+FLAT, RISES = a_rule("reward-level", severity="info"), a_rule("reward-rises", severity="info")
+RULES = [SYMPTOM, GRAVE, FLAT, RISES, BEST]
 COMPLETE = {"movement": True, "signal": True, "numerics": True}
 
 
@@ -36,10 +37,22 @@ def test_a_check_that_failed_to_run_keeps_it_from_healthy():
     assert said(failed={"symptom": "ZeroDivisionError"})[0] == "inconclusive"
 
 
-def test_a_policy_that_moves_without_reward_is_not_healthy_unless_the_reward_is_at_its_best():
-    assert said(fired=("reward-level",))[0] == "healthy"
-    assert said(fired=("reward-level", "policy-moves"))[0] == "inconclusive"
-    assert said(fired=("reward-level", "policy-moves", "reward-at-ceiling"))[0] == "healthy"
+def test_a_reward_that_stays_leaves_open_whether_the_policy_learns_unless_it_is_at_its_best():
+    assert said(fired=("reward-level",))[0] == "inconclusive"
+    assert said(fired=("reward-level", "reward-at-ceiling"))[0] == "healthy"
+
+
+def test_beside_a_rising_reward_only_a_critical_symptom_is_a_warning():
+    rates = {"symptom": SELDOM / 2, "grave": SELDOM / 2}
+    assert said(fired=("symptom", "reward-rises"), rates=rates)[0] == "healthy"
+    assert said(fired=("grave", "reward-rises"), rates=rates)[0] == "warning"
+
+
+def test_beside_a_rising_reward_a_suspicion_of_medium_gravity_is_none():
+    for severity, expected in (("medium", "healthy"), ("high", "warning")):
+        cause = a_cause("it", {"symptom": 5}, severity=severity)
+        assert said([cause], fired=("symptom",))[0] == "warning"
+        assert said([cause], fired=("symptom", "reward-rises"))[0] == expected
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(SELDOM / 2, "warning"), (SELDOM * 2, "healthy"), (None, "healthy")])
