@@ -24,9 +24,7 @@ HEADINGS = (
 WORDS = ("proof", "requires", "excludes", "needs", "usual", "sometimes")
 
 #: Causes that never lead, whatever is found, and why that is known and left so.
-NEVER_LEADS: dict[str, str] = {
-    "shared-trunk-interference": "one sound run in sixteen has as large a value loss"
-}
+NEVER_LEADS: dict[str, str] = {"shared-trunk-interference": "one sound run in sixteen has as large a value loss"}
 
 
 def raw(cause):

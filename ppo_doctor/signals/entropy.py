@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import condition, fact, finite, series_of, values_of
+from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, values_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -61,10 +62,13 @@ def entropy_growth(observations: Observations) -> Fact | None:
 
 
 def bonus_of(observations: Observations) -> float | None:
-    """Return the coefficient of the entropy bonus: logged, else configured."""
+    """Return the coefficient of the entropy bonus: logged, else as the loss holds it, else configured."""
     logged = values_of(observations, "entropy_coef")
     if logged is not None:
         return float(logged[0])
+    held = value_of(observations.fact("bonus_in_loss"))
+    if held is not None:
+        return held
     return observations.number("ent_coef") if observations.configured("ent_coef") else None
 
 
@@ -72,6 +76,9 @@ def entropy_bonus(observations: Observations) -> Fact | None:
     """Return the coefficient of the entropy bonus."""
     bonus = bonus_of(observations)
     series = series_of(observations, "entropy_coef")
+    held = observations.fact("bonus_in_loss") if series is None else None
+    if held is not None:
+        return replace(held, name="entropy_bonus")
     return None if bonus is None else fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
 
 

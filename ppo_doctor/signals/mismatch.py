@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +92,7 @@ def reference_follows(observations: Observations) -> Fact | None:
 
 
 def penalty_coefficient(observations: Observations) -> Fact | None:
-    """Return the coefficient of the KL penalty: as logged, else as it is applied to rewards, else as configured."""
+    """Return the coefficient of the KL penalty: as logged, else as rewards or the loss hold it, else as configured."""
     logged = series_of(observations, "kl_coef")
     if logged is not None:
         first = float(finite(logged)[0])
@@ -103,6 +104,9 @@ def penalty_coefficient(observations: Observations) -> Fact | None:
         if known.any():
             applied = float(median(-taken[known] / apart[known]))
             return fact("penalty_coefficient", applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
+    held = observations.fact("penalty_in_loss")
+    if held is not None:
+        return replace(held, name="penalty_coefficient")
     names = [name for name in ("kl_coef", "kl_loss_coef") if observations.configured(name)]
     size_set = observations.number(names[0]) if names else None
     return None if not size_set else fact("penalty_coefficient", size_set, None, f"{names[0]} is {size_set:g}")
