@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from itertools import count as count_from
 
 from ppo_doctor.ingest.array_words import ARRAYS, OPEN_ARRAYS, SYMBOLS
@@ -135,7 +135,13 @@ _AXES_ALONE = [(frozenset({axis}), ()) for axis in ("step", "time", "iteration",
 
 
 def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
-    return {frozenset(phrase.split()): name for name, all_ in table.items() for phrase in all_.split(",")}
+    return {words: name for name, all_ in table.items() for phrase in all_.split(",") for words in _spelled_out(phrase)}
+
+
+def _spelled_out(phrase: str) -> Iterator[frozenset[str]]:
+    """Yield the sets of words that a phrase stands for: of "a|b" one, "a?" or nothing."""
+    choices = [word.rstrip("?").split("|") + [""] * word.endswith("?") for word in phrase.split()]
+    return (frozenset(filter(None, words)) for words in product(*choices))
 
 
 _METRICS, _SETTINGS = _phrases(METRICS), _phrases(SETTINGS)
@@ -145,7 +151,7 @@ _ARRAYS = {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
 _OPTIONAL = ("learner", "rollout", "sampled", "sample", "sequence", "token", "epoch", "batch", "minibatch")
 #: Beside these it is what the name is about: tokens of a prompt do not number prompts, the epoch of a stop is no stop.
-_OPTIONAL_BUT = {"prompt": "token", "stop": "epoch"}
+_OPTIONAL_BUT = {"prompt": "token", "stop": "epoch", "step": "minibatch"}
 #: Names that only the kind of training decides → (metric of an agent in an environment, of a language model).
 _BY_KIND = {
     frozenset({"kl"}): ("approx_kl", "ref_kl"),
@@ -238,14 +244,24 @@ def _of_values(concepts: frozenset[str]) -> frozenset[str]:
 
 def role_of(key: str) -> str | None:
     """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear."""
-    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], key)
-    names = (parse(name) for name in dict.fromkeys((spelled, _NUMBERED.sub("", spelled))))
-    return next((found for name in names if not name.unknown and (found := _found(name, _ARRAYS))), None)
+    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], _SHAPE.sub("", key))
+    name, counted = parse(spelled), parse(_NUMBERED.sub("id", _CAMEL.sub("_", spelled)))
+    uncounted = Name(key=key, concepts=counted.concepts - _COUNTED, groups=counted.groups, unknown=counted.unknown)
+    ordinal = next(filter(None, map(_array, (counted, uncounted))), None)
+    return _array(name) or (ordinal if ordinal in _ORDINALS else None)
+
+
+def _array(name: Name) -> str | None:
+    return None if name.unknown else _found(name, _ARRAYS)
 
 
 _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
-#: What says of an array that it is the number of something, where it stands last.
-_NUMBERED = re.compile(r"_(i|no|nr|num|number)$|(?<=step)_count$|(?<=update)_count$")
+#: The axes of an array behind its name, one capital letter each: "values_BT" is batch by time.
+_SHAPE = re.compile(r"(?<=[a-z])_[BDGLNST]{1,4}$")
+#: What counts something, and what says of such an array that it is a number or the present one.
+_ORDINALS = frozenset({"step", "update", "epoch", "minibatch", "group"})
+_COUNTED = frozenset({"id", "new"})
+_NUMBERED = re.compile(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)
 
 
 def setting_of(key: str) -> str | None:

@@ -58,8 +58,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "normalize": "normalize normalise normalization normalisation standardize whiten",
         "version": "version versions ver weight_version weights_version weight_versions weights_versions model_version"
         " model_versions weights_seq_no weight_seq_no params_version param_version parameter_version"
-        " parameters_version checkpoint_version ckpt_version",
-        "mask": "mask masks",
+        " parameters_version checkpoint_version ckpt_version weight_ver weights_ver",
+        "mask": "mask masks msk msks",
         "done": "termination done dones terminated terminal terminals terminations episode_start episode_starts",
         "staleness": "staleness lag policy_lag",
         "ess": "ess effective_sample_size eff_sample_size",
@@ -70,13 +70,13 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "baseline": "baseline baselines",
         "difference": "diff difference differences abs_diff absdiff",
         "prob": "prob probs probability probabilities",
-        "index": "uid uids",
+        "index": "uid uids uuid uuids",
         "group": "group groups grp grps",
     },
     "part": {
         "policy": "policy policies pol pi pg actor theta",
-        "value": "value values vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values vpredictions"
-        " value_preds value_pred",
+        "value": "value values v_s vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values"
+        " vpredictions value_preds value_pred",
         "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
     },
     "role": {
@@ -88,8 +88,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "sampled": "sampled buffer buf",
         "next": "next",
         "learner": "trainer learner train trained",
-        "worker": "worker workers",
-        "optimizer": "optimizer optim optimizers opt sgd",
+        "worker": "worker workers collector collectors collect",
+        "optimizer": "optimizer optim optimizers optimization optimisation opt sgd",
         "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference mismatch"
         " engine generator generators server",
         "target": "target targets targ",
@@ -134,7 +134,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "episode": "episode episodes episodic ep eps_ep traj trajectory trajectories",
         "completion": "response responses resp completion completions gen generate generation generated generations"
         " answer answers",
-        "token": "token tokens tok toks token_level",
+        "token": "token tokens tok toks token_level token_wise",
         "sample": "sample samples",
         "sequence": "sequence sequences seq seqs",
         "reward_model": "rm reward_model",
@@ -145,7 +145,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "epoch": "epoch epochs",
         "batch": "batch batches",
         "minibatch": "minibatch minibatches mini_batch mini_batches mb",
-        "iteration": "iter iters iteration iterations it",
+        "iteration": "iter iters itr itrs iteration iterations it",
         "frame": "frame frames",
         "count": "num number n count",
         "zero": "zero zeros",
@@ -155,7 +155,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "executed": "executed run ran",
         "stop": "early_stop early_stops early_stopped early_stopping stopped_early",
         "attention": "attention attn att",
-        "id": "id ids idx idxs index indices identifier identifiers key",
+        "label": "label labels",
+        "id": "id ids ix idx idxs index indices identifier identifiers key",
     },
     "time": {
         "time": "time times timing timings timer timers timeperf sec secs second seconds ms elapsed duration walltime"
@@ -171,7 +172,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     # evaluation to some, values or what counts to others
     "ambiguous": {
         "val": "val",
-        "valid": "valid",
+        "valid": "valid valids",
     },
     "other": {
         "other": "exploration_loss log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps"
@@ -183,6 +184,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
+    "version": "model_step model_steps",
     "epoch minibatch": "mini_epoch mini_epochs",
     "epoch update": "inner_epoch inner_epochs",
     "completion id": "output_id output_ids",
@@ -228,6 +230,7 @@ NEUTRAL = (
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local env_runners b prediction predictions pred preds calc process rnn"
+    " packed padded flat flattened stacked"
 )
 
 #: metric → phrases
