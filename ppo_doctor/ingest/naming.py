@@ -166,6 +166,7 @@ _BY_KIND = {
 }
 #: What counts how far a run is, and stands beside its times in many logs.
 COUNTERS = frozenset({"env_steps", "iteration", "optimizer_steps", "optimizer_steps_total"})
+_BESIDE_TIMES = COUNTERS | {"fps"}
 #: Groups that say it themselves.
 _DECIDING = frozenset(
     {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
@@ -194,7 +195,7 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
         return None
     kinds = _by_kind(name)
     found = kinds[language] if kinds else _found(name, _METRICS)
-    beside = frozenset({"time"}) if found in COUNTERS and key.startswith("time/") else frozenset()
+    beside = frozenset({"time"}) if found in _BESIDE_TIMES and key.startswith("time/") else frozenset()
     if any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups - beside):
         return None
     if name.groups & {"val", "valid"} and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
@@ -305,7 +306,7 @@ def of_language(keys: Iterable[str]) -> bool:
     """
     keys = tuple(keys)
     names = [parse(key) for key in keys]
-    if any(name.concepts & _OF_LANGUAGE or _beside_reference(name) for name in names):
+    if any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in names):
         return True
     return of_groups(keys)
 
@@ -318,6 +319,12 @@ def of_groups(keys: Iterable[str]) -> bool:
     """Tell whether the names of a log show that the answers to a prompt are compared, without a critic."""
     found = {metric_of(key) for key in keys}
     return bool(found & _OF_GROUPS) and not found & _OF_CRITICS
+
+
+def is_statistic(key: str) -> bool:
+    """Tell whether a key names a mean, a bound, a side and the like, and nothing of which it is one."""
+    name = parse(key)
+    return bool(name.concepts) and not name.unknown and name.concepts <= _WITHOUT_SUBJECT
 
 
 def of_machine(key: str) -> bool:
