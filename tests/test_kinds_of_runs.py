@@ -58,6 +58,39 @@ def test_a_cause_of_completions_is_none_of_episodes(run, told):
     assert bool(assemble(Observations(run), pack, [a_finding(rule, "fired")]).causes) is told
 
 
+RULES = {rule.name: rule for rule in PACK.rules}
+NO_ENGINE = case_run({"name": "a", "algorithm": "ppo", "framework": "torchtune", "series": {"response_length": "9x20"}})
+DISCRETE = a_run(episode_return="1+0.05x19", entropy="0.6931x20")
+
+
+@pytest.mark.parametrize(
+    "run", [STEPS, COMPLETIONS, NO_ENGINE, DISCRETE], ids=["steps", "answers", "no engine", "choices"]
+)
+def test_a_cause_that_a_run_cannot_show_says_so(run):
+    observations = Observations(run)
+    kind = observations.kind
+
+    def answerable(name):
+        rule = RULES[name]
+        return not kind.excludes(rule.kind) and not_for(observations, rule.needs) is None
+
+    mute = []
+    for cause in PACK.causes:
+        speaking = {*cause.proof, *cause.needs, *(w.finding for w in cause.weights if w.fired > 0)} & RULES.keys()
+        if not kind.excludes(cause.kind) and speaking and not any(map(answerable, speaking)):
+            mute.append(cause.id)
+    assert mute == []
+
+
+@pytest.mark.parametrize("name", ["rollout-trainer-mismatch", "staleness-async", "weights-not-synced"])
+def test_only_a_run_with_an_engine_or_versions_differs_from_one(name):
+    cause = next(cause for cause in PACK.causes if cause.id == name)
+    reason = Observations(STEPS).kind.excludes(cause.kind)
+    lagging = a_run(episode_return="1+0.05x19", policy_lag="2x20")
+    assert (reason is None) == (name == "weights-not-synced")  # a collector with a copy of the policy has none as well
+    assert Observations(lagging).kind.excludes(cause.kind) is None
+
+
 def test_nobody_is_asked_for_what_the_run_cannot_have():
     for run, never in ((STEPS, OF_COMPLETIONS), (COMPLETIONS, OF_STEPS | OF_CRITICS)):
         lacking = [finding.missing for finding in diagnose(run, PACK).findings]
