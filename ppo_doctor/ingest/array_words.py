@@ -5,6 +5,7 @@ Of "a|b" one word stands in the phrase; "a?" may be left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 #: What a capital letter stands for that is a word by itself in the name of an array, as papers write it.
@@ -56,3 +57,10 @@ OPEN_ARRAYS: Mapping[str, str] = {
     "sampled_log_prob": "logprob sampled rollout|action?, logprob sample",
     "behaviour_log_prob": "logprob behaviour|worker policy?, logprob behaviour action",
 }
+
+#: The axes of an array behind its name, one capital letter each: "values_BT" is batch by time.
+SHAPE = re.compile(r"(?<=[a-z])_[BDGLNST]{1,4}$")
+#: What counts something, and what says of such an array that it is a number or the present one.
+ORDINALS = frozenset({"step", "update", "epoch", "minibatch", "group"})
+COUNTED = frozenset({"id", "new"})
+NUMBERED = re.compile(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)

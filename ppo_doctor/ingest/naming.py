@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import combinations, product
 from itertools import count as count_from
 
-from ppo_doctor.ingest.array_words import ARRAYS, OPEN_ARRAYS, SYMBOLS
+from ppo_doctor.ingest.array_words import ARRAYS, COUNTED, NUMBERED, OPEN_ARRAYS, ORDINALS, SHAPE, SYMBOLS
 from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
 from ppo_doctor.ingest.vocabulary import COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
 from ppo_doctor.model.frozen import frozen
@@ -245,11 +245,11 @@ def _of_values(concepts: frozenset[str]) -> frozenset[str]:
 
 def role_of(key: str) -> str | None:
     """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear."""
-    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], _SHAPE.sub("", key))
-    name, counted = parse(spelled), parse(_NUMBERED.sub("id", _CAMEL.sub("_", spelled)))
-    uncounted = Name(key=key, concepts=counted.concepts - _COUNTED, groups=counted.groups, unknown=counted.unknown)
+    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], SHAPE.sub("", key))
+    name, counted = parse(spelled), parse(NUMBERED.sub("id", _CAMEL.sub("_", spelled)))
+    uncounted = Name(key=key, concepts=counted.concepts - COUNTED, groups=counted.groups, unknown=counted.unknown)
     ordinal = next(filter(None, map(_array, (counted, uncounted))), None)
-    return _array(name) or (ordinal if ordinal in _ORDINALS else None)
+    return _array(name) or (ordinal if ordinal in ORDINALS else None)
 
 
 def _array(name: Name) -> str | None:
@@ -257,12 +257,6 @@ def _array(name: Name) -> str | None:
 
 
 _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
-#: The axes of an array behind its name, one capital letter each: "values_BT" is batch by time.
-_SHAPE = re.compile(r"(?<=[a-z])_[BDGLNST]{1,4}$")
-#: What counts something, and what says of such an array that it is a number or the present one.
-_ORDINALS = frozenset({"step", "update", "epoch", "minibatch", "group"})
-_COUNTED = frozenset({"id", "new"})
-_NUMBERED = re.compile(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)
 
 
 def setting_of(key: str) -> str | None:
@@ -342,9 +336,12 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     language = of_language({*keys, *beside})
     meant = {key: metric_of(key, language=language) for key in keys}
     if _REWARDED & {found for key, found in meant.items() if not _by_kind(parse(key))}:
-        meant |= {key: metric_of(key, language=True) for key in keys if _by_kind(parse(key)) and _is_return(key)}
+        returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
+        meant |= {key: metric_of(key, language=True) for key in returns}
+    if any(metric_of(key) == _WHOLE and not _of_policy(key) for key in {*keys, *beside}):
+        meant |= {key: _OF_ACTOR for key, name in meant.items() if name == _WHOLE and _of_policy(key)}
     chosen: dict[str, str] = {}
-    for key, name in sorted(meant.items(), key=lambda each: each[1] in _OF_PARTS and "policy" not in _parts(each[0])):
+    for key, name in sorted(meant.items(), key=lambda each: each[1] in _OF_PARTS and not _of_policy(each[0])):
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
@@ -352,10 +349,12 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
 
 #: What is the policy's where a log has it apart from the whole.
 _OF_PARTS = frozenset({"update_norm"})
+#: What clipping looks at, for which the policy's stands in a log without it, and the policy's beside it.
+_WHOLE, _OF_ACTOR = "grad_norm", "actor_grad_norm"
 
 
-def _parts(key: str) -> tuple[str, ...]:
-    return parse(key).slot("part")
+def _of_policy(key: str) -> bool:
+    return "policy" in parse(key).slot("part")
 
 
 #: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.
@@ -383,10 +382,6 @@ def over(metric: str) -> str:
 
 #: Beside these a bare return is what the critic learns.
 _REWARDED = {"episode_return"}
-
-
-def _is_return(key: str) -> bool:
-    return "return" in parse(key).concepts
 
 
 def squashed(text: str) -> str:

@@ -326,7 +326,7 @@ METRICS: Mapping[str, str] = {
     "explained_variance": "explained, value explained",
     "learning_rate": "learning_rate, policy learning_rate, learning_rate new, learning_rate last, learning_rate group",
     "critic_learning_rate": "value learning_rate, value reward learning_rate",
-    "grad_norm": "gradient norm, policy gradient norm, gradient norm total",
+    "grad_norm": "gradient norm total|policy?",
     "critic_grad_norm": "value gradient norm",
     "update_norm": "update_norm, policy update_norm, update_norm norm, policy update_norm norm, update norm",
     "critic_update_norm": "value update_norm, value update_norm norm",

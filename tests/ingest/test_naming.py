@@ -135,6 +135,15 @@ def test_evaluation_is_not_training(key: str) -> None:
     assert metric_of(key) == "eval_return"
 
 
+@pytest.mark.parametrize("actor", ["grad_norm_actor", "train/policy_grad_norm", "actor/grad_norm"])
+def test_norms_of_parts_stand_beside_that_of_the_whole(actor):
+    critic = actor.replace("actor", "critic").replace("policy", "value")
+    parts = {actor: "grad_norm", critic: "critic_grad_norm"}
+    assert aliases(parts) == parts
+    assert aliases([*parts, "grad_norm"]) == parts | {actor: "actor_grad_norm", "grad_norm": "grad_norm"}
+    assert aliases(parts, beside=[*parts, "grad_norm"]) == parts | {actor: "actor_grad_norm"}
+
+
 def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
     assert metric_of("kl") == "approx_kl"
     assert metric_of("kl", language=True) == "ref_kl"
@@ -251,7 +260,8 @@ def test_names_of_frameworks_are_read_without_their_profiles() -> None:
     assert answers.count("wrong") <= 0.01 * len(answers)
 
 
-@pytest.mark.parametrize("name", sorted(METRICS))
+# by itself the policy's norm stands for that of the whole
+@pytest.mark.parametrize("name", sorted(METRICS.keys() - {"actor_grad_norm"}))
 def test_a_metric_is_called_by_its_own_name_or_by_none(name: str) -> None:
     assert metric_of(name, language=True) in (name, None)
 
