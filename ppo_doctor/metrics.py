@@ -83,6 +83,7 @@ _ROWS = (
     # critic
     ("value_loss", "", "loss of the critic"),
     ("value_loss_unclipped", "", "loss of the critic before its errors are clamped"),
+    ("actor_grad_norm", "", "gradient norm of the policy alone before clipping, beside that of the whole"),
     ("critic_grad_norm", "", "gradient norm of the critic before clipping"),
     ("critic_learning_rate", "", "learning rate applied to the critic"),
     ("values_mean", "", "mean value prediction"),

@@ -37,11 +37,12 @@ OF_CRITICS = frozenset(
         *("returns_mean", "returns_std", "clip_range_vf", "gae_lambda", "critic_warmup"),
     }
 )
-#: What only an engine beside the trainer, or the comparison with it, makes.
+#: What only an engine beside the trainer, or the comparison with it, makes: it differs, or has an older policy.
 OF_ENGINES = frozenset(
     {
         *("rollout_kl", "rollout_logp_diff", "rollout_logp_diff_max", "rollout_prob_diff", "rollout_prob_diff_max"),
         *("rollout_prob_corr", "rollout_ratio_mean", "rollout_ratio_min", "rollout_ratio_max"),
+        *("policy_lag", "rollout_version"),
     }
 )
 #: Methods that compare the answers to a prompt.

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppo_doctor.frameworks.matching import Keys, captured, is_pattern
 from ppo_doctor.frameworks.overlay import overlaid
-from ppo_doctor.ingest.naming import of_machine
+from ppo_doctor.ingest.naming import is_statistic, of_machine
 from ppo_doctor.model import KeyUse
 from ppo_doctor.model.frozen import frozen
 
@@ -219,14 +219,15 @@ def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[s
 def _components(patterns: Mapping[str, tuple[str, ...]], keys: Keys) -> tuple[dict[str, MetricProfile], int]:
     """Return a metric per part of the reward, and how many parts are left out because there are too many.
 
-    A part's name keeps letters, digits, dots, dashes and underscores: it comes from the log and is printed.
+    "reward/mean" is the reward's and of no part. A part's name keeps letters, digits, dots, dashes and underscores: it
+    comes from the log and is printed.
     """
     found: dict[str, list[str]] = {}
     for metric, names in patterns.items():
         for pattern in names:
             for key in keys.matching(pattern):
                 part = captured(pattern, key).strip()
-                if part and "/" not in part:
+                if part and "/" not in part and not is_statistic(part):
                     found.setdefault(f"{metric}.{_UNPRINTED.sub('_', part)[:LONGEST_PART]}", []).append(key)
     kept = sorted(found)[: MOST_PARTS * len(patterns)]
     parts = {name: MetricProfile(name=name, keys=tuple(found[name]), aggregation="rollout") for name in kept}

@@ -14,6 +14,9 @@ UNFILLED = frozenset({"learning_rate", "policy_loss", "value_loss", "entropy"})
 #: Trainers of language models compute it as 1 - MSE / Var(returns) as well, where those of agents leave the bias out:
 #: beside these a variance that is explained is not known to be free of it.
 OF_COMPLETIONS = frozenset({"ref_kl", "response_length", "kl_penalty_reward"})
+#: A divergence that is one number to the last bit, and not 0, in so many records is a floor or a clamp of the logger's:
+#: between two updates it differs by a tenth and more, which coarser decimals would hide.
+DIVERGENCES, ALIKE, COARSE = ("approx_kl", "approx_kl_k1", "approx_kl_k2"), 8, 0.1
 #: Of the records with a loss at most this share may have a reward, where some of them are further steps on a batch.
 MOST_BATCHES = 0.75
 #: Records that are looked at for the start of a run.
@@ -83,7 +86,15 @@ def _filled(series: Mapping[str, Series]) -> tuple[dict[str, Series], list[str]]
         " columns that were never filled"
         for value in dict.fromkeys(never.values())
     ]
-    return {name: one for name, one in series.items() if name not in never}, notes
+    bounds = {name: one for name in DIVERGENCES if (one := series.get(name)) is not None and _is_bound(one)}
+    notes += [f"{one.raw}: {one.values[0]:g} in every record, taken for a floor or a clamp" for one in bounds.values()]
+    return {name: one for name, one in series.items() if name not in never and name not in bounds}, notes
+
+
+def _is_bound(kl: Series) -> bool:
+    values = kl.values
+    alike = len(values) >= ALIKE and values[0] != 0 and bool((values == values[0]).all())
+    return alike and kl.resolution.absolute < COARSE * abs(float(values[0]))
 
 
 def _entropy(loss: Series) -> Series | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from itertools import count as count_from
 
-from ppo_doctor.ingest.array_words import ARRAYS, OPEN_ARRAYS, SYMBOLS
+from ppo_doctor.ingest.array_words import ARRAYS, COUNTED, NUMBERED, OPEN_ARRAYS, ORDINALS, SHAPE, SYMBOLS
 from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
 from ppo_doctor.ingest.vocabulary import COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
 from ppo_doctor.model.frozen import frozen
@@ -135,7 +135,13 @@ _AXES_ALONE = [(frozenset({axis}), ()) for axis in ("step", "time", "iteration",
 
 
 def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
-    return {frozenset(phrase.split()): name for name, all_ in table.items() for phrase in all_.split(",")}
+    return {words: name for name, all_ in table.items() for phrase in all_.split(",") for words in _spelled_out(phrase)}
+
+
+def _spelled_out(phrase: str) -> Iterator[frozenset[str]]:
+    """Yield the sets of words that a phrase stands for: of "a|b" one, "a?" or nothing."""
+    choices = [word.rstrip("?").split("|") + [""] * word.endswith("?") for word in phrase.split()]
+    return (frozenset(filter(None, words)) for words in product(*choices))
 
 
 _METRICS, _SETTINGS = _phrases(METRICS), _phrases(SETTINGS)
@@ -145,7 +151,7 @@ _ARRAYS = {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
 _OPTIONAL = ("learner", "rollout", "sampled", "sample", "sequence", "token", "epoch", "batch", "minibatch")
 #: Beside these it is what the name is about: tokens of a prompt do not number prompts, the epoch of a stop is no stop.
-_OPTIONAL_BUT = {"prompt": "token", "stop": "epoch"}
+_OPTIONAL_BUT = {"prompt": "token", "stop": "epoch", "step": "minibatch"}
 #: Names that only the kind of training decides → (metric of an agent in an environment, of a language model).
 _BY_KIND = {
     frozenset({"kl"}): ("approx_kl", "ref_kl"),
@@ -160,6 +166,7 @@ _BY_KIND = {
 }
 #: What counts how far a run is, and stands beside its times in many logs.
 COUNTERS = frozenset({"env_steps", "iteration", "optimizer_steps", "optimizer_steps_total"})
+_BESIDE_TIMES = COUNTERS | {"fps"}
 #: Groups that say it themselves.
 _DECIDING = frozenset(
     {"reference", "engine", "evaluation", "completion", "objective", "old", "critic", "policy", "episode"}
@@ -188,7 +195,7 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
         return None
     kinds = _by_kind(name)
     found = kinds[language] if kinds else _found(name, _METRICS)
-    beside = frozenset({"time"}) if found in COUNTERS and key.startswith("time/") else frozenset()
+    beside = frozenset({"time"}) if found in _BESIDE_TIMES and key.startswith("time/") else frozenset()
     if any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups - beside):
         return None
     if name.groups & {"val", "valid"} and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
@@ -238,14 +245,18 @@ def _of_values(concepts: frozenset[str]) -> frozenset[str]:
 
 def role_of(key: str) -> str | None:
     """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear."""
-    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], key)
-    names = (parse(name) for name in dict.fromkeys((spelled, _NUMBERED.sub("", spelled))))
-    return next((found for name in names if not name.unknown and (found := _found(name, _ARRAYS))), None)
+    spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], SHAPE.sub("", key))
+    name, counted = parse(spelled), parse(NUMBERED.sub("id", _CAMEL.sub("_", spelled)))
+    uncounted = Name(key=key, concepts=counted.concepts - COUNTED, groups=counted.groups, unknown=counted.unknown)
+    ordinal = next(filter(None, map(_array, (counted, uncounted))), None)
+    return _array(name) or (ordinal if ordinal in ORDINALS else None)
+
+
+def _array(name: Name) -> str | None:
+    return None if name.unknown else _found(name, _ARRAYS)
 
 
 _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
-#: What says of an array that it is the number of something, where it stands last.
-_NUMBERED = re.compile(r"_(i|no|nr|num|number)$|(?<=step)_count$|(?<=update)_count$")
 
 
 def setting_of(key: str) -> str | None:
@@ -289,7 +300,7 @@ def of_language(keys: Iterable[str]) -> bool:
     """
     keys = tuple(keys)
     names = [parse(key) for key in keys]
-    if any(name.concepts & _OF_LANGUAGE or _beside_reference(name) for name in names):
+    if any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in names):
         return True
     return of_groups(keys)
 
@@ -302,6 +313,12 @@ def of_groups(keys: Iterable[str]) -> bool:
     """Tell whether the names of a log show that the answers to a prompt are compared, without a critic."""
     found = {metric_of(key) for key in keys}
     return bool(found & _OF_GROUPS) and not found & _OF_CRITICS
+
+
+def is_statistic(key: str) -> bool:
+    """Tell whether a key names a mean, a bound, a side and the like, and nothing of which it is one."""
+    name = parse(key)
+    return bool(name.concepts) and not name.unknown and name.concepts <= _WITHOUT_SUBJECT
 
 
 def of_machine(key: str) -> bool:
@@ -319,9 +336,12 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     language = of_language({*keys, *beside})
     meant = {key: metric_of(key, language=language) for key in keys}
     if _REWARDED & {found for key, found in meant.items() if not _by_kind(parse(key))}:
-        meant |= {key: metric_of(key, language=True) for key in keys if _by_kind(parse(key)) and _is_return(key)}
+        returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
+        meant |= {key: metric_of(key, language=True) for key in returns}
+    if any(metric_of(key) == _WHOLE and not _of_policy(key) for key in {*keys, *beside}):
+        meant |= {key: _OF_ACTOR for key, name in meant.items() if name == _WHOLE and _of_policy(key)}
     chosen: dict[str, str] = {}
-    for key, name in sorted(meant.items(), key=lambda each: each[1] in _OF_PARTS and "policy" not in _parts(each[0])):
+    for key, name in sorted(meant.items(), key=lambda each: each[1] in _OF_PARTS and not _of_policy(each[0])):
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
@@ -329,10 +349,12 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
 
 #: What is the policy's where a log has it apart from the whole.
 _OF_PARTS = frozenset({"update_norm"})
+#: What clipping looks at, for which the policy's stands in a log without it, and the policy's beside it.
+_WHOLE, _OF_ACTOR = "grad_norm", "actor_grad_norm"
 
 
-def _parts(key: str) -> tuple[str, ...]:
-    return parse(key).slot("part")
+def _of_policy(key: str) -> bool:
+    return "policy" in parse(key).slot("part")
 
 
 #: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.
@@ -360,10 +382,6 @@ def over(metric: str) -> str:
 
 #: Beside these a bare return is what the critic learns.
 _REWARDED = {"episode_return"}
-
-
-def _is_return(key: str) -> bool:
-    return "return" in parse(key).concepts
 
 
 def squashed(text: str) -> str:

@@ -30,7 +30,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "norm": "norm norms",
         "learning_rate": "learning_rate learning_rates lr lrs learn_rate",
         "length": "length lengths len lens eplen",
-        "truncated": "overlong truncated truncation truncations trunc no_eos",
+        "truncated": "overlong overlength truncated truncation truncations trunc no_eos",
         "explained": "explained_variance explained_var explained_variances var_explained exp_var expl_var"
         " vf_explained_var variance_explained ev",
         "logprob": "logprob logprobs log_prob log_probs log_pis log_likelihood log_likelihoods loglik logp logps log_p"
@@ -58,8 +58,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "normalize": "normalize normalise normalization normalisation standardize whiten",
         "version": "version versions ver weight_version weights_version weight_versions weights_versions model_version"
         " model_versions weights_seq_no weight_seq_no params_version param_version parameter_version"
-        " parameters_version checkpoint_version ckpt_version",
-        "mask": "mask masks",
+        " parameters_version checkpoint_version ckpt_version weight_ver weights_ver",
+        "mask": "mask masks msk msks",
         "done": "termination done dones terminated terminal terminals terminations episode_start episode_starts",
         "staleness": "staleness lag policy_lag",
         "ess": "ess effective_sample_size eff_sample_size",
@@ -70,13 +70,14 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "baseline": "baseline baselines",
         "difference": "diff difference differences abs_diff absdiff",
         "prob": "prob probs probability probabilities",
-        "index": "uid uids",
+        "index": "uid uids uuid uuids",
         "group": "group groups grp grps",
+        "pace": "fps sps",
     },
     "part": {
         "policy": "policy policies pol pi pg actor theta",
-        "value": "value values vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values vpredictions"
-        " value_preds value_pred",
+        "value": "value values v_s vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values"
+        " vpredictions value_preds value_pred",
         "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
     },
     "role": {
@@ -88,8 +89,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "sampled": "sampled buffer buf",
         "next": "next",
         "learner": "trainer learner train trained",
-        "worker": "worker workers",
-        "optimizer": "optimizer optim optimizers opt sgd",
+        "worker": "worker workers env_runner env_runners collector collectors collect",
+        "optimizer": "optimizer optim optimizers optimization optimisation opt sgd",
         "engine": "rollout_corr rollout_correction vllm sglang sampler sampling behav behave infer inference mismatch"
         " engine generator generators server",
         "target": "target targets targ",
@@ -122,7 +123,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "moment": {
         "first": "first start begin",
         "last": "last final",
-        "before": "unnorm unwhitened before pre raw unnormalized unnormalised unclipped",
+        "before": "unnorm denormalized denormalised unwhitened before pre raw unnormalized unnormalised unclipped",
         "after": "scaled normed after post whitened whitening normalized normalised",
         "executed": "executed performed",
         "total": "total totals cumulative lifetime",
@@ -134,7 +135,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "episode": "episode episodes episodic ep eps_ep traj trajectory trajectories",
         "completion": "response responses resp completion completions gen generate generation generated generations"
         " answer answers",
-        "token": "token tokens tok toks token_level",
+        "token": "token tokens tok toks token_level token_wise",
         "sample": "sample samples",
         "sequence": "sequence sequences seq seqs",
         "reward_model": "rm reward_model",
@@ -145,7 +146,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "epoch": "epoch epochs",
         "batch": "batch batches",
         "minibatch": "minibatch minibatches mini_batch mini_batches mb",
-        "iteration": "iter iters iteration iterations it",
+        "iteration": "iter iters itr itrs iteration iterations it",
         "frame": "frame frames",
         "count": "num number n count",
         "zero": "zero zeros",
@@ -155,14 +156,15 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "executed": "executed run ran",
         "stop": "early_stop early_stops early_stopped early_stopping stopped_early",
         "attention": "attention attn att",
-        "id": "id ids idx idxs index indices identifier identifiers key",
+        "label": "label labels",
+        "id": "id ids ix idx idxs index indices identifier identifiers key",
     },
     "time": {
         "time": "time times timing timings timer timers timeperf sec secs second seconds ms elapsed duration walltime"
         " runtime uptime clock eta latency",
     },
     "system": {
-        "system": "gpu cpu mem memory mfu util utilization utilisation bytes gb gib flops tflops throughput fps sps"
+        "system": "gpu cpu mem memory mfu util utilization utilisation bytes gb gib flops tflops throughput"
         " speed perf performance bandwidth sys system nccl disk temp_celsius power",
     },
     "evaluation": {
@@ -171,7 +173,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     # evaluation to some, values or what counts to others
     "ambiguous": {
         "val": "val",
-        "valid": "valid",
+        "valid": "valid valids",
     },
     "other": {
         "other": "exploration_loss log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps"
@@ -183,6 +185,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
+    "version": "model_step model_steps",
     "epoch minibatch": "mini_epoch mini_epochs",
     "epoch update": "inner_epoch inner_epochs",
     "completion id": "output_id output_ids",
@@ -207,7 +210,7 @@ COMPOUNDS: Mapping[str, str] = {
     "attention mask": "full_attention_mask",
     "token id": "input_id input_ids",
     "length": "input_length input_lengths",
-    "importance engine": "rollout_is tis",
+    "importance engine": "rollout_is sampler_is tis",
     "reward total": "rlhf_reward",
     "kl reward": "non_score_reward",
     "entropy loss": "scaled_entropy entropy_bonus ent_bonus",
@@ -227,7 +230,8 @@ NEUTRAL = (
     " metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo rloo"
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
-    " dbg overview output outputs value_of local env_runners b prediction predictions pred preds calc process rnn"
+    " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
+    " packed padded flat flattened stacked"
 )
 
 #: metric → phrases
@@ -246,8 +250,7 @@ METRICS: Mapping[str, str] = {
     "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
     "approx_kl_k2": "kl approx k2, kl policy k2, kl old k2",
     "approx_kl_max": "kl approx max, kl policy max, kl old max",
-    "ref_kl": "kl objective, kl reference, kl reference policy, kl reference k1, kl reference k2, kl reference k3, kl"
-    " completion reference",
+    "ref_kl": "kl objective, kl reference policy|k1|k2|k3|completion?, kl approx reference old?",
     "rollout_kl": "kl engine, kl engine policy, kl rollout, kl approx engine, kl engine k3",
     "kl_penalty_reward": "kl reward",
     "kl_coef": "kl beta, kl coefficient, kl penalty coefficient, kl penalty reward coefficient, kl coefficient new, kl"
@@ -257,9 +260,9 @@ METRICS: Mapping[str, str] = {
     "ratio_min": "ratio min, importance min, policy ratio min",
     "ratio_max": "ratio max, importance max, policy ratio max",
     "ratio_std": "ratio std, importance std, policy ratio std",
-    "rollout_ratio_mean": "ratio rollout, importance engine, engine ratio",
-    "rollout_ratio_min": "ratio rollout min, importance engine min, engine ratio min",
-    "rollout_ratio_max": "ratio rollout max, importance engine max, engine ratio max",
+    "rollout_ratio_mean": "ratio rollout|engine, importance engine coefficient?",
+    "rollout_ratio_min": "ratio rollout|engine min, importance engine coefficient? min",
+    "rollout_ratio_max": "ratio rollout|engine max, importance engine coefficient? max",
     "clip_fraction": "clip fraction total, clip ratio, policy clip ratio, clip fraction, policy clip fraction, ratio"
     " clip fraction, importance clip fraction, surrogate clip fraction, importance clip",
     "clip_fraction_low": "clip low, importance clip fraction low, clip ratio low, clip fraction low, policy clip"
@@ -284,7 +287,8 @@ METRICS: Mapping[str, str] = {
     "rollout_version": "rollout version, engine version, engine policy version, behaviour version, policy behaviour"
     " version, worker version, policy rollout version, completion version",
     "ptx_loss": "ptx loss",
-    "effective_sample_size": "ess",
+    "fps": "pace",
+    "effective_sample_size": "ess importance? engine?",
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
@@ -315,16 +319,16 @@ METRICS: Mapping[str, str] = {
     "rollout_logp_diff_max": "logprob engine difference max, logprob rollout difference max",
     "rollout_prob_diff": "prob engine difference, prob rollout difference",
     "rollout_prob_diff_max": "prob engine difference max, prob rollout difference max",
-    "values_mean": "value, value approx",
+    "values_mean": "value, value approx|old|before",
     "values_std": "value std",
     "values_min": "value min",
     "values_max": "value max",
     "explained_variance": "explained, value explained",
     "learning_rate": "learning_rate, policy learning_rate, learning_rate new, learning_rate last, learning_rate group",
     "critic_learning_rate": "value learning_rate, value reward learning_rate",
-    "grad_norm": "gradient norm, policy gradient norm, gradient norm total",
+    "grad_norm": "gradient norm total|policy?",
     "critic_grad_norm": "value gradient norm",
-    "update_norm": "update_norm, policy update_norm, update_norm norm, policy update_norm norm",
+    "update_norm": "update_norm, policy update_norm, update_norm norm, policy update_norm norm, update norm",
     "critic_update_norm": "value update_norm, value update_norm norm",
     "action_std": "action std, action noise std, noise std, policy std, policy noise std, action policy std, policy"
     " distribution std, action deviation",
@@ -332,14 +336,13 @@ METRICS: Mapping[str, str] = {
     "response_length_min": "completion length min, completion token count min",
     "response_length_max": "completion length max, completion token count max",
     "truncated_fraction": "truncated fraction, completion truncated, completion truncated fraction, truncated,"
-    " completion length clip fraction, completion clip fraction, completion length clip ratio, completion clip"
-    " ratio, truncated ratio",
+    " length clip ratio|fraction completion?, completion clip ratio|fraction, truncated ratio",
     "episode_return": "episode reward, episode return, episode reward total, episode return total, episode reward"
     " running, episode return running, episode reward last, episode return last",
     "episode_return_min": "episode reward min, episode return min",
     "episode_return_max": "episode reward max, episode return max",
-    "episode_length": "episode length, episode step length",
-    "success_rate": "success, success fraction, evaluation success, evaluation success fraction",
+    "episode_length": "episode length, episode step length|environment",
+    "success_rate": "episode? success fraction?, evaluation success, evaluation success fraction",
     "early_stopped": "stop, stop kl, stop policy, stop fraction, stop update",
     "eval_return": "val reward, val return, val episode reward, val episode return, valid reward, valid return, valid"
     " episode reward, valid episode return, evaluation reward, evaluation return, evaluation episode reward,"

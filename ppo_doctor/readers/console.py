@@ -15,6 +15,7 @@ from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Pipes
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
 from ppo_doctor.readers.console_verl import Verl
+from ppo_doctor.readers.console_words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +66,7 @@ class Feed:
             Boxes(sink),
         )
         reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
-        last = (UnitySummaries(sink), Columns(sink), Pairs(sink))
+        last = (UnitySummaries(sink), Columns(sink), Pairs(sink), Words(sink))
         self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:

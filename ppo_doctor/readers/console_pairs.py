@@ -10,10 +10,10 @@ from ppo_doctor.readers.console_base import NUMBER
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-_WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
+WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
-_SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({_WORD}(?: {_WORD}){{1,2}})"
-_KEY = rf"(?:{_SEVERAL} ?= ?|({_WORD})\s?= ?|({_WORD}(?: {_WORD}){{0,4}}) ?: ?)"
+_SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
+_KEY = rf"(?:{_SEVERAL} ?= ?|({WORD})\s?= ?|({WORD}(?: {WORD}){{0,4}}) ?: ?)"
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
@@ -23,9 +23,9 @@ _COUNTER = re.compile(
     re.IGNORECASE,
 )
 #: Longer lines are no message, and costly to search.
-_LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
+LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
-_PREFIX = re.compile(
+PREFIX = re.compile(
     r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
     r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[-:|>]+(?=\s)))+\s*"
 )
@@ -62,7 +62,7 @@ class Pairs:
 
     def take(self, line: Line) -> bool:
         """Read a line of pairs."""
-        if len(line.text) > _LONGEST:
+        if len(line.text) > LONGEST:
             return False
         if bar := _TQDM.match(line.text[:_LONGEST_BAR]):
             return self._progress(line, line.text[bar.end() :])
@@ -104,7 +104,7 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     if "=" not in text and ":" not in text and "|" not in text and not _COUNTER.match(text.strip()):
         return []
     body = _SLASHED.sub(_apart, _MINIMIND.sub(r"Epoch: \1, Step: \2", text))
-    prefix = _PREFIX.match(body)
+    prefix = PREFIX.match(body)
     body = body[prefix.end() if prefix else 0 :].strip()
     counter = _COUNTER.match(body)
     pairs = [(counter[1], counter[2])] if counter else []

@@ -237,11 +237,7 @@ def policy_stands(observations: Observations) -> Fact | None:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = truth_of(observations.fact("entropy_stands"))
         return condition("policy_stands", stays, _witness(observations), told_of(observations, "entropy_stands"))
-    flat = truth_of(observations.fact("ratio_flat"))
-    flat = flat if flat is not None else never_clipped(observations)
-    if flat is None:
-        high = value_of(observations.fact("divergence_high"))
-        flat = None if high is None else high < STILL_KL
+    flat = _is_flat(observations)
     if flat is None:
         return None
     rise = value_of(observations.fact("reward_course"))
@@ -254,6 +250,34 @@ def policy_stands(observations: Observations) -> Fact | None:
     holds = both(flat, stands, None if rise is None else rise <= 6) if rise is not None else both(flat, stands)
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
+
+
+def _is_flat(observations: Observations) -> bool | None:
+    """Return whether the ratio is 1, by itself, clipping or KL; where no log-prob is compared, by the entropy."""
+    high, unclipped = value_of(observations.fact("divergence_high")), never_clipped(observations)
+    if (
+        high is None
+        and unclipped is None
+        and _ratios_at_one(observations) is None
+        and _entropy_is_one_number(observations)
+    ):
+        return True
+    flat = truth_of(observations.fact("ratio_flat"))
+    flat = flat if flat is not None else unclipped
+    return flat if flat is not None or high is None else high < STILL_KL
+
+
+def _entropy_is_one_number(observations: Observations) -> bool:
+    """Tell whether the mean entropy of the choices in many states is the same to the last bit.
+
+    A Gaussian's entropy is that of its deviation, which may be fixed while the mean of the actions moves.
+    """
+    series, actions = series_of(observations, "entropy"), observations.fact("actions")
+    gaussian = actions is not None and actions.value == "continuous"
+    if series is None or gaussian or "action_std" in observations.run.series:
+        return False
+    values = finite(series)
+    return series.resolution.absolute < RATIO_NOISE and len(values) >= FEWEST and float(np.ptp(values)) == 0
 
 
 def policy_stands_beside_critic(observations: Observations) -> Fact | None:

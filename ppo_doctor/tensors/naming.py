@@ -15,13 +15,15 @@ def role(name: str, overrides: Mapping[str, str] | None = None) -> str | None:
     return roles_of([name], overrides)[name]
 
 
-#: Role → the one that the same plain name has where the dump says of another array that it is the newer one, or for
-#: versions the rollout's, and the words that say so.
+#: Role → the one that the same plain name has where the dump says of another array that it is the newer one, for
+#: versions the rollout's, or for rewards that of the whole, and the words that say so.
 _BESIDE = {
     "log_prob": ("old_log_prob", frozenset({"new", "next", "learner"})),
     "values": ("old_values", frozenset({"new"})),
     "advantages": ("advantages_raw", frozenset({"after", "norm"})),
+    "rewards": ("token_rewards", frozenset({"episode", "sequence", "total", "last", "score", "scores"})),
     "epoch": ("update", frozenset({"minibatch", "update"})),
+    "minibatch": ("update", frozenset({"minibatch"})),
     "version": ("trained_version", frozenset({"rollout", "engine", "behaviour", "completion", "worker", "old"})),
 }
 #: What a name leaves open, in the order in which a dump settles it → the role that another array must have, if any, and
@@ -30,6 +32,8 @@ _SETTLED = (
     ("action_log_prob", "log_prob", ("old_log_prob",)),
     ("sampled_log_prob", None, ("old_log_prob", "rollout_log_prob")),
     ("behaviour_log_prob", None, ("old_log_prob", "rollout_log_prob")),
+    ("policy_log_prob", "log_prob", ("old_log_prob", "rollout_log_prob")),
+    ("policy_log_prob", None, ("log_prob",)),
     ("action_log_prob", "old_log_prob", ("log_prob",)),
 )
 
@@ -45,11 +49,12 @@ def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -
     chosen = {name: known for known, name in given.items()}
     found = {name: chosen.get(name, chosen.get(without_row(name))) for name in names}
     bare = _without_affix(list(map(without_row, found)))
-    left = {name: role_of(bare[without_row(name)]) for name, known in found.items() if known is None}
+    names_of = {name: (bare[without_row(name)], without_row(name)) for name, known in found.items() if known is None}
+    left = {name: next(filter(None, map(role_of, spelled)), None) for name, spelled in names_of.items()}
     found |= {name: known if known not in given else None for name, known in left.items()}
     for known, (other, newer) in _BESIDE.items():
         held = [name for name, each in found.items() if each == known]
-        told = {name for name in held if newer & (parse(name).concepts | parse(name).groups)}
+        told = {name for name in held if newer & _words(name, held)}
         if told and other not in found.values():
             found |= {name: other for name in held if name not in told}
     for left_open, company, wanted in _SETTLED:
@@ -58,6 +63,13 @@ def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -
         if company is None or company in taken:
             found |= {name: free for name, each in found.items() if each == left_open}
     return {name: known if known in ARRAYS else None for name, known in found.items()}
+
+
+def _words(name: str, held: Sequence[str]) -> frozenset[str]:
+    """Return what a name says, by its meanings and its words, without a group that all of several have."""
+    shared = frozenset.intersection(*(parse(each).groups for each in held)) if len(held) > 1 else frozenset()
+    said = parse(name)
+    return said.concepts | (said.groups - shared) | frozenset(re.findall(r"[a-z]+", name.lower()))
 
 
 #: Names of a dump that begin, or end, in the same word, from here on: the word is of the dump, and of none of them.

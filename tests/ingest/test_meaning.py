@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ppo_doctor.ingest.meaning import generations, settled
-from ppo_doctor.model import Axis, Series
+from ppo_doctor.model import Axis, Resolution, Series
 
 
 def series(name: str, values: list[float]) -> Series:
@@ -60,3 +62,22 @@ def test_a_reward_beside_some_losses_marks_the_batches_of_completions() -> None:
 def test_how_far_the_sampler_is_behind(trained: list[float], sampling: list[float], lag: list[float] | None) -> None:
     found = read(series("policy_version", trained), series("rollout_version", sampling)).get("policy_lag")
     assert (found.values.tolist() if found is not None else None) == lag
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ([1e-5] * 9, False),
+        ([0.5] * 9, False),
+        ([0.0] * 9, True),
+        ([1e-5] * 7, True),
+        ([1e-5] * 8 + [2e-5], True),
+    ],
+)
+def test_a_divergence_of_one_number_is_a_bound(values: list[float], kept: bool) -> None:
+    assert bool(read(series("approx_kl", values), guessed=False)) is kept
+
+
+def test_a_divergence_that_is_printed_coarsely_is_none() -> None:
+    coarse = replace(series("approx_kl", [0.01] * 9), resolution=Resolution(absolute=0.005))
+    assert read(coarse).keys() == {"approx_kl"}

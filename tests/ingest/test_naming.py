@@ -69,6 +69,13 @@ MEANT = (
     ("train/reward_with_kl_penalty", "reward_total"),
     ("train/reward_critic_lr", "critic_learning_rate"),
     ("imp_weights", "ratio_mean"),
+    ("sampler_is/weight_max", "rollout_ratio_max"),
+    ("length_clip_ratio", "truncated_fraction"),
+    ("advantages/old_values/mean", "values_mean"),
+    ("actor/old_ref_approx_kl", "ref_kl"),
+    ("norm_updates", "update_norm"),
+    ("env_runners/weights_seq_no", "rollout_version"),
+    ("charts/SPS", "fps"),
     ("adv_raw_mean", "advantages_raw_mean"),
     ("adv_norm_std", "advantages_std"),
     ("param_delta_critic", "critic_update_norm"),
@@ -126,6 +133,15 @@ def test_what_a_name_does_not_mean(key: str) -> None:
 @pytest.mark.parametrize("key", ["eval_reward", "test/mean_reward", "val_reward"])
 def test_evaluation_is_not_training(key: str) -> None:
     assert metric_of(key) == "eval_return"
+
+
+@pytest.mark.parametrize("actor", ["grad_norm_actor", "train/policy_grad_norm", "actor/grad_norm"])
+def test_norms_of_parts_stand_beside_that_of_the_whole(actor):
+    critic = actor.replace("actor", "critic").replace("policy", "value")
+    parts = {actor: "grad_norm", critic: "critic_grad_norm"}
+    assert aliases(parts) == parts
+    assert aliases([*parts, "grad_norm"]) == parts | {actor: "actor_grad_norm", "grad_norm": "grad_norm"}
+    assert aliases(parts, beside=[*parts, "grad_norm"]) == parts | {actor: "actor_grad_norm"}
 
 
 def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
@@ -244,7 +260,8 @@ def test_names_of_frameworks_are_read_without_their_profiles() -> None:
     assert answers.count("wrong") <= 0.01 * len(answers)
 
 
-@pytest.mark.parametrize("name", sorted(METRICS))
+# by itself the policy's norm stands for that of the whole
+@pytest.mark.parametrize("name", sorted(METRICS.keys() - {"actor_grad_norm"}))
 def test_a_metric_is_called_by_its_own_name_or_by_none(name: str) -> None:
     assert metric_of(name, language=True) in (name, None)
 

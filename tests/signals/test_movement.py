@@ -36,6 +36,13 @@ def test_a_policy_stands_still_by_every_witness(entropy, stands):
     assert told("policy_stands", K4, approx_kl="0x19", clip_fraction="0x19", entropy=entropy) is stands
 
 
+def test_an_entropy_of_one_number_tells_where_no_log_prob_is_compared():
+    assert told("policy_stands", K4, policy_loss="-0.01x19", entropy=STAYS)
+    assert not told("policy_stands", K4, policy_loss="-0.01x19", entropy="1.4x18 1.4001")
+    assert not told("policy_stands", K4, policy_loss="-0.01x19", entropy=STAYS, action_std="1x19")
+    assert not told("policy_stands", K4, policy_loss="-0.01x19", entropy=STAYS, clip_fraction="0.1x19")
+
+
 def test_with_one_update_per_batch_the_entropy_alone_can_tell():
     one = {"ppo_epochs": 1, "num_minibatches": 1}
     assert told("policy_stands", one, approx_kl="0x19", clip_fraction="0x19") is None

@@ -101,6 +101,22 @@ COMPANY = (
     },
     {"generator.logprobs": "rollout_log_prob", "actor.logprobs": "log_prob", "actor.prev_logprobs": "old_log_prob"},
     {"prompt_token_ids": None, "action_token_ids": "tokens", "prompt_uid": "group"},
+    {
+        "mb_actor_logps": "rollout_log_prob",
+        "mb_logps": "old_log_prob",
+        "mb_new_logps": "log_prob",
+        "mb_idx": "minibatch",
+    },
+    {
+        "values_BT": "values",
+        "vllm_logprobs_BT": "rollout_log_prob",
+        "scores_B": "rewards",
+        "rewards_BT": "token_rewards",
+    },
+    {"traj.episode_reward": "rewards", "traj.reward": "token_rewards"},
+    {"batch_idx": "update", "mini_batch_idx": "minibatch", "cur_epoch": "epoch", "n_epochs": None},
+    {"generation_model_step": "version", "trainer_model_step": "trained_version", "train_step": "step"},
+    {"sequence_id": None, "response_nr": None, "critic_id": None, "prompt_nr": "group", "rollout_nr": "update"},
     {"log_probability_under_current_policy": "log_prob", "log_probability_under_old_policy": "old_log_prob"},
 )
 

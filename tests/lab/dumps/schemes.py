@@ -15,7 +15,7 @@ from pathlib import Path
 from ppo_doctor.tensors.naming import role, roles_of
 
 TABLE = Path(__file__).with_name("schemes.csv")
-#: Twenty more, ten of them kept apart until the words for the first ten were written; two are single letters.
+#: Forty more, each ten written down, and counted, after the words for those before; two are single letters.
 LATER = Path(__file__).with_name("later_schemes.csv")
 #: The lab's arrays that are one thing under two roles: values were computed when the policy acted, and a dump of an
 #: update is told by its step or by its number.

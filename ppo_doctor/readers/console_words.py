@@ -1,0 +1,61 @@
+"""Names and numbers in turn, without a sign between them: "epoch 3 reward 12.5 kl 0.01"."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ppo_doctor.readers.console_base import NUMBER
+from ppo_doctor.readers.console_pairs import LONGEST, PREFIX, WORD
+
+if TYPE_CHECKING:
+    from ppo_doctor.readers.console_base import Line, Sink
+
+#: As few words before a number as it takes, or "kl nan entropy 1.2" would be one name.
+_ENTRY = re.compile(rf"({WORD}(?: {WORD}){{0,2}}?)[ \t]+({NUMBER})(?:[ \t]*[,;|][ \t]*|[ \t]+|\Z)")
+#: Two pairs are a sentence ("epoch 3 took 12.5"), and a log has few layouts.
+FEWEST, MOST_LAYOUTS = 3, 32
+
+
+class Words:
+    """Reads lines that are nothing but names and numbers; one is prose until a line with the same names follows."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        #: the names of a line → the first line that has them, None once there were two
+        self._layouts: dict[tuple[str, ...], Line | None] = {}
+        self._ended = False
+
+    def take(self, line: Line) -> bool:
+        """Read a line, or hold it back."""
+        pairs = [] if self._ended else words_of(line.text)
+        names = tuple(name for name, _ in pairs)
+        if len(set(names)) < FEWEST or (names not in self._layouts and len(self._layouts) >= MOST_LAYOUTS):
+            return False
+        if names not in self._layouts:
+            self._layouts[names] = line
+            return True
+        if (first := self._layouts[names]) is not None:
+            self._hand_on(first)
+            self._layouts[names] = None
+        self._hand_on(line)
+        return True
+
+    def finish(self) -> None:
+        """Give back what came once."""
+        self._ended = True
+        self._sink.given_back += filter(None, self._layouts.values())
+
+    def _hand_on(self, line: Line) -> None:
+        self._sink.loose(line.number, self._sink.pairs(line, words_of(line.text)))
+
+
+def words_of(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of a line that holds nothing else, else none."""
+    prefix = PREFIX.match(text[:LONGEST])
+    at = prefix.end() if prefix else len(text) - len(text.lstrip())
+    pairs = []
+    while at < len(text) <= LONGEST and (found := _ENTRY.match(text, at)):
+        pairs.append((found[1], found[2]))
+        at = found.end()
+    return pairs if at == len(text) else []

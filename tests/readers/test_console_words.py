@@ -1,0 +1,54 @@
+"""Names and numbers without a sign between them are a record where they come again, and prose where they do not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ppo_doctor.readers.console_words import MOST_LAYOUTS, words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("epoch 3 reward 12.5 kl 0.01 clipfrac 0.1", 4),
+        ("  epoch 3, policy loss -1e-3, kl 0.01", 3),
+        ("2024-05-01 10:00:00 INFO iter 3 | reward 12.5 | kl nan | entropy 1.2", 4),
+        ("loaded 12 files and found 3 tasks", 0),
+        ("epoch 3 reward 12.5 kl 0.01 saved", 0),
+        ("12 files 3 tasks 4", 0),
+        ("kl", 0),
+        ("", 0),
+    ],
+)
+def test_a_line_is_read_whole_or_not_at_all(text, pairs):
+    assert len(words_of(text)) == pairs
+
+
+def test_lines_of_the_same_names_are_records(reading):
+    lines = [f"epoch {i} policy loss {i / 8} kl nan" for i in range(3)]
+    got = reading("found 3 tasks 4 files 5 errors 0\n" + "\nsaved\n".join(lines) + "\n")
+    assert [record["policy loss"] for record in got.records] == [0, 1 / 8, 2 / 8]
+    assert [record["epoch"] for record in got.records] == [0, 1, 2]
+    assert all(math.isnan(record["kl"]) for record in got.records)
+    assert any(note.text.endswith("not read: 3") for note in got.notes)
+
+
+def test_what_comes_once_is_prose(reading):
+    got = reading("epoch 3 reward 12.5 kl 0.01\nstep=1, loss=0.5\nstep=2, loss=0.4\n")
+    assert got.records == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.4}]
+
+
+def test_a_line_that_the_file_ends_in_loses_its_last_value(reading):
+    got = reading("epoch 1 reward 2 kl 0.5\nepoch 2 reward 3 kl 0.25\nepoch 3 reward 4 kl 0.1")
+    assert got.records[:2] == [{"epoch": 1, "reward": 2, "kl": 0.5}, {"epoch": 2, "reward": 3, "kl": 0.25}]
+    assert all("kl" not in record for record in got.records[2:])
+
+
+def test_layouts_without_end_are_not_kept(reading):
+    other = "".join(f"a{chr(97 + i // 26)}{chr(97 + i % 26)} 1 b 2 c 3\n" for i in range(3 * MOST_LAYOUTS))
+    assert reading("e 1 f 2 g 3\n" + other + "e 4 f 5 g 6\n").records == [
+        {"e": 1, "f": 2, "g": 3},
+        {"e": 4, "f": 5, "g": 6},
+    ]
