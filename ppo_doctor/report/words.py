@@ -190,16 +190,24 @@ def remedy_says(remedy: Remedy, run: RunSummary) -> str:
 
 
 def action_says(action: Action) -> str:
-    """Return what to do as a sentence, with its key and the key's present value, and its framework if not the run's."""
+    """Return what to do as a sentence, with its key, the key's value and what to set it to, and whose key it is."""
     text = flowing(action.say)
     where = f"In {plain(action.framework)}: " if action.framework else ""
-    key = action.key
-    # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
-    now = f"now {plain(action.now, 80)}" if action.now else ""
-    told = f"{plain(key)} is {now}" if now and key in action.say else ", ".join(filter(None, (plain(key), now)))
-    if not told or (key in action.say and not now):
+    value = _value(action)
+    if not value:
         return stopped(capital(where + text))
-    return capital(f"{where}{text.rstrip('.')} ({bound(told)}).")
+    return capital(f"{where}{text.rstrip('.')} ({bound(value)}).")
+
+
+def _value(action: Action) -> str:
+    """Return a key with its present value and the one to set; nothing that the words of the action say already."""
+    key, now, to = plain(action.key), plain(action.now, 80), plain(action.to, 80)
+    if key and to:
+        return f"{key}: {now} → {to}" if now else f"{key} = {to}"
+    if action.key not in action.say:
+        return ", ".join(filter(None, (key, now and f"now {now}")))
+    # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
+    return f"{key} is now {now}" if key and now else now and f"now {now}"
 
 
 def _setting(value: ConfigValue) -> str:

@@ -133,7 +133,7 @@ def test_everything_is_within_reach_of_the_keyboard(tab: Tab, pages: dict[str, P
 
 def test_the_keyboard_unfolds_reads_out_and_searches(tab: Tab, pages: dict[str, Path]) -> None:
     tab.open(pages["long"], 1600)
-    tab.js("document.querySelector('.cause summary').focus()")
+    tab.js("document.querySelector('.problem summary').focus()")
     tab.press("Enter", code=13, text="\r")
     assert tab.js("document.activeElement.parentElement.open")
     tab.js("document.querySelector('.scrub').focus()")
