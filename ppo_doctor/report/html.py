@@ -8,6 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model import OUTCOMES
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing
 from ppo_doctor.report.html_story import badge, told_run
@@ -41,8 +43,16 @@ MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
 FEW_RUNS = 6
 #: With more runs than this, the table is one of words.
 MOST_COURSES = 200
-#: What a line of the table of runs draws: the first that a run has.
-REWARDS = ("reward_mean", "episode_return")
+
+
+@frozen
+class Entry:
+    """A run on a page of several, under the name that tells it from the others."""
+
+    name: str
+    told: Story
+    diagnosis: Diagnosis
+    run: Run | None
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
@@ -59,34 +69,31 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
     """
     drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
     rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
-    told = [story(*row) for row in rows]
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
-    folds = _folds(rows, told, names, options)
-    listed = [
-        _row(each, *row, text(name, 300), linked=i < len(folds), at=i)
-        for i, (each, row, name) in enumerate(zip(told, rows, names, strict=True))
+    entries = [
+        Entry(name=n, told=story(*row), diagnosis=row[0], run=row[1]) for n, row in zip(names, rows, strict=True)
     ]
-    left = len(rows) - len(folds)
+    folds = _folds(entries, options)
+    listed = [_row(entry, at, linked=at < len(folds)) for at, entry in enumerate(entries)]
+    left = len(entries) - len(folds)
     note = el("p", text(f"{count(left, 'run')} of these in the table only: name fewer runs to see more."), cls="quiet")
     heads = map(text, ("Run", "Verdict", "What is wrong, and what to do first", "Reward"))
     runs_table = table(heads, listed, "Every run with its verdict, what is wrong and its reward", cls="runs")
-    title = f"{count(len(diagnoses), 'run')} judged"
+    title = f"{count(len(entries), 'run')} judged"
     body = join((el("h1", text(title), id="verdict"), runs_table, note if left else NOTHING, *folds))
     return _page(title, body, diagnoses[0].tool_version if diagnoses else "")
 
 
-def _folds(
-    rows: Sequence[tuple[Diagnosis, Run | None]], told: Sequence[Story], names: Sequence[str], options: RenderOptions
-) -> list[Markup]:
+def _folds(entries: Sequence[Entry], options: RenderOptions) -> list[Markup]:
     """Return as many runs as a page holds, each folded."""
-    most = min(MOST_PLOTS, max(FEWEST_PLOTS, MOST_PLOTS_IN_ALL // max(len(rows), 1)))
-    drawing = Drawing(most=most, columns=COLUMNS if len(rows) <= FEW_RUNS else COLUMNS // 2)
+    most = min(MOST_PLOTS, max(FEWEST_PLOTS, MOST_PLOTS_IN_ALL // max(len(entries), 1)))
+    drawing = Drawing(most=most, columns=COLUMNS if len(entries) <= FEW_RUNS else COLUMNS // 2)
     folds: list[Markup] = []
     size = 0
-    for i, ((diagnosis, run), each, name) in enumerate(zip(rows, told, names, strict=True)):
-        body = told_run(each, diagnosis, run, options, drawing, f"run-{i}-")
-        head = el("h2", badge(diagnosis.verdict), text(f" {name}", 300))
-        made = el("details", el("summary", head), body, cls="one-run", id=f"run-{i}")
+    for at, entry in enumerate(entries):
+        body = told_run(entry.told, entry.diagnosis, entry.run, options, drawing, f"run-{at}-")
+        head = el("h2", badge(entry.told.verdict), text(f" {entry.name}", 300))
+        made = el("details", el("summary", head), body, cls="one-run", id=f"run-{at}")
         size += len(made.encode())
         if folds and size > MOST_BYTES:
             break
@@ -94,10 +101,12 @@ def _folds(
     return folds
 
 
-def _row(told: Story, diagnosis: Diagnosis, run: Run | None, name: Markup, *, linked: bool, at: int) -> Markup:
+def _row(entry: Entry, at: int, *, linked: bool) -> Markup:
     """Return a run in one line of cause and action."""
-    cells = (badge(diagnosis.verdict), _in_short(told), _course(run if at < MOST_COURSES else None))
+    name = text(entry.name, 300)
     heading = el("th", el("a", name, href=f"#run-{at}") if linked else name, scope="row")
+    course = _course(entry.told, entry.run if at < MOST_COURSES else None)
+    cells = (badge(entry.told.verdict), _in_short(entry.told), course)
     return el("tr", heading, *(el("td", cell) for cell in cells), cls="filtered")
 
 
@@ -107,13 +116,13 @@ def _in_short(told: Story) -> Markup:
     return join((el("p", text(wrong(told))), do))
 
 
-def _course(run: Run | None) -> Markup:
+def _course(told: Story, run: Run | None) -> Markup:
     """Return the course of the reward over the run, the one number that every run has in common."""
-    name = next((name for name in REWARDS if run and name in run.series and len(run.series[name])), None)
-    if run is None or run.steps is None or name is None:
+    course = next((course for course in told.courses if course.word == "reward"), None)
+    if run is None or run.steps is None or course is None:
         return el("span", text("not logged" if run else "not drawn"), cls="quiet")
-    series = run.series[name]
-    first, last = (short(float(series.values[i])) for i in (0, -1))
+    series = next(run.series[name] for name in OUTCOMES["reward"] if name in run.series)
+    first, last = short(course.first), short(course.last)
     picture = small(series, run.steps, f"{series.raw} from {first} to {last}")
     return join((picture, el("span", text(f"{first} → {last}"), cls="quiet")))
 

@@ -47,7 +47,7 @@ def told_run(
     """Return the story of one run; on a page of several, `prefix` tells its ids from theirs."""
     groups = html_plots.exhibits(told, diagnosis, run, drawing.most)
     plots = [html_plots.figures(group, run, drawing.columns) for group in groups]
-    key = el("p", text(html_plots.KEY if run else NO_PLOTS), cls="quiet key")
+    key = NO_PLOTS if run is None else html_plots.KEY if told.problems else ""
     shown = relative(diagnosis)
     ill = any(link.state in ILL for link in diagnosis.chain)
     parts = (
@@ -56,7 +56,7 @@ def told_run(
         *(_problem(p, shown, options, ours, prefix) for p, ours in zip(told.problems, plots, strict=False)),
         _pairs(phrases.rest(told, diagnosis), "advice rest"),
         *plots[len(told.problems) :],
-        key,
+        el("p", text(key), cls="quiet") if key else NOTHING,
         NOTHING if ill else fold("Signal chain", _chain(shown)),
         html_behind.folds(shown, run, told, [exhibit.series for group in groups for exhibit in group], options),
     )

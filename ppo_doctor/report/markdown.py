@@ -72,7 +72,6 @@ def _told(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list
         return [_bullets([f"**{md(phrases.wrong(told))}**", *([f"**do** {md(action)}"] if action else [])])]
     became = outcome(told)
     shown = relative(diagnosis)
-    rest = phrases.rest(told, diagnosis)
     parts = [
         f"**{md_line(became)}**" if became else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
@@ -80,8 +79,12 @@ def _told(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list
         _gate(ruling_of(diagnosis, options)),
         *(_problem(problem, shown, options) for problem in told.problems[:MOST_PROBLEMS]),
         _bullets(f"**{p.rank}. {md(p.title)}** ({_standing(p, shown)})" for p in told.problems[MOST_PROBLEMS:]),
-        _bullets(f"**{label}** {md(words)}" for label, words in rest if label in ("note", "open", "failed")),
-        _fold(f"Checks: {md_html(dict(rest)['checks'])}", _behind(told, shown, options)),
+        _bullets(
+            f"**{label}** {md(words)}"
+            for label, words in phrases.rest(told, diagnosis)
+            if label in ("note", "open", "failed")
+        ),
+        _fold(f"Checks: {md_html(phrases.counts(told.checks))}", _behind(told, shown, options)),
     ]
     return [part for part in parts if part]
 

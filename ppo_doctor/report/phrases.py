@@ -104,7 +104,9 @@ def rest(told: Story, diagnosis: Diagnosis) -> list[tuple[str, str]]:
     rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
     if told.reading:
         rows.append(("reading", sentence("; ".join(_note(note, diagnosis) for note in told.reading))))
-    return [*rows, ("checks", _counts(told.checks))]
+    if told.verdict != "healthy" or told.checks.left_out:  # else the headline tells
+        rows.append(("checks", counts(told.checks)))
+    return rows
 
 
 def _question(question: Open) -> str:
@@ -113,7 +115,7 @@ def _question(question: Open) -> str:
     return question.question + wanted
 
 
-def _counts(checks: Checks) -> str:
+def counts(checks: Checks) -> str:
     """Return how many checks said what."""
     noted = f" · {checks.noted} noted" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""

@@ -53,8 +53,3 @@ def weighed(cause: RankedCause) -> list[LedgerEntry]:
 def in_favour(cause: RankedCause) -> list[LedgerEntry]:
     """Return what speaks for a cause, the weightiest first."""
     return [entry for entry in weighed(cause) if entry.db > 0]
-
-
-def against(cause: RankedCause) -> list[LedgerEntry]:
-    """Return what speaks against a cause, the weightiest first."""
-    return sorted((entry for entry in cause.ledger if entry.db < 0), key=lambda entry: entry.db)
