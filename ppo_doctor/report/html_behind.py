@@ -51,7 +51,7 @@ def _account(cause: RankedCause, diagnosis: Diagnosis) -> Markup:
     about = f"{cause.confidence}{'' if cause.benign else f', {cause.severity.value}'}{f', {far}' if far else ''}"
     head = el("p", el("strong", text(flowing(cause.title))), text(f" ({about}) "), code(cause.id), cls="of-account")
     caption = f"Account of {flowing(cause.id)}, in {UNIT}"
-    listed = table(map(text, ("dB against a healthy run", "Check", "What it says")), rows, caption, cls="ledger")
+    listed = table(map(text, ("dB", "Check", "What it says")), rows, caption, cls="ledger")
     return el("div", head, listed, cls="filtered")
 
 

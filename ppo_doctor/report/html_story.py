@@ -10,6 +10,7 @@ from ppo_doctor.report.blame import suspects
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, fold, join, row, table, text
 from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.standings import UNIT
 from ppo_doctor.report.words import MARKS, flowing, sentence
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _hero(told: Story, diagnosis: Diagnosis, prefix: str) -> Markup:
     name = el("p", text(diagnosis.run.id, 300), cls="run-id")
     verdict = NOTHING if prefix else el("h1", badge(diagnosis.verdict), id="verdict")
     numbers = moments(told.table) if told.table is not None else NOTHING
-    return el("section", name, verdict, lead, facts, numbers, cls=f"hero {diagnosis.verdict}")
+    return el("section", el("div", verdict, name, cls="head"), lead, facts, numbers, cls=f"hero {diagnosis.verdict}")
 
 
 def moments(told: Table) -> Markup:
@@ -102,8 +103,9 @@ def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions, plots:
     advice = _pairs(phrases.advice(problem), "advice")
     after = el("p", text(phrases.follows(problem)), cls="follows") if problem.follows else NOTHING
     causes = suspects(diagnosis, problem)
-    account = html_behind.accounts("How it was weighed", causes, diagnosis, unfolded=options.why)
-    return el("article", heading, standing, says, advice, after, plots, account, cls="problem", aria_labelledby=name)
+    account = html_behind.accounts(f"How it was weighed, in {UNIT}", causes, diagnosis, unfolded=options.why)
+    parts = (heading, standing, says, advice, after, plots, account)
+    return el("article", *parts, cls=f"problem {problem.severity.value}", aria_labelledby=name)
 
 
 def _pairs(rows: Sequence[tuple[str, str]], cls: str) -> Markup:

@@ -131,9 +131,10 @@ def _behind(told: Story, diagnosis: Diagnosis, options: RenderOptions) -> str:
     others = [cause for cause in diagnosis.causes if cause not in leading]
     rows = [f"signal chain: {_chain(diagnosis)} ({MARK_KEY})"]
     rows += [f"also considered: {', '.join(_considered(cause) for cause in others[:MOST_ROWS])}"] if others else []
-    rows += [f"reading: {md(note)}" for note in diagnosis.run.notes[: None if options.all else 2]]
     if not options.all:
-        return _bullets(rows)
+        rest = phrases.rest(told, diagnosis)
+        return _bullets([*rows, *(f"reading: {md(words)}" for label, words in rest if label == "reading")])
+    rows += [f"reading: {md(note)}" for note in diagnosis.run.notes]
     rows += [f"{f.status} {md_code(f.rule)}: {md(_outcome(f))}" for f in diagnosis.findings]
     rows += [f"left out on request: {md_code(name)}" for name in diagnosis.suppressed]
     rows += [f"not ruled out: {md_code(cause.id)}: {md(sentence(cause.because))}" for cause in diagnosis.not_ruled_out]

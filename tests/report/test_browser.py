@@ -152,6 +152,20 @@ def test_the_keyboard_unfolds_reads_out_and_searches(tab: Tab, pages: dict[str, 
     assert tab.js(f"{rows}.every((row) => !row.hidden)")
 
 
+def test_a_link_of_the_table_unfolds_its_run(tab: Tab, pages: dict[str, Path]) -> None:
+    tab.open(pages["several"], 1600)
+    assert tab.js("[...document.querySelectorAll('.one-run')].every((run) => !run.open)")
+    tab.js("document.querySelector('.runs a[href=\"#run-2\"]').click()")
+    assert tab.js("[...document.querySelectorAll('.one-run')].filter((run) => run.open).map((run) => run.id)") == [
+        "run-2"
+    ]
+
+
+def test_cause_and_first_action_are_on_the_first_screen(tab: Tab, pages: dict[str, Path]) -> None:
+    tab.open(pages["long"], 1280)
+    assert tab.js("document.querySelector('.problem .advice dd').getBoundingClientRect().bottom") < 900
+
+
 def test_the_read_out_stands_on_the_line(tab: Tab, pages: dict[str, Path]) -> None:
     tab.open(pages["long"], 1600)
     apart = tab.js(
