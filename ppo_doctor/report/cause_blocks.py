@@ -21,7 +21,6 @@ from ppo_doctor.report.words import (
     titles,
     to_do,
 )
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,10 +99,9 @@ class Blocks:
         return f"{flowing(entry.title or self.titles.get(entry.finding, entry.finding))} ({bound(f'see {rank}')})"
 
     def _remedies(self, cause: RankedCause) -> None:
-        run = self.diagnosis.run
         label = "What to do:" if cause.benign else "Try first:"
-        for remedy in remedies(cause.remedies, run.framework, everything=True):
-            self.page.labelled(Span(label, "dim"), remedy_says(remedy, run), INDENT)
+        for remedy in cause.remedies:
+            self.page.labelled(Span(label, "dim"), remedy_says(remedy), INDENT)
             label = "Then:"
 
     def _to_settle(self, cause: RankedCause) -> None:

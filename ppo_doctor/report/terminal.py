@@ -18,7 +18,6 @@ from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.screen import closing, outcome, screen, short_screen
 from ppo_doctor.report.words import VERDICT_STYLE, count, remedy_says
 from ppo_doctor.story import story
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,9 +113,9 @@ def _short(page: Page, diagnosis: Diagnosis) -> None:
     for cause in _leaders(diagnosis):
         heading(page, cause)
         page.add(standing(cause), 3, 2)
-        chosen = remedies(cause.remedies, diagnosis.run.framework, everything=False)
+        chosen = cause.remedies
         if chosen and not cause.benign:
-            page.labelled("Try first:", remedy_says(chosen[0], diagnosis.run), 3)
+            page.labelled("Try first:", remedy_says(chosen[0]), 3)
 
 
 def _leaders(diagnosis: Diagnosis) -> list[RankedCause]:

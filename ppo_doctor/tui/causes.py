@@ -24,7 +24,6 @@ from ppo_doctor.report.words import (
     titles,
     to_do,
 )
-from ppo_doctor.story.actions import remedies
 from ppo_doctor.tui.exhibits import for_cause
 from ppo_doctor.tui.plot import AROUND, plot
 from ppo_doctor.tui.search import ranked
@@ -74,7 +73,7 @@ class Causes:
         _story(page, self._session, cause)
         if frame.why:  # first what was asked for
             _account(page, self._session, cause, everything=True)
-        _to_do(page, self._session, cause)
+        _to_do(page, cause)
         sections.chain(page, self._session.told, RenderOptions())
         if not frame.why:
             _account(page, self._session, cause, everything=False)
@@ -99,7 +98,7 @@ class Causes:
         cause = self._cause(key)
         if cause is None:
             return [Copy(what="the run", text=self._session.diagnosis.run.id)]
-        chosen = remedies(cause.remedies, self._session.diagnosis.run.framework, everything=False)
+        chosen = cause.remedies
         keys = [Copy(what="key", text=remedy.key) for remedy in chosen if remedy.key]
         places = [Copy(what="place", text=str(source)) for source in _places(self._session, cause)]
         words = [Copy(what="remedy", text=remedy.do) for remedy in chosen]
@@ -150,14 +149,13 @@ def _story(page: Page, session: Session, cause: RankedCause) -> None:
         page.add(level_with(session.told, cause))
 
 
-def _to_do(page: Page, session: Session, cause: RankedCause) -> None:
-    run = session.told.run
-    chosen = remedies(cause.remedies, run.framework, everything=False)
+def _to_do(page: Page, cause: RankedCause) -> None:
+    chosen = cause.remedies
     if not chosen:
         return
     heading(page, "What to do" if cause.benign else "Try, in this order", "c copies")
     for number, remedy in enumerate(chosen, start=1):
-        words = remedy_says(remedy, run)
+        words = remedy_says(remedy)
         page.add((Span(f"{number}.{BOUND}", "bold"), *_keyed(words, remedy.key or "")), 0, 3)
 
 

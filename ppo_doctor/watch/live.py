@@ -18,7 +18,6 @@ from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, remedy_says, run_facts
-from ppo_doctor.story.actions import remedies
 from ppo_doctor.watch.events import duration
 from ppo_doctor.watch.monitor import late_says, leading
 
@@ -150,8 +149,8 @@ def _causes(monitor: Monitor, causes: Sequence[RankedCause]) -> list[Text]:
     firm = {cause.id for cause in leading(diagnosis)}
     pending = {cause.id for cause in monitor.pending}
     lines = [_cause(cause, firm=cause.id in firm, pending=cause.id in pending) for cause in causes]
-    first = remedies(causes[0].remedies, diagnosis.run.framework, everything=False)[:1]
-    return [*lines, *(_line(f"  Try first: {remedy_says(remedy, diagnosis.run)}") for remedy in first)]
+    first = causes[0].remedies[:1]
+    return [*lines, *(_line(f"  Try first: {remedy_says(remedy)}") for remedy in first)]
 
 
 def _cause(cause: RankedCause, *, firm: bool, pending: bool) -> Text:

@@ -230,7 +230,7 @@ def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> Non
     problem = source[source.index("<article") : source.index("</article>")]
     order = [FLAT_GROUPS.title, ">likely<", ">critical<", "since step 12", "line 12", "Nothing tells good samples"]
     order += [
-        "(num_generations, now 8)",
+        "num_generations: 8 → 16.",
         "Print the rewards of one group",
         "log the rewards",
         CONSTANT.title,
@@ -423,7 +423,7 @@ def test_several_runs_have_a_table_with_a_link_to_each() -> None:
     assert "2\u00a0runs judged" in source
     first = source[source.index("<tbody>") : source.index("</tr>", source.index("<tbody>"))].replace("\u00a0", " ")
     assert FLAT_GROUPS.title in first
-    assert "Raise the number of generations per prompt (num_generations, now 8)." in first
+    assert "num_generations: 8 → 16. Raise the number of generations per prompt." in first
     assert render_many([], RenderOptions(), "html").startswith("<!doctype html>")
 
 

@@ -14,12 +14,10 @@ from ppo_doctor.story.model import Action
         ({}, "Lower it."),
         ({"key": "lr"}, "Lower it (lr)."),
         ({"key": "lr", "now": "1e-4"}, "Lower it (lr, now 1e-4)."),
-        ({"key": "lr", "now": "1e-4", "to": "1e-5"}, "Lower it (lr: 1e-4 → 1e-5)."),
-        ({"key": "lr", "to": "1e-5"}, "Lower it (lr = 1e-5)."),
+        ({"key": "lr", "now": "1e-4", "to": "1e-5"}, "lr: 1e-4 → 1e-5. Lower it."),
+        ({"key": "lr", "to": "1e-5"}, "lr = 1e-5. Lower it."),
         ({"say": "lower lr or K", "key": "lr"}, "Lower lr or K."),
         ({"say": "lower lr or K", "key": "lr", "now": "1e-4"}, "Lower lr or K (lr is now 1e-4)."),
-        ({"say": "lower lr or K", "key": "lr", "now": "1e-4", "to": "1e-5"}, "Lower lr or K (lr: 1e-4 → 1e-5)."),
-        ({"key": "lr", "framework": "verl"}, "In verl: lower it (lr)."),
     ],
 )
 def test_an_action_names_its_key_and_values_once(given: dict[str, str], said: str) -> None:
