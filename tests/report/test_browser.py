@@ -184,11 +184,15 @@ def test_the_read_out_stands_on_the_line(tab: Tab, pages: dict[str, Path]) -> No
     assert apart < 2
 
 
-def test_print_unfolds_everything_and_keeps_the_ink_on_white(tab: Tab, pages: dict[str, Path]) -> None:
+def test_print_has_every_run_and_keeps_the_ink_on_white(tab: Tab, pages: dict[str, Path]) -> None:
     tab.open(pages["long"], 1600, dark=True)
     tab.do("Emulation.setEmulatedMedia", media="print")
     assert tab.js("getComputedStyle(document.querySelector('.bar')).display") == "none"
     red, green, blue = tab.js("getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
     assert max(red, green, blue) < 80
     assert tab.do("Page.printToPDF")["data"]
+    tab.open(pages["several"], 1600)
+    tab.do("Emulation.setEmulatedMedia", media="print")
+    assert tab.js("[...document.querySelectorAll('.one-run .hero')].every((e) => e.checkVisibility())")
+    assert not tab.js("[...document.querySelectorAll('.all-checks table')].some((e) => e.checkVisibility())")
     tab.do("Emulation.setEmulatedMedia", media="")

@@ -56,11 +56,6 @@
   for (const link of all(".runs a")) link.addEventListener("click", () => unfold(link.hash.slice(1)));
   unfold(location.hash.slice(1));
 
-  // Print: everything unfolded, and folded again afterwards.
-  let folded = [];
-  addEventListener("beforeprint", () => { folded = all("details:not([open])"); for (const d of folded) d.open = true; });
-  addEventListener("afterprint", () => { for (const d of folded) d.open = false; });
-
   // Read-out: a range slider over each plot, so that arrow keys, mouse and finger all work.
   const [head, height] = [22, 118];
   const share = (value, low, high) => (value / 4 - low / 4) / (high / 4 - low / 4);
