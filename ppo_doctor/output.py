@@ -93,7 +93,7 @@ def _flow(name: str) -> Flow | None:
 
 
 def _light(places: Sequence[Wanted]) -> Callable[[Run, Diagnosis], list[Judged]]:
-    """Return what formats that need all runs at once keep of one: nothing if there is none, a run if one draws it."""
+    """Return what formats that need all runs at once keep of one: nothing if there is none, a run if one quotes it."""
     from ppo_doctor.report import DRAWN
 
     if not places:
@@ -167,7 +167,7 @@ def _job_summary(judged: Sequence[Judged], options: RenderOptions) -> None:
     inputs.refuse(Path(place))
     try:
         with Path(place).open("a", encoding="utf-8") as file:
-            file.write(summary([diagnosis for _, diagnosis in judged], options))
+            file.write(summary([diagnosis for _, diagnosis in judged], options, [run for run, _ in judged]))
     except OSError as error:
         sys.stderr.write(f"ppo-doctor: no job summary: {error.strerror}\n")
 

@@ -33,8 +33,8 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Formats whose report of several runs draws their records, too.
-DRAWN = ("html",)
+#: Formats whose report of several runs quotes their records, too.
+DRAWN = ("html", "markdown", "github")
 
 
 @frozen
@@ -73,7 +73,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format
 def render_many(
     diagnoses: Sequence[Diagnosis], options: RenderOptions, format: str = "text", runs: Sequence[Run | None] = ()
 ) -> str:
-    """Return the diagnoses of several runs in one report; formats with plots draw them from `runs`, when given.
+    """Return the diagnoses of several runs in one report; some quote the numbers of `runs`, when given.
 
     Raises:
         DoctorError: no such format, or one that holds a single run only.

@@ -13,11 +13,18 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.ruling import Ruling
+    from ppo_doctor.story.model import Told
 
 
 def ruling_of(diagnosis: Diagnosis, options: RenderOptions) -> Ruling | None:
     """Return what the gate ruled about this run, None outside a gate."""
     return options.rulings.get(diagnosis.run.id)
+
+
+def suspects(diagnosis: Diagnosis, problem: Told) -> list[RankedCause]:
+    """Return the cause that leads a problem, and those that cannot be told from it."""
+    group = next(cause.problem for cause in diagnosis.causes if cause.id == problem.cause)
+    return [cause for cause in diagnosis.causes if cause.leader and cause.problem == group]
 
 
 def supporters(diagnosis: Diagnosis, cause: RankedCause) -> list[Finding]:

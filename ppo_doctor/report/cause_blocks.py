@@ -1,4 +1,4 @@
-"""Ranked causes on a page: what each means for the run, why we think so, what to do, and what would settle it."""
+"""Ranked causes behind a story: what each means, its account, and on request all that can be done and logged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
-from ppo_doctor.report.standings import UNIT, against, behind, in_favour, level_with, weighed
+from ppo_doctor.report.standings import UNIT, behind, level_with, weighed
 from ppo_doctor.report.words import (
     SEVERITY_STYLE,
     bound,
@@ -20,7 +20,6 @@ from ppo_doctor.report.words import (
     stopped,
     titles,
     to_do,
-    to_settle,
 )
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
 
 INDENT = 3
-#: Evidence printed for and against a leader before --all, and for a rival.
-MOST_EVIDENCE, RIVAL_EVIDENCE = 4, 1
 
 
 def causes(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
@@ -85,9 +82,7 @@ class Blocks:
         self.page.add(sentence(cause.says), INDENT)
         if self.options.why:
             self._account(cause)
-        else:
-            self._evidence(cause)
-        if cause.leader or self.options.all:
+        if self.options.all:
             self._remedies(cause)
             self._to_settle(cause)
 
@@ -95,18 +90,6 @@ class Blocks:
         words = level_with(self.diagnosis, cause)
         if words:
             self.page.add(words, INDENT)
-
-    def _evidence(self, cause: RankedCause) -> None:
-        most = MOST_EVIDENCE if cause.leader else RIVAL_EVIDENCE
-        self._entries("Evidence:", cause, in_favour(cause), most)
-        self._entries("Against:", cause, against(cause), most)
-
-    def _entries(self, label: str, cause: RankedCause, entries: Sequence[LedgerEntry], most: int) -> None:
-        shown = entries if self.options.all else entries[:most]
-        for index, entry in enumerate(shown):
-            self.page.labelled(Span("" if index else label, "dim"), self._words(entry, cause), INDENT)
-        if len(shown) < len(entries):
-            self.page.labelled("", Span(f"… and {len(entries) - len(shown)} more, --why", "dim"), INDENT)
 
     def _words(self, entry: LedgerEntry, cause: RankedCause) -> str:
         """Return a finding with its numbers, or with the cause under which they stand already."""
@@ -116,17 +99,20 @@ class Blocks:
         return f"{flowing(entry.title or self.titles.get(entry.finding, entry.finding))} ({bound(f'see {rank}')})"
 
     def _remedies(self, cause: RankedCause) -> None:
-        first = "What to do:" if cause.benign else "Try first:"
-        for index, remedy in enumerate(cause.remedies):
-            label = Span("Then:", "dim") if index else Span(first, "dim" if cause.benign else "bold")
-            self.page.labelled(label, remedy_says(remedy), INDENT)
+        label = "What to do:" if cause.benign else "Try first:"
+        for remedy in cause.remedies:
+            self.page.labelled(Span(label, "dim"), remedy_says(remedy), INDENT)
+            label = "Then:"
 
     def _to_settle(self, cause: RankedCause) -> None:
+        """Add what is left to log for a cause: level causes share their open questions."""
         label = "Would settle it:"
-        for measure in to_settle(cause, self.asked, everything=self.options.all):
-            text = f"{to_do(measure)} {flowing(measure.log)} — {stopped(flowing(measure.because))}"
-            self.page.labelled(Span(label, "dim"), text, INDENT)
-            label = "So would:"
+        for measure in cause.would_change_my_mind:
+            if measure not in self.asked:
+                text = f"{to_do(measure)} {flowing(measure.log)} — {stopped(flowing(measure.because))}"
+                self.page.labelled(Span(label, "dim"), text, INDENT)
+                label = "So would:"
+        self.asked.update(cause.would_change_my_mind)
 
     def _account(self, cause: RankedCause) -> None:
         """Add the full ledger: prior, every weight, and the sum."""

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ppo_doctor.evidence import sentence
-from ppo_doctor.model import ASKED, QUESTIONS, Severity
-from ppo_doctor.report import markdown
-from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
+from ppo_doctor.model import Severity
+from ppo_doctor.report import markdown, phrases
+from ppo_doctor.report.blame import leaders, ruling_of, suspects
 from ppo_doctor.report.markup import command_data, command_property, slashes
-from ppo_doctor.report.words import capital, remedy_says, stopped
+from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.words import capital, sentence
 from ppo_doctor.ruling import failing
+from ppo_doctor.story import story
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause, Run
+    from ppo_doctor.model import Diagnosis, Finding, Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.ruling import Held
+    from ppo_doctor.story.model import Place, Told
 
 Level = Literal["error", "warning", "notice"]
 #: GitHub shows ten annotations of a level per step; the rest would vanish without a word.
 MOST = 10
 
 
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as annotations."""
-    return render_many([diagnosis], options)
+    return render_many([diagnosis], options, [run])
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return the diagnoses of several runs as annotations, errors first."""
-    told = [annotation for diagnosis in diagnoses for annotation in _annotations(diagnosis, options)]
+    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
+    rows = zip(diagnoses, drawn, strict=True)
+    told = [annotation for diagnosis, run in rows for annotation in _annotations(diagnosis, run, options)]
     ordered = sorted(dict.fromkeys(told), key=lambda pair: ("error", "warning", "notice").index(pair[0]))
     return "".join(f"{line}\n" for line in _at_most(ordered))
 
@@ -41,11 +45,11 @@ def render_error(message: str, hint: str, code: int) -> str:
     return f"::error title=ppo-doctor (exit code {code})::{command_data(f'{message}. {hint}' if hint else message)}\n"
 
 
-def summary(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
+def summary(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return what to append to the file that GITHUB_STEP_SUMMARY names."""
     if len(diagnoses) == 1:
-        return markdown.render(diagnoses[0], None, options)
-    return markdown.render_many(diagnoses, options)
+        return markdown.render(diagnoses[0], next(iter(runs), None), options)
+    return markdown.render_many(diagnoses, options, runs)
 
 
 def guarded(text: str, token: str) -> str:
@@ -66,19 +70,17 @@ def _at_most(told: Sequence[tuple[Level, str]]) -> list[str]:
     return lines
 
 
-def _annotations(diagnosis: Diagnosis, options: RenderOptions) -> list[tuple[Level, str]]:
+def _annotations(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[tuple[Level, str]]:
+    ours = story(diagnosis, run)
     ruling = ruling_of(diagnosis, options)
     failed = {cause.id for cause in failing(diagnosis, ruling)}
-    told = [_cause(cause, diagnosis, cause.id in failed) for cause in leaders(diagnosis)]
+    told = [_problem(problem, diagnosis, failed) for problem in ours.problems]
     if ruling is not None:
         told += [_held(held, diagnosis) for held in ruling.of("failed", "open") if not _told(held, diagnosis)]
-    elif diagnosis.verdict == "inconclusive":
-        open_questions = [ASKED[q] for q in QUESTIONS if not getattr(diagnosis.coverage, q)]
-        open_questions += diagnosis.coverage.failed
-        text = f"{stopped(diagnosis.verdict_because)} Open: {', '.join(open_questions) or 'which cause it is'}."
-        told.append(("warning", _command("warning", f"inconclusive: {diagnosis.run.id}", text, diagnosis)))
-    if not told and diagnosis.verdict == "warning":
-        told.append(("warning", _command("warning", "warning", diagnosis.verdict_because, diagnosis)))
+    elif not told and diagnosis.verdict in ("warning", "inconclusive"):
+        left = [f"Open: {words}" for label, words in phrases.rest(ours, diagnosis) if label == "open"]
+        title = f"{diagnosis.verdict}: {diagnosis.run.id}"
+        told.append(("warning", _command("warning", title, " ".join([outcome(ours), *left]), diagnosis)))
     return told + [_errored(finding.rule, finding.reason or "", diagnosis) for finding in _crashed(diagnosis)]
 
 
@@ -90,22 +92,18 @@ def _told(held: Held, diagnosis: Diagnosis) -> bool:
     return held.kind == "cause" and held.name in {cause.id for cause in leaders(diagnosis)}
 
 
-def _level(cause: RankedCause, failed: bool) -> Level:
+def _level(problem: Told, failed: bool) -> Level:
     if failed:
-        return "error" if cause.severity.at_least(Severity.HIGH) else "warning"
-    return "warning" if cause.severity.at_least(Severity.MEDIUM) else "notice"
+        return "error" if problem.severity.at_least(Severity.HIGH) else "warning"
+    return "warning" if problem.severity.at_least(Severity.MEDIUM) else "notice"
 
 
-def _cause(cause: RankedCause, diagnosis: Diagnosis, failed: bool) -> tuple[Level, str]:
-    evidence = located(supporters(diagnosis, cause))
-    parts = [f"{cause.confidence}, {cause.severity.value}. {capital(stopped(cause.says))}"]
-    if evidence is not None:
-        parts.append(stopped(capital(sentence(evidence))))
-    ours = cause.remedies
-    if ours:
-        parts.append(f"Try first: {remedy_says(ours[0])}")
-    level = _level(cause, failed)
-    return level, _command(level, f"{cause.id}: {cause.title}", " ".join(parts), diagnosis, evidence)
+def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tuple[Level, str]:
+    level = _level(problem, any(cause.id in failed for cause in suspects(diagnosis, problem)))
+    standing = capital(", ".join(phrases.standing(problem, diagnosis)))
+    advice = (f"{capital(label)}: {words}" for label, words in phrases.advice(problem))
+    text = " ".join(filter(None, (f"{standing}.", sentence(problem.says), *advice, phrases.follows(problem))))
+    return level, _command(level, f"{problem.cause}: {problem.title}", text, diagnosis, problem.place)
 
 
 def _held(held: Held, diagnosis: Diagnosis) -> tuple[Level, str]:
@@ -117,16 +115,13 @@ def _errored(rule: str, reason: str, diagnosis: Diagnosis) -> tuple[Level, str]:
     return "warning", _command("warning", f"check {rule} failed to run", reason, diagnosis)
 
 
-def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, evidence: Evidence | None = None) -> str:
-    place = _place(diagnosis, evidence)
-    return f"::{level} {place}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
+def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, place: Place | None = None) -> str:
+    where = _where(diagnosis, place)
+    return f"::{level} {where}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
 
 
-def _place(diagnosis: Diagnosis, evidence: Evidence | None) -> str:
-    """Return file and line; without evidence the run's first file, and nothing for standard input."""
-    source = evidence.source if evidence else None
-    path = source.path if source else next((s.path for s in diagnosis.run.sources), "-")
-    if path == "-":
-        return ""
-    line = f"line={source.line}," if source and source.line else ""
-    return f"file={command_property(slashes(path))},{line}"
+def _where(diagnosis: Diagnosis, place: Place | None) -> str:
+    """Return file and line; without a place the run's first file, and nothing for standard input."""
+    path = place.path if place else next((s.path for s in diagnosis.run.sources), "-")
+    line = f"line={place.line}," if place and place.unit == "line" else ""
+    return "" if path == "-" else f"file={command_property(slashes(path))},{line}"

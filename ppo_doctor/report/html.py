@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.report.html_causes import causes
-from ppo_doctor.report.html_checks import also_seen, checks, never_shown, reading, seen_title, unanswered, unexplained
-from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, text
-from ppo_doctor.report.html_plots import MOST_PLOTS, exhibits, section
-from ppo_doctor.report.html_verdict import chain, hero, summary
-from ppo_doctor.report.nearby import apart, relative
-from ppo_doctor.report.plots import COLUMNS
+from ppo_doctor.model import OUTCOMES
+from ppo_doctor.model.frozen import frozen
+from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, table, text
+from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing
+from ppo_doctor.report.html_story import badge, told_run
+from ppo_doctor.report.nearby import apart
+from ppo_doctor.report.phrases import wrong
+from ppo_doctor.report.plots import COLUMNS, small
+from ppo_doctor.report.screen import first_action
+from ppo_doctor.report.standings import gravity
 from ppo_doctor.report.words import count
+from ppo_doctor.story import story
+from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis, Run, Verdict
+    from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.story import Story
 
 _ASSETS = Path(__file__).parent / "assets"
 #: A page's own picture, so that no browser asks a server for one.
@@ -36,124 +41,93 @@ _ICON = (
 MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
 #: Up to this many runs plots are as fine as on a page of one.
 FEW_RUNS = 6
-VERDICT_ORDER: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
+#: With more runs than this, the table is one of words.
+MOST_COURSES = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """How many metrics of a run are drawn, and how finely."""
+@frozen
+class Entry:
+    """A run on a page of several, under the name that tells it from the others."""
 
-    most: int = MOST_PLOTS
-    columns: int = COLUMNS
+    name: str
+    told: Story
+    diagnosis: Diagnosis
+    run: Run | None
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as a page; without the run its plots are left out, and the page says so."""
-    body = _run_sections(diagnosis, run, options, "", 1, Drawing())
-    title = f"{diagnosis.verdict}: {diagnosis.run.id}"
-    return _page(title, _contents(body), join(part for _, _, part in body), diagnosis.tool_version)
+    body = told_run(story(diagnosis, run), diagnosis, run, options, Drawing())
+    return _page(f"{diagnosis.verdict}: {diagnosis.run.id}", body, diagnosis.tool_version)
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
-    """Return the diagnoses of several runs as one page: a table of all, then each run with its plots.
+    """Return the diagnoses of several runs as one page: a table of all, the gravest first, then each run folded.
 
-    A page that grows without end helps nobody: from `MOST_BYTES` on, further runs stand in the table only, the
-    gravest first in the sections, and plots share `MOST_PLOTS_IN_ALL`.
+    A page that grows without end helps nobody: from `MOST_BYTES` on, further runs stand in the table only, and plots
+    share `MOST_PLOTS_IN_ALL`.
     """
     drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
-    prefixes = [f"run-{i}-" for i in range(1, len(diagnoses) + 1)]
-    told = _told(diagnoses, drawn, options, prefixes)
-    title = f"{count(len(diagnoses), 'run')} judged"
-    listed = summary(diagnoses, drawn, [prefix if prefix in told else None for prefix in prefixes])
-    left = len(diagnoses) - len(told)
+    rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
+    names = apart([diagnosis.run.id for diagnosis, _ in rows])
+    entries = [
+        Entry(name=n, told=story(*row), diagnosis=row[0], run=row[1]) for n, row in zip(names, rows, strict=True)
+    ]
+    folds = _folds(entries, options)
+    listed = [_row(entry, at, linked=at < len(folds)) for at, entry in enumerate(entries)]
+    left = len(entries) - len(folds)
     note = el("p", text(f"{count(left, 'run')} of these in the table only: name fewer runs to see more."), cls="quiet")
-    head = el("h1", text(title), id="runs")
-    table = el("section", head, listed, note if left else NOTHING, aria_labelledby="runs")
-    shown = [(prefix, diagnosis) for prefix, diagnosis in zip(prefixes, diagnoses, strict=True) if prefix in told]
-    names = apart([diagnosis.run.id for _, diagnosis in shown])
-    links = [("runs", "All runs"), *((f"{row[0]}verdict", name) for row, name in zip(shown, names, strict=True))]
-    version = diagnoses[0].tool_version if diagnoses else ""
-    return _page(title, _links(links), join((table, *(told[prefix] for prefix, _ in shown))), version)
+    heads = map(text, ("Run", "Verdict", "What is wrong, and what to do first", "Reward"))
+    runs_table = table(heads, listed, "Every run with its verdict, what is wrong and its reward", cls="runs")
+    title = f"{count(len(entries), 'run')} judged"
+    body = join((el("h1", text(title), id="verdict"), runs_table, note if left else NOTHING, *folds))
+    return _page(title, body, diagnoses[0].tool_version if diagnoses else "")
 
 
-def _told(
-    diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None], options: RenderOptions, prefixes: Sequence[str]
-) -> dict[str, Markup]:
-    """Return the sections of as many runs as a page holds, the gravest verdicts first."""
-    plots = max(FEWEST_PLOTS, MOST_PLOTS_IN_ALL // max(len(diagnoses), 1))
-    columns = COLUMNS if len(diagnoses) <= FEW_RUNS else COLUMNS // 2
-    rows = sorted(zip(prefixes, diagnoses, runs, strict=True), key=lambda row: VERDICT_ORDER.index(row[1].verdict))
-    told: dict[str, Markup] = {}
+def _folds(entries: Sequence[Entry], options: RenderOptions) -> list[Markup]:
+    """Return as many runs as a page holds, each folded."""
+    most = min(MOST_PLOTS, max(FEWEST_PLOTS, MOST_PLOTS_IN_ALL // max(len(entries), 1)))
+    drawing = Drawing(most=most, columns=COLUMNS if len(entries) <= FEW_RUNS else COLUMNS // 2)
+    folds: list[Markup] = []
     size = 0
-    for prefix, diagnosis, run in rows:
-        part = _one_of_many(diagnosis, run, options, prefix, Drawing(most=min(plots, MOST_PLOTS), columns=columns))
-        size += len(part.encode())
-        if told and size > MOST_BYTES:
+    for at, entry in enumerate(entries):
+        body = told_run(entry.told, entry.diagnosis, entry.run, options, drawing, f"run-{at}-")
+        head = el("h2", badge(entry.told.verdict), text(f" {entry.name}", 300))
+        made = el("details", el("summary", head), body, cls="one-run", id=f"run-{at}")
+        size += len(made.encode())
+        if folds and size > MOST_BYTES:
             break
-        told[prefix] = part
-    return told
+        folds.append(made)
+    return folds
 
 
-def _one_of_many(
-    diagnosis: Diagnosis, run: Run | None, options: RenderOptions, prefix: str, drawing: Drawing
-) -> Markup:
-    parts = _run_sections(diagnosis, run, options, prefix, 2, drawing)
-    return el("section", *(part for _, _, part in parts), cls="one-run", aria_labelledby=f"{prefix}run")
+def _row(entry: Entry, at: int, *, linked: bool) -> Markup:
+    """Return a run in one line of cause and action."""
+    name = text(entry.name, 300)
+    heading = el("th", el("a", name, href=f"#run-{at}") if linked else name, scope="row")
+    course = _course(entry.told, entry.run if at < MOST_COURSES else None)
+    cells = (badge(entry.told.verdict), _in_short(entry.told), course)
+    return el("tr", heading, *(el("td", cell) for cell in cells), cls="filtered")
 
 
-def _run_sections(
-    diagnosis: Diagnosis, run: Run | None, options: RenderOptions, prefix: str, level: int, drawing: Drawing
-) -> list[tuple[str, str, Markup]]:
-    """Return the sections of one run as (id, title, HTML); `level` is that of the run's own heading."""
-    diagnosis = relative(diagnosis)
-    top = el("section", hero(diagnosis, prefix, level), aria_labelledby=None if prefix else "verdict")
-    drawn = exhibits(diagnosis, run, drawing.most)
-    plots = {f.rule: exhibit.number for exhibit in reversed(drawn) for f in exhibit.findings}
-    found = _plural("Cause", diagnosis)
-    inner: list[tuple[str, str, Markup]] = [
-        ("chain", "Signal chain", chain(diagnosis)),
-        ("causes", found, causes(diagnosis, options, plots, prefix, level + 2) if diagnosis.causes else NOTHING),
-        ("plots", "Plots", section(drawn, run, prefix, drawing.columns) if run or not prefix else NOTHING),
-        ("seen", seen_title(diagnosis), also_seen(diagnosis, plots, prefix) if unexplained(diagnosis) else NOTHING),
-        ("open", "Not answered", unanswered(diagnosis)),
-        ("checks", "Checks", checks(diagnosis, unfolded=options.all)),
-        (
-            "never",
-            "Not ruled out",
-            never_shown(diagnosis) if diagnosis.not_ruled_out else NOTHING,
-        ),
-        ("reading", "What was read", reading(diagnosis)),
-    ]
-    below = [
-        (f"{prefix}{name}", title, _section(prefix, name, title, part, level + 1))
-        for name, title, part in inner
-        if part
-    ]
-    return [(f"{prefix}verdict", "Verdict", top), *below]
+def _in_short(told: Story) -> Markup:
+    action = first_action(told)
+    do = el("p", el("strong", text("do ")), text(action), cls="quiet") if action else NOTHING
+    return join((el("p", text(wrong(told))), do))
 
 
-def _plural(noun: str, diagnosis: Diagnosis) -> str:
-    if all(cause.benign for cause in diagnosis.causes):
-        noun = "Harmless explanation"
-    return noun + "s" * (len(diagnosis.causes) > 1)
+def _course(told: Story, run: Run | None) -> Markup:
+    """Return the course of the reward over the run, the one number that every run has in common."""
+    course = next((course for course in told.courses if course.word == "reward"), None)
+    if run is None or run.steps is None or course is None:
+        return el("span", text("not logged" if run else "not drawn"), cls="quiet")
+    series = next(run.series[name] for name in OUTCOMES["reward"] if name in run.series)
+    first, last = short(course.first), short(course.last)
+    picture = small(series, run.steps, f"{series.raw} from {first} to {last}")
+    return join((picture, el("span", text(f"{first} → {last}"), cls="quiet")))
 
 
-def _section(prefix: str, name: str, title: str, part: Markup, level: int) -> Markup:
-    # Among several runs each run is a landmark; "Checks" as one, over and over, would lead nobody anywhere.
-    label = None if prefix else name
-    return el("section", el(f"h{level}", text(title), id=f"{prefix}{name}"), part, aria_labelledby=label)
-
-
-def _contents(parts: Sequence[tuple[str, str, Markup]]) -> Markup:
-    return _links([(name, title) for name, title, _ in parts])
-
-
-def _links(links: Sequence[tuple[str, str]]) -> Markup:
-    rows = (el("li", el("a", text(title, 80), href=f"#{name}")) for name, title in links)
-    return el("nav", el("ul", *rows), cls="contents", aria_label="On this page")
-
-
-def _page(title: str, contents: Markup, main: Markup, version: str) -> str:
+def _page(title: str, main: Markup, version: str) -> str:
     css, script = _asset("report.css"), _asset("report.js")
     head = el(
         "head",
@@ -167,11 +141,9 @@ def _page(title: str, contents: Markup, main: Markup, version: str) -> str:
         el("link", rel="icon", href=_ICON),
         Markup(f"<style>{css}</style>"),
     )
-    foot = el(
-        "footer", el("p", text(f"ppo-doctor {version}. ppo-doctor explain NAME tells more about a cause or check."))
-    )
-    frame = el("div", contents, el("main", main, id="main", tabindex="-1"), cls="frame")
-    body = el("body", _bar(), frame, foot, _hatch(), Markup(f"<script>{script}</script>"))
+    more = f"ppo-doctor {version}. ppo-doctor explain NAME tells more about a cause, a check or a metric."
+    main = el("main", main, id="main", tabindex="-1")
+    body = el("body", _bar(), main, el("footer", el("p", text(more))), _hatch(), Markup(f"<script>{script}</script>"))
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 

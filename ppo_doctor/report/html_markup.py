@@ -53,7 +53,12 @@ def row(*cells: str) -> Markup:
     return el("tr", el("th", text(cells[0]), scope="row"), *(el("td", text(cell)) for cell in cells[1:]))
 
 
-def table(heads: Iterable[str], rows: Iterable[Markup], caption: str, cls: str = "") -> Markup:
+def table(heads: Iterable[Markup], rows: Iterable[Markup], caption: str, cls: str = "") -> Markup:
     """Return a table whose caption is for screen readers: a heading stands above it for everybody else."""
-    head = el("thead", el("tr", *(el("th", text(name), scope="col") for name in heads)))
+    head = el("thead", el("tr", *(el("th", name, scope="col") for name in heads)))
     return el("table", el("caption", text(caption), cls="unseen"), head, el("tbody", *rows), cls=cls)
+
+
+def fold(title: str, body: Markup, *, cls: str = "", unfolded: bool = False) -> Markup:
+    """Return a part that opens on a click; no part, no fold."""
+    return el("details", el("summary", text(title)), body, cls=cls, open=unfolded) if body else NOTHING

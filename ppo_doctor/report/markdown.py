@@ -1,56 +1,53 @@
-"""The report as Markdown: for a comment on a pull request, and for the summary of a CI job."""
+"""A story as Markdown: for a comment on a pull request, and for the summary of a CI job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import ASKED, CHAIN, QUESTIONS
-from ppo_doctor.report.blame import leaders, ruling_of
+from ppo_doctor.model import CHAIN
+from ppo_doctor.report import phrases
+from ppo_doctor.report.blame import ruling_of, suspects
 from ppo_doctor.report.gate_lines import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
-from ppo_doctor.report.nearby import relative
-from ppo_doctor.report.standings import UNIT, against, in_favour, weighed
-from ppo_doctor.report.words import (
-    MARK_KEY,
-    MARKS,
-    capital,
-    count,
-    decibels,
-    finding_says,
-    remedy_says,
-    run_facts,
-    stopped,
-    titles,
-    to_do,
-    to_settle,
-)
+from ppo_doctor.report.nearby import apart, relative
+from ppo_doctor.report.screen import first_action, outcome
+from ppo_doctor.report.standings import UNIT, gravity, weighed
+from ppo_doctor.report.words import MARK_KEY, MARKS, decibels, entry_says, finding_says, sentence, titles
+from ppo_doctor.story import story
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, LedgerEntry, Measurement, RankedCause, Run
+    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.ruling import Ruling
+    from ppo_doctor.story import Story
+    from ppo_doctor.story.model import Table, Told
 
 #: Lets a bot find its own comment and write over it.
 MARKER = "<!-- ppo-doctor -->"
 #: GitHub refuses a comment of more than 65,536 characters.
 LONGEST = 60_000
-#: Pieces of evidence printed for and against a cause, and rows of a list.
-MOST_EVIDENCE, MOST_ROWS = 4, 20
+#: Problems told in full, and rows of a list.
+MOST_PROBLEMS, MOST_ROWS = 3, 20
 
 
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
+def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as Markdown."""
-    blocks = [MARKER, *_head(diagnosis, options), *_body(relative(diagnosis), options)]
-    return _fitted(blocks)
+    ruling = ruling_of(diagnosis, options)
+    gate = f", gate {ruling.word}" if ruling else ""
+    head = f"### ppo-doctor: {diagnosis.verdict}{gate} — {md_code(diagnosis.run.id)}"
+    version = f"<sub>ppo-doctor {md(diagnosis.tool_version)}</sub>"
+    return _fitted([MARKER, head, *_told(diagnosis, run, options), *([] if options.quiet else [version])])
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
-    """Return several diagnoses as Markdown: a table with one row per run, then each run under a fold."""
-    blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table(diagnoses, options)]
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
+    """Return several diagnoses as Markdown: a table, the gravest run first, then each run under a fold."""
+    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
+    rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
+    blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table_of_runs(rows, options)]
     if not options.quiet:
-        blocks += [_folded_run(diagnosis, options) for diagnosis in diagnoses]
+        blocks += [_fold(f"{d.verdict}: {md_html(d.run.id)}", "\n\n".join(_told(d, run, options))) for d, run in rows]
     return _fitted(blocks)
 
 
@@ -67,34 +64,27 @@ def _fitted(blocks: Sequence[str]) -> str:
     return "\n\n".join(kept) + "\n"
 
 
-def _head(diagnosis: Diagnosis, options: RenderOptions) -> list[str]:
-    ruling = ruling_of(diagnosis, options)
-    gate = f", gate {ruling.word}" if ruling else ""
-    facts = " · ".join(md(fact) for fact in run_facts(diagnosis.run))
-    return [
-        f"### ppo-doctor: {diagnosis.verdict}{gate} — {md_code(diagnosis.run.id)}",
-        facts,
-        f"**{stopped(md_line(capital(diagnosis.verdict_because)))}**",
-    ]
-
-
-def _body(diagnosis: Diagnosis, options: RenderOptions) -> list[str]:
+def _told(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[str]:
+    """Return the story of a run below its heading."""
+    told = story(diagnosis, run)
     if options.quiet:
-        return [_bullets(_titled(cause) for cause in diagnosis.causes)] if diagnosis.causes else []
-    shown = diagnosis.causes if options.all else leaders(diagnosis, benign=True)
-    asked: set[Measurement] = set()
-    settles = {cause.id: to_settle(cause, asked, everything=options.all) for cause in shown}
+        action = first_action(told)
+        return [_bullets([f"**{md(phrases.wrong(told))}**", *([f"**do** {md(action)}"] if action else [])])]
+    became = outcome(told)
+    shown = relative(diagnosis)
     parts = [
+        f"**{md_line(became)}**" if became else "",
+        " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
+        _table(told.table) if told.table is not None else "",
         _gate(ruling_of(diagnosis, options)),
-        *(_cause(cause, diagnosis, options, settles[cause.id]) for cause in shown),
-        _rivals([cause for cause in diagnosis.causes if cause not in shown]),
-        _unexplained(diagnosis),
-        _unanswered(diagnosis),
-        _chain(diagnosis),
-        _checks(diagnosis, options),
-        _not_ruled_out(diagnosis),
-        _notes(diagnosis, options),
-        f"<sub>ppo-doctor {md(diagnosis.tool_version)}</sub>",
+        *(_problem(problem, shown, options) for problem in told.problems[:MOST_PROBLEMS]),
+        _bullets(f"**{p.rank}. {md(p.title)}** ({_standing(p, shown)})" for p in told.problems[MOST_PROBLEMS:]),
+        _bullets(
+            f"**{label}** {md(words)}"
+            for label, words in phrases.rest(told, diagnosis)
+            if label in ("note", "open", "failed")
+        ),
+        _fold(f"Checks: {md_html(phrases.counts(told.checks))}", _behind(told, shown, options)),
     ]
     return [part for part in parts if part]
 
@@ -111,89 +101,54 @@ def _gate(ruling: Ruling | None) -> str:
     return _bullets(f"**{word}** {md(says)}" for word, says in gate_lines(ruling)) if ruling else ""
 
 
-def _titled(cause: RankedCause) -> str:
-    return f"**{md_line(cause.title)}** ({_standing(cause)})"
+def _table(table: Table) -> str:
+    """Return the metrics that matter at the moments that tell."""
+    beside = phrases.beside(table)
+    heads = ["metric", *(f"{moment.name} ({moment.step})" for moment in table.moments), *beside]
+    lines = [heads, ["---", *["---:"] * len(table.moments), *["---"] * len(beside)]]
+    for row in table.rows:
+        name = md_code(phrases.row_name(row))
+        lines.append([name, *phrases.cells(row), *(md(getattr(row, column)) for column in beside)])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _standing(cause: RankedCause) -> str:
-    severity = "" if cause.benign else f" · {cause.severity.value}"
-    since = f" · since step {cause.onset_step}" if cause.onset_step is not None else ""
-    return f"{cause.confidence}{severity} · {md_code(cause.id)}{since}"
+def _standing(problem: Told, diagnosis: Diagnosis) -> str:
+    return " · ".join([*map(md, phrases.standing(problem, diagnosis)), md_code(problem.cause)])
 
 
-def _cause(cause: RankedCause, diagnosis: Diagnosis, options: RenderOptions, settling: Sequence[Measurement]) -> str:
-    head = [f"#### {cause.rank}. {md(cause.title)}", _standing(cause)]
-    if cause.level_with:
-        head.append(f"Cannot be told apart from {', '.join(md_code(name) for name in cause.level_with)} by this log.")
-    if cause.says:
-        head.append(stopped(md_line(capital(cause.says))))
-    rows = [*_evidence(cause, diagnosis), *_advice(cause), *_to_settle(settling)]
-    account = _account(cause, diagnosis) if options.why else ""
-    return "\n\n".join(part for part in [*head, _bullets(rows), account] if part)
+def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions) -> str:
+    says = f" — {md(sentence(problem.says))}" if problem.says else ""
+    rows = [f"**{label}** {md(words)}" for label, words in phrases.advice(problem)]
+    after = [md(phrases.follows(problem))] if problem.follows else []
+    accounts = [_account(cause, diagnosis) for cause in suspects(diagnosis, problem)] if options.why else []
+    head = f"#### {problem.rank}. {md(problem.title)}\n\n{_standing(problem, diagnosis)}{says}"
+    return "\n\n".join(part for part in [head, _bullets([*rows, *after]), *accounts] if part)
 
 
-def _evidence(cause: RankedCause, diagnosis: Diagnosis) -> list[str]:
-    told = (("Evidence", in_favour(cause)), ("Against", against(cause)))
-    rows = [(label, entry) for label, entries in told for entry in entries[:MOST_EVIDENCE]]
-    return [f"{label}: {stopped(_entry(entry, diagnosis))}" for label, entry in rows]
+def _behind(told: Story, diagnosis: Diagnosis, options: RenderOptions) -> str:
+    """Return what stands behind a story: chain, other causes, what was read, and on request every check."""
+    leading = [cause for problem in told.problems for cause in suspects(diagnosis, problem)]
+    others = [cause for cause in diagnosis.causes if cause not in leading]
+    rows = [f"signal chain: {_chain(diagnosis)} ({MARK_KEY})"]
+    rows += [f"also considered: {', '.join(_considered(cause) for cause in others[:MOST_ROWS])}"] if others else []
+    if not options.all:
+        rest = phrases.rest(told, diagnosis)
+        return _bullets([*rows, *(f"reading: {md(words)}" for label, words in rest if label == "reading")])
+    rows += [f"reading: {md(note)}" for note in diagnosis.run.notes]
+    rows += [f"{f.status} {md_code(f.rule)}: {md(_outcome(f))}" for f in diagnosis.findings]
+    rows += [f"left out on request: {md_code(name)}" for name in diagnosis.suppressed]
+    rows += [f"not ruled out: {md_code(cause.id)}: {md(sentence(cause.because))}" for cause in diagnosis.not_ruled_out]
+    accounts = [_account(cause, diagnosis) for cause in others] if options.why else []
+    return "\n\n".join([_bullets(rows), *accounts])
 
 
-def _entry(entry: LedgerEntry, diagnosis: Diagnosis) -> str:
-    title = entry.title or titles(diagnosis).get(entry.finding, entry.finding)
-    return md(f"{title}: {entry.says}" if entry.says else title)
-
-
-def _advice(cause: RankedCause) -> list[str]:
-    ours = cause.remedies
-    first = "What to do" if cause.benign else "Try first"
-    return [f"**{'Then' if i else first}:** {md(remedy_says(r))}" for i, r in enumerate(ours)]
-
-
-def _to_settle(settling: Sequence[Measurement]) -> list[str]:
-    return [f"Would settle it: {to_do(m)} {md(m.log)} — {stopped(md(m.because))}" for m in settling]
-
-
-def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
-    rows = ["| dB | finding |", "|---:|---|", f"| {decibels(cause.prior_db)} | prior: how common this cause is |"]
-    for entry in weighed(cause):
-        words = f"{md_code(entry.finding)} {entry.status}: {_entry(entry, diagnosis)}"
-        rows.append(f"| {decibels(entry.db)} | {words} |")
-    rows.append(f"| {decibels(cause.score_db)} | **sum** |")
-    return _fold(f"Account, in {UNIT}", "\n".join(rows))
-
-
-def _rivals(causes: Sequence[RankedCause]) -> str:
-    return _fold(f"Also considered: {len(causes)}", _bullets(_titled(cause) for cause in causes[:MOST_ROWS]))
-
-
-def _unexplained(diagnosis: Diagnosis) -> str:
-    told = {entry.finding for cause in diagnosis.causes for entry in cause.ledger if entry.db > 0}
-    left = [f for f in diagnosis.findings if f.status == "fired" and f.rule not in told]
-    ordered = sorted(left, key=lambda finding: finding.severity.rank)
-    rows = [f"{finding.severity.value}: {stopped(md(finding_says(finding)))}" for finding in ordered]
-    return f"**Also seen**\n\n{_bullets(rows)}" if rows else ""
-
-
-def _unanswered(diagnosis: Diagnosis) -> str:
-    coverage = diagnosis.coverage
-    rows = []
-    for question in (q for q in QUESTIONS if not getattr(coverage, q)):
-        reasons = dict.fromkeys(coverage.unanswered.get(question, ())[:MOST_EVIDENCE])
-        because = f": {'; '.join(md(reason) for reason in reasons)}" if reasons else ""
-        rows.append(f"{ASKED[question]}{because}")
-    return f"**Not answered**\n\n{_bullets(rows)}" if rows else ""
-
-
-def _not_ruled_out(diagnosis: Diagnosis) -> str:
-    rows = [f"{md_code(cause.id)}: {stopped(md(cause.because))}" for cause in diagnosis.not_ruled_out]
-    return _fold(f"Not ruled out: {count(len(rows), 'cause')}", _bullets(rows)) if rows else ""
+def _considered(cause: RankedCause) -> str:
+    return f"{md_code(cause.id)} ({cause.confidence}{'' if cause.benign else f', {cause.severity.value}'})"
 
 
 def _chain(diagnosis: Diagnosis) -> str:
-    """Return the chain on one line; what shows that a link is dead stands with the causes."""
     links = [link for link in diagnosis.chain if link.link in CHAIN or link.state != "unknown"]
-    drawn = " ".join(f"{MARKS[link.state]} {md(link.link)}" for link in links)
-    return f"Signal chain: {drawn} ({MARK_KEY})"
+    return " ".join(f"{MARKS[link.state]} {md(link.link)}" for link in links)
 
 
 def _outcome(finding: Finding) -> str:
@@ -201,43 +156,26 @@ def _outcome(finding: Finding) -> str:
     return (finding.reason or "") if finding.status in ("skipped", "errored") else finding_says(finding)
 
 
-def _checks(diagnosis: Diagnosis, options: RenderOptions) -> str:
-    c = diagnosis.coverage
-    counts = f"Checks: {c.clear} clear · {c.fired} fired · {c.skipped} skipped · {c.errored} errored"
-    if diagnosis.suppressed:
-        counts += f" · {len(diagnosis.suppressed)} left out on request"
-    rows = [
-        f"{finding.status} {md_code(finding.rule)}: {md(_outcome(finding))}"
-        for finding in diagnosis.findings
-        if options.all or finding.status in ("errored", "skipped")
+def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
+    names = titles(diagnosis)
+    rows = ["| dB | check |", "|---:|---|", f"| {decibels(cause.prior_db)} | prior: how common this cause is |"]
+    rows += [
+        f"| {decibels(entry.db)} | {md_code(entry.finding)} {entry.status}: {md(entry_says(entry, names))} |"
+        for entry in weighed(cause)
     ]
-    rows += [f"left out on request: {md_code(name)}" for name in diagnosis.suppressed]
-    most = len(rows) if options.all else MOST_ROWS
-    if len(rows) > most:
-        rows[most:] = [f"… and {len(rows) - most} more"]
-    return _fold(counts, _bullets(rows)) or counts
+    rows.append(f"| {decibels(cause.score_db)} | **sum** |")
+    return _fold(f"Account of {md_html(cause.id)}, in {UNIT}", "\n".join(rows))
 
 
-def _notes(diagnosis: Diagnosis, options: RenderOptions) -> str:
-    ours = diagnosis.run.notes
-    shown = ours if options.all else ours[:MOST_ROWS]
-    more = [f"… and {len(ours) - len(shown)} more"] if len(shown) < len(ours) else []
-    return _fold(f"Notes on reading: {len(ours)}", _bullets([*(md_line(note) for note in shown), *more]))
-
-
-def _table(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
+def _table_of_runs(rows: Sequence[tuple[Diagnosis, Run | None]], options: RenderOptions) -> str:
+    """Return one line of cause and action for each run."""
     gated = bool(options.rulings)
-    rows = ["| verdict | leading cause | run |" + (" gate |" if gated else ""), "|---|---|---|" + "---|" * gated]
-    for diagnosis in diagnoses:
-        ours = leaders(diagnosis, benign=True)
-        more = f" (+{len(ours) - 1} more)" if len(ours) > 1 else ""
-        first = f"{md_code(ours[0].id)}, {ours[0].confidence}{more}" if ours else "none"
+    lines = ["| verdict | run | what is wrong | do first |" + " gate |" * gated, "|---|---|---|---|" + "---|" * gated]
+    names = apart([diagnosis.run.id for diagnosis, _ in rows])
+    for (diagnosis, run), name in zip(rows, names, strict=True):
+        told = story(diagnosis, run)
         ruling = ruling_of(diagnosis, options)
         gate = f" {ruling.word if ruling else ''} |" if gated else ""
-        rows.append(f"| {diagnosis.verdict} | {first} | {md_code(diagnosis.run.id)} |{gate}")
-    return "\n".join(rows)
-
-
-def _folded_run(diagnosis: Diagnosis, options: RenderOptions) -> str:
-    body = "\n\n".join([*_head(diagnosis, options)[1:], *_body(relative(diagnosis), options)])
-    return _fold(f"{diagnosis.verdict}: {md_html(diagnosis.run.id)}", body)
+        wrong, action = md(phrases.wrong(told)), md(first_action(told))
+        lines.append(f"| {diagnosis.verdict} | {md_code(name)} | {wrong} | {action} |{gate}")
+    return "\n".join(lines)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Columns of a plot; each keeps its least and greatest value, so a line has at most twice as many points.
 COLUMNS = 400
 #: Pixels: head room for labels of marks, height of the data, room for the steps below, width of the values' labels.
-HEAD, HEIGHT, FOOT, GUTTER = 22, 148, 26, 60
+HEAD, HEIGHT, FOOT, GUTTER = 22, 118, 26, 60
 #: Positive values that span more than this factor get a logarithmic axis.
 LOG_FROM = 1000.0
 #: A bound further away than this many times the data's span is named at the edge and does not flatten the line.

@@ -23,18 +23,15 @@ _COMPARED = {
 }
 
 
-def marks(name: str, findings: Sequence[Finding], run: Run, since: int | None = None) -> Marks:
-    """Return the onset, the windows and the bounds that findings, the weightiest first, put on a metric.
-
-    `since` is the onset where they tell none.
-    """
+def marks(name: str, findings: Sequence[Finding], run: Run) -> Marks:
+    """Return the onset, the windows and the bounds that findings, the weightiest first, put on a metric."""
     series = run.series[name]
     ours = [e for finding in findings for e in finding.evidence if name in drawn(e, run)]
     bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in ours if speaks_of(e, series)]
     # Lesser findings would only blur the windows of the weightiest one.
     windows = next((w for finding in findings if (w := _windows(finding, name, run))), ())
     touching = (f for f in findings if any(name in drawn(e, run) for e in f.evidence))
-    onset = next((f.onset_step for f in touching if f.onset_step is not None), since)
+    onset = next((f.onset_step for f in touching if f.onset_step is not None), None)
     return Marks(onset=onset, windows=tuple(_merged(windows)), bounds=tuple(dict.fromkeys(bounds)))
 
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model import Severity
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.words import bound, listed
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, LedgerEntry, RankedCause
+    from collections.abc import Mapping
 
+    from ppo_doctor.model import Diagnosis, LedgerEntry, RankedCause, Verdict
+
+#: The gravest verdict first.
+VERDICTS: Mapping[Verdict, int] = {"unhealthy": 0, "warning": 1, "inconclusive": 2, "healthy": 3}
 #: What the numbers of an account are.
 UNIT = "dB against a healthy run"
+
+
+def gravity(diagnosis: Diagnosis) -> tuple[int, int]:
+    """Return what sorts runs, the gravest first: the verdict, then how grave the fault is that leads."""
+    faults = [cause.severity.rank for cause in diagnosis.causes if cause.leader and not cause.benign]
+    return VERDICTS[diagnosis.verdict], min(faults, default=len(Severity))
 
 
 def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
@@ -42,8 +53,3 @@ def weighed(cause: RankedCause) -> list[LedgerEntry]:
 def in_favour(cause: RankedCause) -> list[LedgerEntry]:
     """Return what speaks for a cause, the weightiest first."""
     return [entry for entry in weighed(cause) if entry.db > 0]
-
-
-def against(cause: RankedCause) -> list[LedgerEntry]:
-    """Return what speaks against a cause, the weightiest first."""
-    return sorted((entry for entry in cause.ledger if entry.db < 0), key=lambda entry: entry.db)

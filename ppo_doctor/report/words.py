@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         LedgerEntry,
         LinkState,
         Measurement,
-        RankedCause,
         Remedy,
         RunSummary,
         Severity,
@@ -167,18 +166,6 @@ def updates(k: UpdatesPerBatch) -> str:
 
 def _number(value: float) -> str:
     return number(value) if math.isfinite(value) else str(value)
-
-
-def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) -> list[Measurement]:
-    """Return what is left to log for a cause, and note it in `asked`: level causes share their open questions.
-
-    Nothing is left for a cause that is established, and level with no other, unless `everything` is to be said.
-    """
-    if cause.confidence == "established" and not cause.level_with and not everything:
-        return []
-    fresh = [measure for measure in cause.would_change_my_mind if measure not in asked]
-    asked.update(fresh)
-    return fresh
 
 
 def remedy_says(remedy: Remedy) -> str:

@@ -133,7 +133,7 @@ def test_everything_is_within_reach_of_the_keyboard(tab: Tab, pages: dict[str, P
 
 def test_the_keyboard_unfolds_reads_out_and_searches(tab: Tab, pages: dict[str, Path]) -> None:
     tab.open(pages["long"], 1600)
-    tab.js("document.querySelector('.cause summary').focus()")
+    tab.js("document.querySelector('.problem summary').focus()")
     tab.press("Enter", code=13, text="\r")
     assert tab.js("document.activeElement.parentElement.open")
     tab.js("document.querySelector('.scrub').focus()")
@@ -150,6 +150,20 @@ def test_the_keyboard_unfolds_reads_out_and_searches(tab: Tab, pages: dict[str, 
     assert tab.js("document.querySelector('.all-checks').open"), "a match in a folded table was not shown"
     tab.press("Escape", code=27)
     assert tab.js(f"{rows}.every((row) => !row.hidden)")
+
+
+def test_a_link_of_the_table_unfolds_its_run(tab: Tab, pages: dict[str, Path]) -> None:
+    tab.open(pages["several"], 1600)
+    assert tab.js("[...document.querySelectorAll('.one-run')].every((run) => !run.open)")
+    tab.js("document.querySelector('.runs a[href=\"#run-2\"]').click()")
+    assert tab.js("[...document.querySelectorAll('.one-run')].filter((run) => run.open).map((run) => run.id)") == [
+        "run-2"
+    ]
+
+
+def test_cause_and_first_action_are_on_the_first_screen(tab: Tab, pages: dict[str, Path]) -> None:
+    tab.open(pages["long"], 1280)
+    assert tab.js("document.querySelector('.problem .advice dd').getBoundingClientRect().bottom") < 900
 
 
 def test_the_read_out_stands_on_the_line(tab: Tab, pages: dict[str, Path]) -> None:
@@ -170,11 +184,15 @@ def test_the_read_out_stands_on_the_line(tab: Tab, pages: dict[str, Path]) -> No
     assert apart < 2
 
 
-def test_print_unfolds_everything_and_keeps_the_ink_on_white(tab: Tab, pages: dict[str, Path]) -> None:
+def test_print_has_every_run_and_keeps_the_ink_on_white(tab: Tab, pages: dict[str, Path]) -> None:
     tab.open(pages["long"], 1600, dark=True)
     tab.do("Emulation.setEmulatedMedia", media="print")
     assert tab.js("getComputedStyle(document.querySelector('.bar')).display") == "none"
     red, green, blue = tab.js("getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
     assert max(red, green, blue) < 80
     assert tab.do("Page.printToPDF")["data"]
+    tab.open(pages["several"], 1600)
+    tab.do("Emulation.setEmulatedMedia", media="print")
+    assert tab.js("[...document.querySelectorAll('.one-run .hero')].every((e) => e.checkVisibility())")
+    assert not tab.js("[...document.querySelectorAll('.all-checks table')].some((e) => e.checkVisibility())")
     tab.do("Emulation.setEmulatedMedia", media="")

@@ -62,7 +62,7 @@ def test_a_broken_budget_is_an_error():
 
 def test_more_than_github_shows_are_counted():
     many = [replace(unhealthy(), run=replace(unhealthy().run, id=str(n))) for n in range(3)]
-    causes = [replace(unhealthy().causes[0], id=f"cause-{n}") for n in range(MOST + 3)]
+    causes = [replace(unhealthy().causes[0], id=f"cause-{n}", problem=f"p{n}") for n in range(MOST + 3)]
     lines = render_many([replace(many[0], causes=tuple(causes))], RenderOptions(), "github").splitlines()
     assert len(lines) == MOST + 1
     assert lines[-1].startswith("3 more")

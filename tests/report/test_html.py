@@ -20,10 +20,14 @@ from ppo_doctor.model import CHAIN, Axis, Diagnosis, Run, Series, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import exhibits
+from ppo_doctor.report.html_story import moments
 from ppo_doctor.report.nearby import apart
 from ppo_doctor.report.pointers import speaks_of
+from ppo_doctor.report.standings import gravity
+from ppo_doctor.story import story
+from ppo_doctor.story.model import Moment, Row, Table
 
-from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, diagnosis, hostile, unhealthy
+from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, hostile, unhealthy
 
 VOID = {"meta", "link", "input", "br"}
 INJECTION = "\"'><script>alert(1)</script><img src=x onerror=alert(1)></style></title>&amp;javascript:alert(1)<!--"
@@ -221,27 +225,51 @@ def test_the_verdict_is_the_heading(verdict: str) -> None:
     assert re.search(rf'<h1 id="verdict"><span class="badge {verdict}">.*?{verdict}</span></h1>', source)
 
 
-def test_the_top_answers_verdict_cause_why_and_what_to_do_first() -> None:
-    source = html(unhealthy(), a_run())
-    top = source[source.index("<main") : source.index('id="chain"')]
-    order = ["unhealthy", FLAT_GROUPS.title, "Nothing tells good samples", "How we know", "Do this first"]
-    places = [top.index(words) for words in order]
-    assert places[:4] == sorted(places[:4])
-    assert "num_generations: 8 → 16. Raise the number of generations per prompt." in top.replace("\u00a0", " ")
+def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> None:
+    source = html(unhealthy(), a_run()).replace("\u00a0", " ")
+    problem = source[source.index("<article") : source.index("</article>")]
+    order = [FLAT_GROUPS.title, ">likely<", ">critical<", "since step 12", "line 12", "Nothing tells good samples"]
+    order += [
+        "num_generations: 8 → 16.",
+        "Print the rewards of one group",
+        "log the rewards",
+        CONSTANT.title,
+        "<figure",
+    ]
+    places = [problem.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_the_headline_and_the_table_are_the_run_s_own_numbers() -> None:
+    page = Page(html(unhealthy(), a_run(reward_mean=np.linspace(0.9, 0.0, 412))))
+    assert "Reward (reward_mean) 0.9 → 0." in page.text.replace("\u00a0", " ")
+    assert len(page.classed("moments")) == 1
+    assert {a["class"] for _, a in page.elements if "at-onset" in (a.get("class") or "")} == {"at-onset"}
+
+
+def test_what_is_usual_and_what_stands_out_are_told_where_they_are_known() -> None:
+    rows = (
+        Row(name="approx_kl", key="kl", values=(0.4,), usual=".003–.03", remark="off"),
+        Row(name="x", key="x", values=(None,)),
+    )
+    told = Table(moments=(Moment(name="end", step=9),), rows=rows)
+    for table, known in ((told, True), (replace(told, rows=rows[1:]), False)):
+        page = Page(str(moments(table)))
+        assert (".003–.03" in page.text) is known
+        assert len(page.all("th")) == 2 + 2 * known + len(table.rows)
+        assert "–" in page.words
 
 
 def test_an_open_verdict_tells_what_keeps_it_open() -> None:
-    source = html(CASES["inconclusive"])
-    top = source[source.index("<main") : source.index('id="chain"')]
-    assert "What keeps it open" in top
-    assert "Whether there is a learning signal: needs a reward." in top
+    words = Page(html(CASES["inconclusive"])).text
+    assert "whether the policy moves (log ratio_std, ratio_max or clip_fraction)" in words
 
 
 def test_every_cause_has_its_account_that_adds_up() -> None:
     source = html(unhealthy())
     for cause in (FLAT_GROUPS, CONSTANT, RIVAL):
         assert cause.title in source
-    account = source[source.index("How it was weighed: +30 dB") :]
+    account = source[source.index(f"Account of {FLAT_GROUPS.id}") :]
     amounts = re.findall(r'<td class="db">(.\d+|0)</td>', account[: account.index("</table>")])
     *parts, total = (int(amount.replace("−", "-")) for amount in amounts)
     assert total == sum(parts) == 30
@@ -260,11 +288,33 @@ def test_the_chain_tells_states_in_words_and_signs() -> None:
     assert "not logged" in page.text
 
 
+def test_a_dead_link_is_flat_and_crossed_and_a_living_one_beats() -> None:
+    """The picture tells what the words do: no beat where the signal is dead."""
+    source = html(unhealthy())
+    drawn = dict(re.findall(r'<li class="link (\w+)"><svg[^>]*><path d="([^"]*)"', source))
+    assert drawn["dead"].startswith("M0 20H100M")
+    assert drawn["unknown"] == "M0 20H100"
+    assert "L48 4" in drawn["alive"]
+
+
+def test_the_chain_is_folded_where_nothing_is_wrong_with_it() -> None:
+    assert "<summary>Signal chain</summary>" in html(CASES["healthy"])
+    assert "<summary>Signal chain</summary>" not in html(unhealthy())
+
+
+def test_whatever_is_no_part_of_the_story_is_folded() -> None:
+    source = html(unhealthy(), a_run())
+    unfolded = re.sub("<details.*?</details>", "", source)
+    for words in (RIVAL.title, "Every check with its outcome", "Account of", "reward-hacking", "Statistics"):
+        assert words not in unfolded
+    assert FLAT_GROUPS.title in unfolded
+
+
 def test_a_check_that_did_not_run_never_looks_passed() -> None:
     source = html(CASES["errored"])
     assert "Did not run: ZeroDivisionError" in source
     assert "The ratio is one throughout" not in source
-    assert "A skipped check is not a passed one" in source
+    assert "A check that did not run is not a passed one" in source
 
 
 def test_every_check_is_listed_and_can_be_searched() -> None:
@@ -281,39 +331,47 @@ def test_without_a_run_plots_are_left_out_and_the_page_says_so() -> None:
     assert "Plots are left out" in page.text
 
 
-def test_every_implicated_metric_is_drawn_with_its_marks() -> None:
+def test_a_problem_has_the_plots_of_its_evidence_and_of_the_table_with_their_marks() -> None:
     source = html(unhealthy(), a_run())
     page = Page(source)
+    # Three of the evidence, in the order of its weight; kl is of the table only.
     assert [a["data-name"] for a in page.classed("exhibit")] == ["frac_reward_zero_std", "loss", "reward_std"]
     assert source.count("onset: step 12") == 3
     assert "bound: ≥ 0.95" in source
     assert len(page.classed("window")) == 3
     alternatives = [a["aria-label"] or "" for a in page.classed("data")]
     assert all("onset marked at step 12" in words and "offending window" in words for words in alternatives)
-    assert source.count('href="#plot-1">Plot\u00a01<') >= 2
 
 
-def test_a_sound_run_shows_its_vital_signs() -> None:
-    assert "nothing to draw" in html(CASES["healthy"], a_run())
+def test_each_of_two_problems_has_its_own_plots_and_onset() -> None:
+    other = replace(CONSTANT, problem="p2", level_with=(), onset_step=200, ledger=RIVAL.ledger)
+    found = replace(unhealthy(), causes=(replace(FLAT_GROUPS, level_with=()), other))
+    run = a_run(reward_mean=np.ones(412))
+    groups = exhibits(story(found, run), found, run)
+    assert [[exhibit.series for exhibit in group] for group in groups] == [
+        ["frac_reward_zero_std", "loss", "reward_std", "reward_mean"],
+        ["frac_reward_zero_std", "loss"],
+    ]
+    assert [{exhibit.since for exhibit in group} for group in groups] == [{12}, {200}]
+    few = exhibits(story(found, run), found, run, most=5)
+    assert list(map(len, few)) == [4, 1]
+
+
+def test_a_sound_run_shows_the_metrics_of_its_table_without_marks() -> None:
     signs = {name: np.linspace(0.0, 1.0, 412) for name in ("entropy", "episode_return")}
     page = Page(html(CASES["healthy"], a_run(**signs)))
-    assert [a["data-name"] for a in page.classed("exhibit")] == ["episode_return", "entropy"]
+    assert {"episode_return", "entropy"} <= {a["data-name"] for a in page.classed("exhibit")}
     assert not page.classed("window")
-
-
-def test_facts_that_speak_for_no_cause_are_not_drawn() -> None:
-    fact = replace(unhealthy().findings[1], severity=Severity.INFO)
-    lone = replace(unhealthy(), findings=(fact,), causes=())
-    assert Page(html(lone, a_run())).classed("exhibit") == []
+    assert not page.classed("onset")
 
 
 def test_a_key_that_serves_two_metrics_is_drawn_once() -> None:
     run = a_run()
     twin = replace(run.series["frac_reward_zero_std"], name="other")
     twins = replace(run, series={**run.series, "other": twin})
-    found = replace(unhealthy().findings[1], evidence=(replace(ZERO.evidence[0], metric="derived"),))
-    page = Page(html(replace(unhealthy(), findings=(found,)), twins))
-    assert [a["data-name"] for a in page.classed("exhibit")] == ["frac_reward_zero_std"]
+    ours = [exhibit.series for group in exhibits(story(unhealthy(), twins), unhealthy(), twins) for exhibit in group]
+    assert "frac_reward_zero_std" in ours
+    assert "other" not in ours
 
 
 def test_an_onset_that_a_finding_does_not_tell_is_the_cause_s() -> None:
@@ -339,13 +397,12 @@ def test_names_in_a_formula_find_their_series() -> None:
         "frac_reward_zero_std"
     ]
     assert drawn(counted("kl, loss", "<=", 0.0, 1, 1, 1, metric="many"), run) == ["loss", "kl"]
-    assert exhibits(diagnosis(()), run) == []
 
 
 def test_metrics_that_broke_are_hatched() -> None:
     broken = np.where(np.arange(412) > 200, math.nan, 1.0)
     source = html(unhealthy(), a_run(loss=broken))
-    assert "211 not finite" in source
+    assert "not finite 211" in source
     assert 'fill="url(#hatch)"' in source
     assert 'id="hatch"' in source
 
@@ -361,9 +418,12 @@ def test_a_page_of_a_normal_run_is_small() -> None:
 def test_several_runs_have_a_table_with_a_link_to_each() -> None:
     found = [replace(CASES[name], run=replace(CASES[name].run, id=f"runs/{name}")) for name in ("healthy", "unhealthy")]
     source = render_many(found, RenderOptions(), "html")
-    assert re.search('<th scope="row"><a href="#run-2-verdict">runs/unhealthy</a></th>', source)
+    rows = re.findall('<th scope="row"><a href="#(run-.)">(.*?)</a></th>.*?badge (.*?)">', source)
+    assert rows == [("run-0", "unhealthy", "unhealthy"), ("run-1", "healthy", "healthy")]
     assert "2\u00a0runs judged" in source
-    assert "adv-exactly-zero</code>, likely (+0 more)" not in source
+    first = source[source.index("<tbody>") : source.index("</tr>", source.index("<tbody>"))].replace("\u00a0", " ")
+    assert FLAT_GROUPS.title in first
+    assert "num_generations: 8 → 16. Raise the number of generations per prompt." in first
     assert render_many([], RenderOptions(), "html").startswith("<!doctype html>")
 
 
@@ -371,13 +431,23 @@ def many(size: int) -> list[Diagnosis]:
     return [replace(unhealthy(), run=replace(unhealthy().run, id=f"runs/{i}/log.jsonl")) for i in range(size)]
 
 
-def test_several_runs_are_drawn_each_in_its_section() -> None:
+def test_several_runs_are_folded_and_drawn_each_in_its_fold() -> None:
     found = many(3)
-    page = Page(render_many(found, RenderOptions(), "html", [a_run(), None, a_run(reward_mean=np.ones(412))]))
-    assert len(page.classed("exhibit")) == 6
-    assert {"run-1-plot-1", "run-3-plot-1"} <= {a.get("id") for _, a in page.elements}
-    assert "run-2-plot-1" not in {a.get("id") for _, a in page.elements}
+    source = render_many(found, RenderOptions(), "html", [a_run(), None, a_run(reward_mean=np.ones(412))])
+    page = Page(source)
+    assert len(page.classed("one-run")) == 3
+    assert not [a for a in page.classed("one-run") if "open" in a]
+    drawn = [part.count('<figure class="exhibit"') for part in source.split('<details class="one-run"')]
+    assert drawn == [0, 3, 0, 4]
     assert len(page.classed("small")) == 1
+
+
+def test_the_gravest_run_comes_first() -> None:
+    """By verdict, and among equals by how grave the leading fault is."""
+    mild = replace(unhealthy(), causes=(replace(FLAT_GROUPS, severity=Severity.HIGH),))
+    order = [unhealthy(), mild, CASES["warning"], CASES["inconclusive"], CASES["healthy"]]
+    shuffled = [order[i] for i in (4, 1, 3, 0, 2)]
+    assert sorted(shuffled, key=gravity) == order
 
 
 def test_a_page_of_many_runs_stays_small_and_keeps_the_gravest() -> None:
@@ -387,14 +457,14 @@ def test_a_page_of_many_runs_stays_small_and_keeps_the_gravest() -> None:
     source = render_many([*sound, sick], RenderOptions(), "html", [a_run(2000)] * 401)
     assert len(source.encode()) < 2_000_000
     page = Page(source)
-    assert "run-401-verdict" in {a.get("id") for _, a in page.elements}
-    assert 'href="#run-401-verdict"' in source
-    rows = [a for a in page.classed("filtered") if a["class"] == "filtered"]
-    assert len(rows) >= 401
+    assert '<a href="#run-0">the-sick-one</a>' in source
+    assert "run-0" in {a.get("id") for a in page.classed("one-run")}
+    assert len(page.classed("one-run")) < 401
+    assert len([a for a in page.classed("filtered") if a["class"] == "filtered"]) >= 401
     assert "in the table only" in page.text
 
 
-def test_names_in_the_contents_tell_runs_apart() -> None:
+def test_names_in_the_table_tell_runs_apart() -> None:
     assert apart(["runs/a/log.csv", "runs/b/log.csv"]) == ["a", "b"]
     assert apart(["runs/log.csv", "runs/a/log.csv"]) == ["log.csv", "a/log.csv"]
     assert apart(["x", "x"]) == ["x", "x"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
@@ -11,6 +14,7 @@ from ppo_doctor.report.markup import md, md_code, md_line
 from ppo_doctor.ruling import Held, Ruling
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden
+from tests.report.test_html import a_run
 
 GFM = MarkdownIt("commonmark").enable("table")
 
@@ -100,6 +104,36 @@ def test_a_gate_tells_what_it_held():
     assert "gate failed" in text
     assert "- **failed:** adv-exactly-zero &lt;b&gt;leads" in text
     assert "- **fixed:** lr-zero" in text
+
+
+def test_a_run_takes_sixty_lines_however_many_problems_it_has():
+    """Three problems are told in full, each further one in a line; on request there is more."""
+    cause = replace(unhealthy().causes[0], level_with=())
+    causes = tuple(replace(cause, id=f"c{n}", rank=n, title=f"Title {n}", problem=f"p{n}") for n in range(1, 9))
+    found = replace(unhealthy(), causes=causes)
+    run = a_run(
+        **{name: np.ones(412) for name in ("reward_mean", "entropy", "approx_kl", "clip_fraction", "grad_norm")}
+    )
+    text = render(found, run, RenderOptions(), "markdown")
+    assert len(text.splitlines()) <= 60
+    assert all(f"Title {n}" in text for n in range(1, 9))
+    assert [t.type for t in tokens(text)].count("tr_open") == 7
+    assert len(render(found, run, RenderOptions(why=True, all=True), "markdown")) > len(text)
+
+
+def test_what_is_no_part_of_the_story_is_folded():
+    text = render(unhealthy(), None, RenderOptions(), "markdown")
+    told, folded = text.split("<details>")
+    assert unhealthy().causes[0].title in told
+    assert "reward-function-crashes" in folded
+    assert "reward-function-crashes" not in told
+
+
+def test_the_gravest_run_is_the_first_row():
+    ours = [replace(CASES[name], run=replace(CASES[name].run, id=name)) for name in ("healthy", "warning", "unhealthy")]
+    rows = [line for line in render_many(ours, RenderOptions(quiet=True), "markdown").splitlines() if "`" in line]
+    assert [row.split("|")[1].strip() for row in rows] == ["unhealthy", "warning", "healthy"]
+    assert "Raise the number of generations per prompt" in rows[0]
 
 
 def test_a_comment_stays_within_what_github_takes():

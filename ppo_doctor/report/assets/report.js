@@ -31,7 +31,7 @@
   const field = document.getElementById("search");
   const found = document.getElementById("found");
   const rows = all(".filtered").map((row) => [row, row.textContent.toLowerCase()]);
-  const folds = all(".all-checks").map((fold) => [fold, fold.open]);
+  const folds = all("details").filter((fold) => fold.querySelector(".filtered")).map((fold) => [fold, fold.open]);
   let asked = "";
   const filter = () => {
     const words = field.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
@@ -51,13 +51,13 @@
   });
   box.hidden = false;
 
-  // Print: everything unfolded, and folded again afterwards.
-  let folded = [];
-  addEventListener("beforeprint", () => { folded = all("details:not([open])"); for (const d of folded) d.open = true; });
-  addEventListener("afterprint", () => { for (const d of folded) d.open = false; });
+  // A link to a run unfolds it.
+  const unfold = (id) => { const fold = document.getElementById(id); if (fold && fold.tagName === "DETAILS") fold.open = true; };
+  for (const link of all(".runs a")) link.addEventListener("click", () => unfold(link.hash.slice(1)));
+  unfold(location.hash.slice(1));
 
   // Read-out: a range slider over each plot, so that arrow keys, mouse and finger all work.
-  const [head, height] = [22, 148];
+  const [head, height] = [22, 118];
   const share = (value, low, high) => (value / 4 - low / 4) / (high / 4 - low / 4);
   const readOut = (plot) => {
     const points = (plot.dataset.points || "").split(" ").filter(Boolean).map((pair) => pair.split(",").map(Number));
@@ -71,7 +71,7 @@
     const data = plot.querySelector(".data");
     const title = plot.closest("figure");
     const reading = make("span", { class: "reading", "aria-hidden": "true" }, false);
-    title.querySelector("h3").after(reading);
+    title.querySelector("figcaption").append(reading);
     const cursor = make("line", { class: "cursor", y1: head, y2: head + height, visibility: "hidden" });
     const spot = make("circle", { class: "spot", r: 4.5, visibility: "hidden" });
     data.append(cursor, spot);

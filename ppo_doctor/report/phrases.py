@@ -1,0 +1,132 @@
+"""The sentences of a story that every report prints; each report makes them safe for its own form once more."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ppo_doctor.report.escape import plain
+from ppo_doctor.report.nearby import folder
+from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.words import action_says, bound, count, flowing, listed, run_facts, sentence, stopped, updates
+from ppo_doctor.story.numbers import short
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Diagnosis, UpdatesPerBatch
+    from ppo_doctor.story.model import Check, Checks, Open, Place, Row, Story, Table, Told
+
+
+def facts(diagnosis: Diagnosis) -> list[str]:
+    """Return what was read, with how many updates a batch is used for in words."""
+    run = diagnosis.run
+    long = updates(run.updates_per_batch)
+    ours = [_updates(run.updates_per_batch) if fact == long else fact for fact in run_facts(run)]
+    return [*ours, count(len(run.sources), "source")] if len(run.sources) > 1 else ours
+
+
+def _updates(k: UpdatesPerBatch) -> str:
+    if k.effective is None or not math.isfinite(k.effective):
+        return updates(k)
+    return bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
+
+
+def row_name(row: Row) -> str:
+    """Return what a row is called: the key as logged, and for an entropy what its sign is that of."""
+    key = plain(row.key)
+    return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key.rpartition("/")[2] else key
+
+
+def beside(table: Table) -> list[str]:
+    """Return which columns a table has beside its moments: what is usual, what stands out."""
+    return [name for name in ("usual", "remark") if any(getattr(row, name) for row in table.rows)]
+
+
+def cells(row: Row) -> list[str]:
+    """Return the numbers of a row; a dash where the metric was not logged yet."""
+    return ["–" if value is None else short(value) for value in row.values]
+
+
+def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
+    """Return how sure a problem is, how grave, since when, and where it shows."""
+    since = [bound(f"since step {problem.since}")] if problem.since is not None else []
+    place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
+    return [problem.confidence, problem.severity.value, *since, *place]
+
+
+def _place(place: Place, diagnosis: Diagnosis) -> str:
+    """Return a place; the file is named where there are several."""
+    where = f"{place.unit} {place.line}"
+    if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
+        return where
+    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
+
+
+def advice(problem: Told) -> list[tuple[str, str]]:
+    """Return what to do about a problem, what would settle it, what not to do, and what else it may be."""
+    lines = [("then" if i else "do", action_says(action)) for i, action in enumerate(problem.do)]
+    if problem.check is not None:
+        lines.append(("check", _settles(problem.check)))
+    if problem.avoid:
+        lines.append(("not", sentence(problem.avoid)))
+    if problem.level:
+        tells = "; the check would tell" if problem.check is not None else ""
+        names = listed([flowing(title) for title in problem.level])
+        lines.append(("or", f"{names}: cannot be told apart by this log{tells}."))
+    return lines
+
+
+def _settles(check: Check) -> str:
+    verb = "tell" if check.log.startswith("--set ") else "log"
+    because = f": {flowing(check.because)}" if check.because else ""
+    return stopped(f"{verb} {flowing(check.log)}{because}")
+
+
+def wrong(told: Story) -> str:
+    """Return in a line what is wrong with a run, or what became of it where nothing is."""
+    further = f" (+{len(told.problems) - 1} more)" if len(told.problems) > 1 else ""
+    return flowing(told.problems[0].title) + further if told.problems else outcome(told)
+
+
+def follows(problem: Told) -> str:
+    """Return what is dead because of a problem; nothing where nothing is."""
+    if not problem.follows:
+        return ""
+    are = "is" if len(problem.follows) == 1 else "are"
+    return f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead."
+
+
+def rest(told: Story, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
+    rows = [("note", f"{sentence(remark.title)} {sentence(remark.says)}".strip()) for remark in told.remarks]
+    if told.open:
+        short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if told.short else ""
+        rows.append(("open", f"{', '.join(map(_question, told.open))}.{short_log}"))
+    rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
+    if told.reading:
+        rows.append(("reading", sentence("; ".join(_note(note, diagnosis) for note in told.reading))))
+    if told.verdict != "healthy" or told.checks.left_out:  # else the headline tells
+        rows.append(("checks", counts(told.checks)))
+    return rows
+
+
+def _question(question: Open) -> str:
+    """Return an open question with what would answer it."""
+    wanted = f" (log {listed([plain(name) for name in question.metrics])})" if question.metrics else ""
+    return question.question + wanted
+
+
+def counts(checks: Checks) -> str:
+    """Return how many checks said what."""
+    noted = f" · {checks.noted} noted" if checks.noted else ""
+    left = f" · {checks.left_out} left out on request" if checks.left_out else ""
+    unlogged = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
+    return f"{checks.clear} clear{noted} · {checks.not_run} not run{unlogged}{left}"
+
+
+def _note(note: str, diagnosis: Diagnosis) -> str:
+    """Return a note on reading; of the only file its line."""
+    sources = diagnosis.run.sources
+    if len(sources) == 1 and note.startswith(f"{sources[0].path}:"):
+        rest = note.removeprefix(f"{sources[0].path}:").lstrip()
+        return flowing(f"line {rest}" if rest[:1].isdigit() else rest)
+    return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)
