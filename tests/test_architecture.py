@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "groups": {"model"},
     "streams": {"errors"},
     "inputs": {"errors"},
-    "output": {"errors", "inputs", "model", "report"},
+    "output": {"errors", "inputs", "model", "report", "story"},
     "progress": {"report"},
     "judging": {"errors", "inputs", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {

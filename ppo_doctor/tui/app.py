@@ -187,7 +187,7 @@ class ReportApp(Shell):
             DoctorError: the file cannot be written, or the format fails.
         """
         case = self.session.case
-        write(rendered([(case.run, case.diagnosis)], self.options, format, many=False), path)
+        write(rendered([(case.run, case.diagnosis, None)], self.options, format, many=False), path)
 
     def action_reset(self) -> None:
         """Go back to what was read."""
