@@ -65,17 +65,17 @@ def _head(page: Page, diagnoses: Sequence[Diagnosis]) -> None:
 
 def _rows(page: Page, shown: Sequence[Told], told: Sequence[Told]) -> None:
     """Add a row per run, each named by what tells it apart from all the others."""
-    ids = _names([diagnosis.run.id for diagnosis, _ in told])
+    ids = names([diagnosis.run.id for diagnosis, _ in told])
     room = int(page.width * NAME)
-    names = {id(story): _end(plain(name), room) for (_, story), name in zip(told, ids, strict=True)}
-    named = max((columns(names[id(story)]) for _, story in shown), default=0)
+    called = {id(story): _end(plain(name), room) for (_, story), name in zip(told, ids, strict=True)}
+    named = max((columns(called[id(story)]) for _, story in shown), default=0)
     widest = max((len(diagnosis.verdict) for diagnosis, _ in shown), default=0)
     for diagnosis, story in shown:
         word = Span(diagnosis.verdict.ljust(widest), VERDICT_STYLE[diagnosis.verdict])
-        _row(page, (word, GAP, _fitted(names[id(story)], named)), widest + named + 2 * len(GAP), story)
+        _row(page, (word, GAP, fitted(called[id(story)], named)), widest + named + 2 * len(GAP), story)
 
 
-def _names(ids: Sequence[str]) -> list[str]:
+def names(ids: Sequence[str]) -> list[str]:
     """Return what tells runs apart: their folders where that is enough, for an event file's own name says little."""
     folders = [name.rpartition("/")[0] for name in ids]
     return apart(folders if len({*folders}) == len(ids) > 1 else ids)
@@ -90,7 +90,7 @@ def _row(page: Page, head: tuple[str | Span, ...], used: int, story: Story) -> N
         return
     beside = min(int(room * ACTION), columns(action))
     wrong = room - beside - len(GAP)
-    page.row((*head, GAP, _fitted(cut(what(story), wrong), wrong), GAP, cut(action, beside)))
+    page.row((*head, GAP, fitted(cut(what(story), wrong), wrong), GAP, cut(action, beside)))
 
 
 def brief(story: Story) -> str:
@@ -128,5 +128,6 @@ def _end(name: str, room: int) -> str:
     return name if columns(name) <= room else "…" + name[-(room - 1) :]
 
 
-def _fitted(text: str, width: int) -> str:
+def fitted(text: str, width: int) -> str:
+    """Return text filled up with blanks to a width."""
     return text + " " * (width - columns(text))

@@ -166,7 +166,7 @@ def _answered(checks: Checks) -> str:
 def _table(page: Page, table: Table, cut: Cut) -> None:
     """Add a table; a narrow page leaves out moments between start and end."""
     rows = table.rows[: cut.rows]
-    keys = ["step", *map(_key, rows)]
+    keys = ["step", *(key_of(row.name, row.key) for row in rows)]
     label = max(map(columns, keys))
     named = cut.names and any(moment.name == "onset" for moment in table.moments)  # else they name themselves
     shown = list(range(len(table.moments)))
@@ -192,12 +192,12 @@ def _least(table: Table, shown: Sequence[int]) -> int:
     return next((names.index(name) for name in ("after", "middle", "before") if name in names), 1)
 
 
-def _key(row: Row) -> str:
-    """Return what a row is called: the key as logged, and for an entropy what its sign is that of."""
-    key = plain(row.key)
+def key_of(name: str, raw: str) -> str:
+    """Return what a metric is called: the key as logged, and for an entropy what its sign is that of."""
+    key = plain(raw)
     if len(key) > LONGEST_KEY:
         key = "…" + key[-LONGEST_KEY:]
-    return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key.rpartition("/")[2] else key
+    return f"entropy ({key})" if name == "entropy" and "loss" in raw.rpartition("/")[2] else key
 
 
 def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
