@@ -143,8 +143,9 @@ class Online:
         except DoctorError:  # nothing to judge yet: no metric that a rule knows
             return []
         self._monitor.confirmed.clear()
-        self._monitor.take(run, self._judge.diagnose(run), self._judge.diagnose)
+        diagnosis = self._judge.diagnose(run)
+        self._monitor.take(run, diagnosis, self._judge.diagnose)
         failing = self._monitor.failing
         if failing is not None:
-            self.reason = f"{failing.severity}: {cause_says(failing)}"
+            self.reason = f"{failing.severity}: {cause_says(failing, diagnosis)}"
         return [cause for _, cause in self._monitor.confirmed]

@@ -116,7 +116,7 @@ def closing(page: Page, told: Story) -> None:
 def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     word = Span(told.verdict.upper(), VERDICT_STYLE[told.verdict])
     page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
-    page.add(" · ".join(_facts(diagnosis)), INDENT)
+    page.add(" · ".join(facts(diagnosis)), INDENT)
     page.add(outcome(told), INDENT)
     if told.table is not None:
         page.blank()
@@ -131,11 +131,12 @@ def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     _rest(page, told, diagnosis, cut)
 
 
-def _facts(diagnosis: Diagnosis) -> list[str]:
+def facts(diagnosis: Diagnosis) -> list[str]:
+    """Return what was read, with the number of updates per batch in words."""
     run = diagnosis.run
-    ours, long = run_facts(run), updates(run.updates_per_batch)
-    facts = [_updates(run.updates_per_batch) if fact == long else fact for fact in ours]
-    return [*facts, count(len(run.sources), "source")] if len(run.sources) > 1 else facts
+    long = updates(run.updates_per_batch)
+    read = [_updates(run.updates_per_batch) if fact == long else fact for fact in run_facts(run)]
+    return [*read, count(len(run.sources), "source")] if len(run.sources) > 1 else read
 
 
 def _updates(k: UpdatesPerBatch) -> str:
