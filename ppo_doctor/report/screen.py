@@ -67,11 +67,13 @@ CUTS = (
 )
 
 
-def screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
-    """Add a story, as much of it as its lines hold."""
-    most = _lines(told, page.width)
+def screen(page: Page, told: Story, diagnosis: Diagnosis, *, head: bool = True, most: int | None = None) -> None:
+    """Add a story, as much of it as its lines, or `most`, hold; without `head` verdict and run stand elsewhere."""
+    most = _lines(told, page.width) if most is None else most
     for cut in CUTS:
         draft = Page(width=page.width, ascii=page.ascii)
+        if head:
+            _head(draft, told, diagnosis)
         _whole(draft, told, diagnosis, cut)
         if len(draft.lines) < most:  # the last line says where more is told
             break
@@ -113,10 +115,13 @@ def closing(page: Page, told: Story) -> None:
         page.labelled(Span("do", "bold"), first, INDENT, LABELS)
 
 
-def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
+def _head(page: Page, told: Story, diagnosis: Diagnosis) -> None:
     word = Span(told.verdict.upper(), VERDICT_STYLE[told.verdict])
     page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
     page.add(" · ".join(facts(diagnosis)), INDENT)
+
+
+def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     page.add(outcome(told), INDENT)
     if told.table is not None:
         page.blank()

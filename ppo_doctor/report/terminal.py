@@ -81,7 +81,7 @@ def _tell(page: Page, told: Story, diagnosis: Diagnosis, options: RenderOptions)
         return
     screen(page, told, diagnosis)
     if options.why or options.all:
-        _behind(page, diagnosis, options)
+        behind(page, diagnosis, options)
         page.blank()
     _footer(page, diagnosis, options)
     if options.why or options.all:
@@ -93,7 +93,7 @@ def _exit_code(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None
         page.row(f"exit code {exit_code(diagnosis, options.fail_on):d} (--fail-on {options.fail_on})", 3)
 
 
-def _behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
+def behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     """Write what stands behind a story: the chain, the accounts of all causes, every check."""
     page.blank()
     sections.sources(page, diagnosis)

@@ -34,7 +34,7 @@ ON_PAGE, LEAST_ROWS, MOST_ROWS = 8, 6, 16
 class Findings:
     """Findings of a diagnosis, what fired first."""
 
-    title = "Findings"
+    title = "Checks"
     slow = False
 
     def __init__(self, session: Session) -> None:
