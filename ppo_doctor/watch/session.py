@@ -154,7 +154,8 @@ class Session:
         self.step()
         failing = self._failing()
         if failing is not None:
-            self._tell(Event(kind="end", text=f"--fail-on {self._options.fail_on}: {failing.id} is {failing.severity}"))
+            text = f"--fail-on {self._options.fail_on}: severity {failing.severity}, {failing.title}"
+            self._tell(Event(kind="end", text=text))
             return True
         limit, silence = self._options.until_idle, self._pulse.since(self._clock.now())
         if limit is not None and silence >= limit:

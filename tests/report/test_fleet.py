@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ppo_doctor.report import RenderOptions, render_many
-from ppo_doctor.report.fleet import cut
+from ppo_doctor.report.fleet import brief, cut
 from ppo_doctor.report.layout import columns
+from ppo_doctor.story import story
+from ppo_doctor.story.model import Action
 from tests.report.cases import CASES
 
 
@@ -59,6 +61,20 @@ def test_of_very_many_runs_the_healthy_ones_are_counted() -> None:
     assert len(text(many).splitlines()) == 3
     assert "30 healthy" in text(many).splitlines()[-1]
     assert text(many, all=True).splitlines()[1:32].pop().startswith("healthy")
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (Action(say="Lower it.", key="lr", now="1e-4", to="1e-5"), "lr 1e-4 → 1e-5"),
+        (Action(say="Set it.", key="lr", to="1e-5"), "lr = 1e-5"),
+        (Action(say="Lower the rate."), "Lower the rate."),
+    ],
+)
+def test_an_action_is_brief_where_it_has_a_value_to_give(action: Action, words: str) -> None:
+    told = story(CASES["unhealthy"], None)
+    first = replace(told.problems[0], do=(action,))
+    assert brief(replace(told, problems=(first,))) == words
 
 
 def test_text_is_cut_between_words() -> None:

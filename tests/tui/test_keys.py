@@ -15,6 +15,7 @@ from ppo_doctor import inputs
 from ppo_doctor.model import ChainLink
 from ppo_doctor.report import FORMATS, RenderOptions
 from ppo_doctor.report.layout import Page
+from ppo_doctor.tui import terminal
 from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
 from ppo_doctor.tui.story import chain
 from tests.tui.stage import Judge, Screen, drive, several
@@ -118,7 +119,7 @@ def test_findings_show_outcomes_numbers_and_reasons():
         await screen.press("2")
         assert screen.rows[0] == "advantages-all-zero"
         assert "400 of 401" in screen.page
-        assert "+18 1 adv-exactly-zero" in screen.page
+        assert "+18 1 Advantages are exactly zero" in screen.page
         await screen.press("G")
         assert "The log lacks" in screen.page or "needs" in screen.page.lower()
         assert "skipped" in screen.page
@@ -520,3 +521,18 @@ def test_a_resized_terminal_wraps_anew():
         assert "✗ UNHEALTHY" in screen.text()
 
     drive(script)
+
+
+@pytest.mark.parametrize(("colors", "light"), [("0;15", True), ("0;default;7", True), ("15;0", False), ("", False)])
+def test_a_light_terminal_says_so(monkeypatch, colors, light):
+    monkeypatch.setenv("COLORFGBG", colors)
+    assert terminal.is_light() is light
+
+
+def test_a_light_terminal_is_kept_light():
+    async def script(screen: Screen) -> None:
+        assert not screen.app.current_theme.dark
+        await screen.press("2", "1")
+        assert "Chain" in screen.text()
+
+    drive(script, light=True)

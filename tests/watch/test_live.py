@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,17 @@ def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
     assert "  do " in text
     assert "learning_rate" in text
     assert "step 80" in text
+
+
+def test_what_is_usual_and_what_stands_out_is_told_beside_a_curve(watching, samples):
+    watched = watching(samples.joinpath(*SICK))
+    watched.look()
+    monitor = watched.session.view.monitor
+    first, *others = monitor.story.table.rows
+    rows = (replace(first, usual="1e-5 to 3e-4", remark="off"), *others)
+    monitor.story = replace(monitor.story, table=replace(monitor.story.table, rows=rows))
+    lines = drawn(watched.session.view, 100, 30)
+    assert next(line for line in lines if line.startswith(first.key)).rstrip().endswith("usual 1e-5 to 3e-4 off")
 
 
 def test_a_cause_that_is_not_confirmed_says_so(watching, tmp_path, lines, append):
