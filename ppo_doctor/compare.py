@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, Diagnosis, Run
 
 _T = TypeVar("_T")
+#: Where an object lay in the memory of one process, as in "<function f at 0x7f91778aa158>": no setting.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 #: Canonical setting → metrics on which it acts first; "" where it acts on all of training.
 ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "learning_rate": ("learning_rate", "update_norm", "approx_kl", "clip_fraction", "ratio_std", "ref_kl"),
@@ -242,7 +245,7 @@ def _logged(found: Sequence[Difference], parted: Sequence[Divergence]) -> list[D
 
 def differences(a: Side, b: Side) -> tuple[Difference, ...]:
     """Return the settings that differ, those that we know first; seeds, names and paths of a run are none."""
-    keys = [key for key in dict.fromkeys((*a.config, *b.config)) if not is_own(key)]
+    keys = [key for key in dict.fromkeys((*a.config, *b.config)) if not (is_own(key) or _ADDRESS.search(key))]
     names = {**a.canonical, **b.canonical}
     found = [
         Difference(key=key, canonical=_canonical(key, names), a=a.config.get(key), b=b.config.get(key))
@@ -262,7 +265,7 @@ def _unlike(a: ConfigValue, b: ConfigValue) -> bool:
     """Tell whether two values differ as settings: 1 is 1.0, and no true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is not b
-    return a != b
+    return a != b and (not isinstance(a, str) or not isinstance(b, str) or _ADDRESS.sub("", a) != _ADDRESS.sub("", b))
 
 
 def explanations(found: Iterable[Difference], parted: Sequence[Divergence]) -> tuple[Explanation, ...]:

@@ -32,6 +32,8 @@ LEAST_ROWS = 4
 PAID = ("reward", "first", "last", "best")
 PARTED = ("parted", "from step", "A since", "B since")
 SETTINGS = ("settings that differ",)
+#: Characters of a setting's name, and twice those of its value.
+LONGEST = 60
 UNPAID = "unknown: no series of it"
 
 
@@ -100,19 +102,19 @@ def changed(comparison: Comparison) -> list[Cells]:
 
 def _because(comparison: Comparison, metrics: Sequence[str]) -> str:
     if not metrics:
-        return "may explain it, the only setting that differs"
+        return "may explain it, the only one that differs"
     step = next(d.step for d in comparison.divergences or () if d.metric == metrics[0])
-    return f"may explain it, for it acts on {key(comparison.a, metrics[0])} (step {step})"
+    return f"may explain {key(comparison.a, metrics[0])} from step {step}"
 
 
 def _values(difference: Difference) -> str:
-    return f"{plain(difference.key)} {_value(difference.a)} → {_value(difference.b)}"
+    return f"{plain(difference.key, LONGEST)} {_value(difference.a)} → {_value(difference.b)}"
 
 
 def _value(value: object) -> str:
     if value is None:
         return "not set"
-    return short(value) if isinstance(value, float) else plain(str(value), 80)
+    return short(value) if isinstance(value, float) else plain(str(value), LONGEST // 2)
 
 
 def _most(rows: list[Cells], most: int) -> list[Cells]:

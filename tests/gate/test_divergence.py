@@ -62,6 +62,8 @@ def test_what_belongs_to_one_run_is_no_difference():
 def test_values_that_mean_the_same_are_no_difference():
     assert differences(side(k=1), side(k=1.0)) == ()
     assert [d.key for d in differences(side(k=1), side(k=True))] == ["k"]
+    assert differences(side(k="<function f at 0x7f91>"), side(k="<function f at 0x7f35>")) == ()
+    assert differences(side(**{"log.<Log at 0x7f91>.first": 1}), side()) == ()
     assert [(d.a, d.b) for d in differences(side(k=1), side())] == [(1, None)]
 
 
