@@ -138,7 +138,7 @@ def test_it_opens_is_walked_through_exports_and_quits(terminal, log, tmp_path):
     screen = terminal(*doctor(log, "-i"))
     screen.see("The old policy is the policy being updated")
     screen.press("2")
-    screen.see("[2 Findings]")
+    screen.see("[2 Checks]")
     screen.press("3")
     screen.see("[3 Metrics]")
     screen.press("5")
