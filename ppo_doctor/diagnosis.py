@@ -16,6 +16,7 @@ from ppo_doctor.derive.domains import judged
 from ppo_doctor.diagnose.chain import ALWAYS, chain
 from ppo_doctor.diagnose.coverage import not_ruled_out
 from ppo_doctor.diagnose.problems import in_order, problems
+from ppo_doctor.diagnose.remedies import fitting
 from ppo_doctor.diagnose.verdict import verdict
 from ppo_doctor.engine import FROM_SETTINGS
 from ppo_doctor.evidence import number
@@ -62,7 +63,7 @@ def assemble(
     died = next((note.text for note in observations.run.notes if DIED in note.text), None)
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
-    named = in_order(found)
+    named = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run)) for cause in in_order(found))
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed
 from ppo_doctor.forms import fail, fields, number, one_of, tables, text, texts, unique, whole
-from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, Link, Severity
+from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, TARGET, Link, Severity
 from ppo_doctor.model.kinds import FACETS
 from ppo_doctor.overrides import FILE as OVERRIDES
 from ppo_doctor.overrides import compiled_overrides
@@ -186,7 +186,9 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
         for name in ("fired", "clear"):
             whole(path, weight, name)
     for entry in tables(path, raw, "remedy"):
-        fields(path, entry, ("do",), ("framework", "key"))
+        fields(path, entry, ("do",), ("framework", "key", "setting", "to"))
+        if "to" in entry and not ("setting" in entry and TARGET.fullmatch(entry["to"])):
+            raise fail(path, f"to = '{entry['to']}' is not '= V', '>= V', '<= V', '* F' or '/ F' of a setting")
     for entry in tables(path, raw, "measure"):
         fields(path, entry, ("log", "because"))
     return raw | {"path": path}

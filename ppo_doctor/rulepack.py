@@ -358,6 +358,8 @@ def check_references(pack: Pack) -> None:
             one_of(cause.path, "cause", other, sorted(causes))
         for finding in (*cause.proof, *cause.needs):
             one_of(cause.path, "check", finding, sorted(rules))
+        for setting in (remedy.setting for remedy in cause.remedies if remedy.setting is not None):
+            one_of(cause.path, "setting", setting, list(_quantities("config")))
         for weight in cause.weights:
             one_of(cause.path, "finding", weight.finding, sorted(rules))
             if not _in_words(weight):

@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "rule_skeleton": {"errors", "rulepack"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
-    "diagnose": {"evidence", "metrics", "model", "rulepack"},
+    "diagnose": {"configs", "evidence", "frameworks", "metrics", "model", "rulepack"},
     "diagnosis": {"derive", "diagnose", "engine", "evidence", "metrics", "model", "rulepack"},
     "judgement": {"errors", "model"},
     "sources": {"config_files", "errors", "model", "readers"},
@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "testing_plugin": {"errors", "testing"},
     # a diagnosis as people are told it: data, which every report prints
-    "story": {"evidence", "model"},
+    "story": {"evidence", "frameworks", "model"},
     "report": {"errors", "evidence", "ingest", "judgement", "model", "ruling", "story"},
     "ruling": {"errors", "judgement", "model"},
     "budgets": {"errors", "evidence", "metrics", "model", "ruling"},

@@ -411,3 +411,18 @@ def test_the_second_look_reads_no_metadata(pack, site):
 def test_the_built_in_pack_is_none_of_the_further_ones():
     assert BUILT_IN.further == ()
     assert builtin_rules().joinpath("pack.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("remedy", "told"),
+    [
+        ('setting = "learning_rate"\nto = "10"', "to = '10'"),
+        ('to = "= 10"', "of a setting"),
+        ('setting = "learning_rat"\nto = "/ 10"', "learning_rate"),
+    ],
+)
+def test_a_remedy_whose_target_means_nothing_is_refused(pack, remedy: str, told: str) -> None:
+    cause = (ROOT / "rules" / "causes" / "lr-too-high.toml").read_text(encoding="utf-8")
+    cause = cause.replace('id = "lr-too-high"', 'id = "mine"') + f'\n[[remedy]]\ndo = "Set it."\n{remedy}\n'
+    error = refused(pack(causes__mine=cause))
+    assert told in f"{error} {error.hint}"

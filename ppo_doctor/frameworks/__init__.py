@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed, load
@@ -29,6 +30,7 @@ from ppo_doctor.metrics import METRICS
 
 __all__ = [
     "FOLDER",
+    "SAME_SETTINGS",
     "MetricProfile",
     "PartialMean",
     "Profile",
@@ -39,6 +41,7 @@ __all__ = [
     "meaningful",
     "names_of_settings",
     "near_misses",
+    "of_settings",
     "profile",
     "profiles",
 ]
@@ -80,6 +83,16 @@ def build(parsed: Parsed) -> Compiled:
 @cache
 def _profile(name: str) -> Profile:
     return profile_of(_tables()[name])
+
+
+#: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
+SAME_SETTINGS = MappingProxyType({"unsloth": "trl-grpo"})
+
+
+def of_settings(framework: str) -> Profile | None:
+    """Return the profile that names a framework's settings; None where nobody knows the framework."""
+    name = SAME_SETTINGS.get(framework, framework)
+    return _profile(name) if name in _tables() else None
 
 
 @cache

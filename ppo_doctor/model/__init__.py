@@ -20,6 +20,7 @@ from ppo_doctor.model.diagnosis import (
     UpdatesPerBatch,
 )
 from ppo_doctor.model.rules import (
+    TARGET,
     Cause,
     Clause,
     Complaint,
@@ -98,6 +99,7 @@ __all__ = [
     "SIDE_LINKS",
     "SINGLE",
     "STOPPED_EARLY",
+    "TARGET",
     "WORDS",
     "WOULD_DECIDE",
     "Axis",

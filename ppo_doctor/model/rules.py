@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.model.words import Operator, Severity, Status
+from ppo_doctor.model.words import ConfigValue, Operator, Severity, Status
 
 
 @frozen
@@ -133,13 +134,27 @@ class Weight:
     source: str = ""
 
 
+#: How a remedy says what to set.
+TARGET = re.compile(r"(?P<how>=|>=|<=|\*|/) (?P<value>\S+)")
+
+
 @frozen
 class Remedy:
-    """One thing to do about a cause; with a framework and key where they are known."""
+    """One thing to do about a cause; with the setting that it is about, or with a framework and its key.
+
+    What to set is `= V`, `>= V` or `<= V` (V may be `default`, the framework's own), or `* F` or `/ F` of what is set.
+    """
 
     do: str
     framework: str | None = None
     key: str | None = None
+    #: our name of the setting
+    setting: str | None = None
+    #: how the value to set follows from the one that is set
+    to: str = ""
+    #: in one run: the value that is set, and the one to set
+    now: ConfigValue = None
+    then: ConfigValue = None
 
 
 @frozen

@@ -143,9 +143,8 @@ class Online:
         except DoctorError:  # nothing to judge yet: no metric that a rule knows
             return []
         self._monitor.confirmed.clear()
-        diagnosis = self._judge.diagnose(run)
-        self._monitor.take(run, diagnosis, self._judge.diagnose)
+        self._monitor.take(run, self._judge.diagnose(run), self._judge.diagnose)
         failing = self._monitor.failing
         if failing is not None:
-            self.reason = f"{failing.severity}: {cause_says(failing, diagnosis)}"
+            self.reason = f"{failing.severity}: {cause_says(failing)}"
         return [cause for _, cause in self._monitor.confirmed]

@@ -22,7 +22,6 @@ from ppo_doctor.report.words import (
     to_do,
     to_settle,
 )
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,11 +116,10 @@ class Blocks:
         return f"{flowing(entry.title or self.titles.get(entry.finding, entry.finding))} ({bound(f'see {rank}')})"
 
     def _remedies(self, cause: RankedCause) -> None:
-        run = self.diagnosis.run
         first = "What to do:" if cause.benign else "Try first:"
-        for index, remedy in enumerate(remedies(cause.remedies, run.framework, everything=self.options.all)):
+        for index, remedy in enumerate(cause.remedies):
             label = Span("Then:", "dim") if index else Span(first, "dim" if cause.benign else "bold")
-            self.page.labelled(label, remedy_says(remedy, run), INDENT)
+            self.page.labelled(label, remedy_says(remedy), INDENT)
 
     def _to_settle(self, cause: RankedCause) -> None:
         label = "Would settle it:"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.words import VERDICT_STYLE, action_says, capital, count, flowing
+from ppo_doctor.report.screen import first_action
+from ppo_doctor.report.words import VERDICT_STYLE, capital, count, flowing
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def names(ids: Sequence[str]) -> list[str]:
 
 
 def _row(page: Page, head: tuple[str | Span, ...], used: int, story: Story) -> None:
-    action, room = cut(brief(story), page.width - 7), max(page.width - used, 12)
+    action, room = cut(first_action(story), page.width - 7), max(page.width - used, 12)
     if not action or page.width < BESIDE_FROM:
         page.row((*head, GAP, cut(what(story), room)))
         if action:
@@ -91,15 +92,6 @@ def _row(page: Page, head: tuple[str | Span, ...], used: int, story: Story) -> N
     beside = min(int(room * ACTION), columns(action))
     wrong = room - beside - len(GAP)
     page.row((*head, GAP, fitted(cut(what(story), wrong), wrong), GAP, cut(action, beside)))
-
-
-def brief(story: Story) -> str:
-    """Return the first thing to do: a setting with its values where there is one to give it, else the sentence."""
-    first = next((problem.do[0] for problem in story.problems if problem.do), None)
-    if first is None or not (first.key and first.to):
-        return "" if first is None else action_says(first)
-    values = f"{plain(first.now, 40)} → {plain(first.to, 40)}" if first.now else f"= {plain(first.to, 40)}"
-    return f"{plain(first.key)} {values}"
 
 
 def what(story: Story) -> str:

@@ -11,7 +11,6 @@ from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.markup import command_data, command_property, slashes
 from ppo_doctor.report.words import capital, remedy_says, stopped
 from ppo_doctor.ruling import failing
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,9 +101,9 @@ def _cause(cause: RankedCause, diagnosis: Diagnosis, failed: bool) -> tuple[Leve
     parts = [f"{cause.confidence}, {cause.severity.value}. {capital(stopped(cause.says))}"]
     if evidence is not None:
         parts.append(stopped(capital(sentence(evidence))))
-    ours = remedies(cause.remedies, diagnosis.run.framework, everything=False)
+    ours = cause.remedies
     if ours:
-        parts.append(f"Try first: {remedy_says(ours[0], diagnosis.run)}")
+        parts.append(f"Try first: {remedy_says(ours[0])}")
     level = _level(cause, failed)
     return level, _command(level, f"{cause.id}: {cause.title}", " ".join(parts), diagnosis, evidence)
 

@@ -21,7 +21,6 @@ from ppo_doctor.report.words import (
     to_do,
     to_settle,
 )
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,9 +116,8 @@ def _to_plot(ward: Ward, entry: LedgerEntry) -> Markup:
 
 
 def _to_do(ward: Ward, cause: RankedCause) -> Markup:
-    run = ward.diagnosis.run
-    chosen = remedies(cause.remedies, run.framework, everything=ward.options.all)
-    steps = el("ol", *(el("li", text(remedy_says(remedy, run))) for remedy in chosen))
+    chosen = cause.remedies
+    steps = el("ol", *(el("li", text(remedy_says(remedy))) for remedy in chosen))
     heading = el(f"h{ward.level + 1}", text("What to do" if cause.benign else "Try, in this order"))
     pieces = (heading, steps) if chosen else ()
     return el("div", *pieces, _to_settle(ward, to_settle(cause, ward.asked, everything=ward.options.all)), cls="to-do")

@@ -19,7 +19,6 @@ from ppo_doctor.report.words import (
     sentence,
     titles,
 )
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,9 +90,9 @@ def _do_first(diagnosis: Diagnosis, ahead: Sequence[RankedCause], level: int) ->
 def _advice(diagnosis: Diagnosis, ahead: Sequence[RankedCause]) -> tuple[str, list[str]]:
     """Return a heading and what to do: remedies of the leading cause, or what keeps questions open."""
     if ahead:
-        chosen = remedies(ahead[0].remedies, diagnosis.run.framework, everything=False)
+        chosen = ahead[0].remedies
         heading = "What to do" if ahead[0].benign else "Do this first"
-        return heading, [remedy_says(remedy, diagnosis.run) for remedy in chosen]
+        return heading, [remedy_says(remedy) for remedy in chosen]
     return ("What keeps it open", _open_questions(diagnosis)) if diagnosis.verdict == "inconclusive" else ("", [])
 
 

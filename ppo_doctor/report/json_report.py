@@ -10,7 +10,6 @@ from ppo_doctor.model import Severity
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.escape import unsafe
 from ppo_doctor.report.words import to_do
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -178,7 +177,6 @@ def _problem(problem: Problem) -> dict[str, Json]:
 def _cause(cause: RankedCause, diagnosis: Diagnosis) -> dict[str, Json]:
     settles = next(iter(cause.would_change_my_mind), None)
     told = {entry.finding for entry in cause.ledger if entry.db > 0}
-    run = diagnosis.run
     return {
         "id": cause.id,
         "rank": cause.rank,
@@ -200,7 +198,7 @@ def _cause(cause: RankedCause, diagnosis: Diagnosis) -> dict[str, Json]:
         "against": [_entry(entry) for entry in cause.ledger if entry.db < 0],
         "unexplained": [f.rule for f in diagnosis.findings if _grave(f) and f.rule not in told],
         "apart_from_next_by": None if settles is None else {"log": settles.log, "because": settles.because},
-        "do": [_do(remedy, run) for remedy in remedies(cause.remedies, run.framework, everything=False)],
+        "do": [_do(remedy) for remedy in cause.remedies],
         "check": None if settles is None else f"{to_do(settles)} {settles.log}: {settles.because}",
         "not": cause.avoid or None,
     }
@@ -214,9 +212,9 @@ def _entry(entry: LedgerEntry) -> dict[str, Json]:
     return {"check": entry.finding, "answer": ANSWERS[entry.status], "db": entry.db, "says": entry.says}
 
 
-def _do(remedy: Remedy, run: RunSummary) -> dict[str, Json]:
-    """Return what to do, with the run's own value of the key where log or configuration hold one."""
-    return {"say": remedy.do, "key": remedy.key, "from": run.config.get(remedy.key or ""), "to": None}
+def _do(remedy: Remedy) -> dict[str, Json]:
+    """Return what to do, with the value that the key has in this run, and the one to set."""
+    return {"say": remedy.do, "key": remedy.key, "from": remedy.now, "to": remedy.then}
 
 
 def _link(link: ChainLink) -> dict[str, Json]:

@@ -13,7 +13,6 @@ from ppo_doctor.evidence import says
 from ppo_doctor.report.blame import blamed, ruling_of
 from ppo_doctor.report.markup import slashes, xml
 from ppo_doctor.report.words import remedy_says
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +63,7 @@ def _document(body: str) -> str:
 
 def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
     blame = blamed(diagnosis, ruling)
-    rules = [_rule(finding, blame, diagnosis) for finding in diagnosis.findings]
+    rules = [_rule(finding, blame) for finding in diagnosis.findings]
     left_out = [
         TestCase(group="rules", name=name, result="skipped", message="left out by select or ignore")
         for name in diagnosis.suppressed
@@ -73,8 +72,8 @@ def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
     return [*gate, *rules, *left_out]
 
 
-def _rule(finding: Finding, blame: Mapping[str, Sequence[RankedCause]], diagnosis: Diagnosis) -> TestCase:
-    result, message, lines = _outcome(finding, blame.get(finding.rule, ()), diagnosis)
+def _rule(finding: Finding, blame: Mapping[str, Sequence[RankedCause]]) -> TestCase:
+    result, message, lines = _outcome(finding, blame.get(finding.rule, ()))
     return TestCase(
         group=f"rules.{finding.link}",
         name=f"{finding.code} {finding.rule}",
@@ -84,24 +83,22 @@ def _rule(finding: Finding, blame: Mapping[str, Sequence[RankedCause]], diagnosi
     )
 
 
-def _outcome(
-    finding: Finding, causes: Sequence[RankedCause], diagnosis: Diagnosis
-) -> tuple[Result, str, tuple[str, ...]]:
+def _outcome(finding: Finding, causes: Sequence[RankedCause]) -> tuple[Result, str, tuple[str, ...]]:
     if finding.status == "errored":
         return "error", finding.reason or "", ()
     if finding.status == "skipped":
         return "skipped", finding.reason or "", ()
     told = f"{finding.title}: {says(finding)}"
     if finding.status == "fired" and causes:
-        return "failure", finding.title, (says(finding), *(_advice(cause, diagnosis) for cause in causes))
+        return "failure", finding.title, (says(finding), *(_advice(cause) for cause in causes))
     if finding.status == "fired":
         return "passed", "", (f"{told} (fired; speaks for no cause that fails this run)",)
     return "passed", "", (told,)
 
 
-def _advice(cause: RankedCause, diagnosis: Diagnosis) -> str:
-    ours = remedies(cause.remedies, diagnosis.run.framework, everything=False)
-    first = f" Try first: {remedy_says(ours[0], diagnosis.run)}" if ours else ""
+def _advice(cause: RankedCause) -> str:
+    ours = cause.remedies
+    first = f" Try first: {remedy_says(ours[0])}" if ours else ""
     return f"{cause.id} ({cause.confidence}, {cause.severity.value}): {cause.title}.{first}"
 
 

@@ -24,7 +24,6 @@ from ppo_doctor.report.words import (
     to_do,
     to_settle,
 )
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -128,7 +127,7 @@ def _cause(cause: RankedCause, diagnosis: Diagnosis, options: RenderOptions, set
         head.append(f"Cannot be told apart from {', '.join(md_code(name) for name in cause.level_with)} by this log.")
     if cause.says:
         head.append(stopped(md_line(capital(cause.says))))
-    rows = [*_evidence(cause, diagnosis), *_advice(cause, diagnosis, options), *_to_settle(settling)]
+    rows = [*_evidence(cause, diagnosis), *_advice(cause), *_to_settle(settling)]
     account = _account(cause, diagnosis) if options.why else ""
     return "\n\n".join(part for part in [*head, _bullets(rows), account] if part)
 
@@ -144,10 +143,10 @@ def _entry(entry: LedgerEntry, diagnosis: Diagnosis) -> str:
     return md(f"{title}: {entry.says}" if entry.says else title)
 
 
-def _advice(cause: RankedCause, diagnosis: Diagnosis, options: RenderOptions) -> list[str]:
-    ours = remedies(cause.remedies, diagnosis.run.framework, everything=options.all)
+def _advice(cause: RankedCause) -> list[str]:
+    ours = cause.remedies
     first = "What to do" if cause.benign else "Try first"
-    return [f"**{'Then' if i else first}:** {md(remedy_says(r, diagnosis.run))}" for i, r in enumerate(ours)]
+    return [f"**{'Then' if i else first}:** {md(remedy_says(r))}" for i, r in enumerate(ours)]
 
 
 def _to_settle(settling: Sequence[Measurement]) -> list[str]:

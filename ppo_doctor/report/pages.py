@@ -225,7 +225,8 @@ def _remedies(remedies: Sequence[Remedy]) -> str:
 
 
 def _remedy(remedy: Remedy) -> str:
-    return f"- {_safe(remedy.do)}" + (f" (`{_safe(remedy.key)}`)" if remedy.key else "")
+    about = remedy.key or " ".join(filter(None, (remedy.setting, remedy.to)))
+    return f"- {_safe(remedy.do)}" + (f" (`{_safe(about)}`)" if about else "")
 
 
 def _measures(cause: Cause) -> str:

@@ -16,7 +16,6 @@ from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.json_report import Flow, Json, element
 from ppo_doctor.report.sarif_places import fingerprints, location, locations
 from ppo_doctor.report.words import capital, remedy_says, stopped
-from ppo_doctor.story.actions import remedies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,7 +138,7 @@ def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, ruling: Ruling 
         "ruleIndex": index,
         "kind": "fail" if cause.confidence != "suspected" else "review",
         "level": LEVELS[cause.severity] if cause.confidence != "suspected" else "none",
-        "message": {"text": _message(cause, diagnosis)},
+        "message": {"text": _message(cause)},
         "locations": locations((evidence,) if evidence else (), diagnosis),
         "relatedLocations": _related(supporting, diagnosis),
         "partialFingerprints": fingerprints(cause.id, None, diagnosis),
@@ -158,11 +157,11 @@ def _related(supporting: Sequence[Finding], diagnosis: Diagnosis) -> list[Json]:
     return found
 
 
-def _message(cause: RankedCause, diagnosis: Diagnosis) -> str:
+def _message(cause: RankedCause) -> str:
     parts = [stopped(prose(cause.title)), stopped(capital(prose(cause.says)))]
-    ours = remedies(cause.remedies, diagnosis.run.framework, everything=False)
+    ours = cause.remedies
     if ours:
-        parts.append(f"Try first: {remedy_says(ours[0], diagnosis.run)}")
+        parts.append(f"Try first: {remedy_says(ours[0])}")
     return prose(" ".join(part for part in parts if part))
 
 

@@ -177,19 +177,24 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
     named = cut.names and any(moment.name == "onset" for moment in table.moments)  # else they name themselves
     shown = list(range(len(table.moments)))
     cells = _cells(table, rows)
-    widths = [max(columns(line[i]) for line in cells[0 if named else 1 :]) for i in shown]
-    while len(shown) > 2 and INDENT + label + sum(widths[i] + 2 for i in shown) > page.width:
+    widths = [max((columns(line[i]) for line in cells[0 if named else 1 :]), default=0) for i in range(len(cells[0]))]
+    tails = [i for i in range(len(shown), len(widths)) if any(line[i] for line in cells[2:])]
+    while len(shown) > 2 and INDENT + label + sum(widths[i] + 2 for i in (*shown, *tails)) > page.width:
         del shown[_least(table, shown)]
     for number, (key, line) in enumerate(zip(("", *keys), cells, strict=True)):
         if number or named:
             values = "".join(f"  {' ' * (widths[i] - columns(line[i]))}{line[i]}" for i in shown)
-            page.row((key + " " * (label - columns(key)), Span(values, "dim" if number < 2 else "")), INDENT)
+            tail = "".join(f"  {line[i]}{' ' * (widths[i] - columns(line[i]))}" for i in tails).rstrip()
+            text = key + " " * (label - columns(key))
+            page.row((text, Span(values, "dim" if number < 2 else ""), Span(tail, "dim")), INDENT)
 
 
 def _cells(table: Table, rows: Sequence[Row]) -> list[list[str]]:
-    """Return the names of moments, their steps, and a line of numbers for each metric."""
+    """Return the names of moments, their steps, and a line for each metric: its numbers, what is usual, a remark."""
+    usual = "usual" if any(row.usual for row in rows) else ""
     names, steps = [m.name for m in table.moments], [str(m.step) for m in table.moments]
-    return [names, steps, *(["–" if v is None else short(v) for v in row.values] for row in rows)]
+    lines = [["–" if v is None else short(v) for v in row.values] + [bound(row.usual), row.remark] for row in rows]
+    return [[*names, "", ""], [*steps, usual, ""], *lines]
 
 
 def _least(table: Table, shown: Sequence[int]) -> int:

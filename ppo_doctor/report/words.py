@@ -10,14 +10,13 @@ from ppo_doctor.evidence import number, says
 from ppo_doctor.model import DIED
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
-from ppo_doctor.story.actions import foreign
+from ppo_doctor.story.actions import action
 from ppo_doctor.story.model import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ppo_doctor.model import (
-        ConfigValue,
         Diagnosis,
         Finding,
         LedgerEntry,
@@ -182,25 +181,21 @@ def to_settle(cause: RankedCause, asked: set[Measurement], *, everything: bool) 
     return fresh
 
 
-def remedy_says(remedy: Remedy, run: RunSummary) -> str:
-    """Return a remedy as a sentence, with its key and the key's present value, and its framework when not the run's."""
-    key = remedy.key or ""
-    now = _setting(run.config[key]) if key in run.config else ""
-    return action_says(Action(say=remedy.do, key=key, now=now, framework=foreign(remedy, run.framework)))
+def remedy_says(remedy: Remedy) -> str:
+    """Return a remedy as a sentence, with its key and the values that the key has and is to have."""
+    return action_says(action(remedy))
 
 
-def action_says(action: Action) -> str:
-    """Return what to do as a sentence, with its key and the key's present value, and its framework if not the run's."""
-    text = flowing(action.say)
-    where = f"In {plain(action.framework)}: " if action.framework else ""
-    key = action.key
+def action_says(told: Action) -> str:
+    """Return what to do as a sentence, with its key and the values that the key has and is to have."""
+    text, key, now, to = flowing(told.say), plain(told.key), plain(told.now, 80), plain(told.to, 80)
+    if key and to:
+        change = f"{key}: {now} → {to}" if now else f"{key} = {to}"
+        return f"{bound(change)}. {capital(stopped(text))}"
     # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
-    now = f"now {plain(action.now, 80)}" if action.now else ""
-    told = f"{plain(key)} is {now}" if now and key in action.say else ", ".join(filter(None, (plain(key), now)))
-    if not told or (key in action.say and not now):
-        return stopped(capital(where + text))
-    return capital(f"{where}{text.rstrip('.')} ({bound(told)}).")
-
-
-def _setting(value: ConfigValue) -> str:
-    return plain(str(value), 80)
+    known = (
+        f"{key} is now {now}" if now and told.key in told.say else ", ".join(filter(None, (key, now and f"now {now}")))
+    )
+    if not known or (told.key in told.say and not now):
+        return capital(stopped(text))
+    return capital(f"{text.rstrip('.')} ({bound(known)}).")

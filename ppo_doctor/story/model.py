@@ -62,8 +62,6 @@ class Action:
     key: str = ""
     now: str = ""
     to: str = ""
-    #: the framework whose key it is, where that is not the run's
-    framework: str = ""
 
 
 @frozen

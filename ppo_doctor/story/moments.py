@@ -9,6 +9,7 @@ import numpy as np
 from ppo_doctor.evidence import drawn
 from ppo_doctor.model import OUTCOMES
 from ppo_doctor.story.model import Course, Moment, Row, Table
+from ppo_doctor.story.usual import usual
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,13 +39,25 @@ MOST_OF_THE_RUN = 0.8
 AFTER = 0.25
 
 
-def table(run: Run, telling: Iterable[Finding], onset: int | None) -> Table | None:
-    """Return the table of a run; None where no metric is logged."""
+def table(
+    run: Run, telling: Sequence[Finding], onset: int | None, *, updates: float | None, expected: Iterable[Finding]
+) -> Table | None:
+    """Return the table of a run with so many updates per batch; None where no metric is logged.
+
+    What lies outside its usual range is remarked on where something is wrong, or where it is to be expected.
+    """
     chosen = [run.series[name] for name in _chosen(run, telling)]
     if not chosen:
         return None
     moments = _moments(_steps(chosen), onset)
-    return Table(moments=moments, rows=tuple(_row(series, moments) for series in chosen))
+    explained = {name for finding in expected for e in finding.evidence for name in drawn(e, run)}
+    rows = []
+    for series in chosen:
+        range_, held = usual(run, series.name, updates), values(series, moments)
+        off = range_.remark(held) if range_ is not None else ""
+        word = off and ("expected" if series.name in explained else off if telling else "")
+        rows.append(Row(name=series.name, key=series.raw, values=held, usual=str(range_ or ""), remark=word))
+    return Table(moments=moments, rows=tuple(rows))
 
 
 def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
@@ -75,10 +88,6 @@ def _moments(steps: IntArray, onset: int | None) -> tuple[Moment, ...]:
     else:
         spots = {last // 2: "middle", last: "end", 0: "start"}
     return tuple(Moment(name=spots[index], step=int(steps[index])) for index in sorted(spots))
-
-
-def _row(series: Series, moments: Sequence[Moment]) -> Row:
-    return Row(name=series.name, key=series.raw, values=values(series, moments))
 
 
 def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:

@@ -29,7 +29,7 @@ _DECIDES = re.compile(rf"^{WOULD_DECIDE}[\w.-]+: ")
 
 def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     """Return the story of a diagnosis; without its run it has no numbers."""
-    problems = tuple(_problems(diagnosis, run))
+    problems = tuple(_problems(diagnosis))
     onset = problems[0].since if problems else None
     table, courses = _numbers(diagnosis, run, onset)
     unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
@@ -73,11 +73,13 @@ def _numbers(diagnosis: Diagnosis, run: Run | None, onset: int | None) -> tuple[
         return None, ()
     from ppo_doctor.story.moments import courses, table  # numpy: only where there are numbers
 
-    drawn = table(run, _telling(diagnosis), onset)
+    harmless = [f for cause in diagnosis.causes if cause.leader and cause.benign for f in _shown(cause, diagnosis)]
+    updates = diagnosis.run.updates_per_batch.effective
+    drawn = table(run, _telling(diagnosis), onset, updates=updates, expected=harmless)
     return drawn, tuple(courses(run, drawn.moments)) if drawn is not None else ()
 
 
-def _problems(diagnosis: Diagnosis, run: Run | None) -> Iterable[Told]:
+def _problems(diagnosis: Diagnosis) -> Iterable[Told]:
     """Yield one problem per group of leading causes, in the order of the causes; none for what is harmless."""
     follows = {problem.id: problem.follows for problem in diagnosis.problems}
     groups: dict[str, list[RankedCause]] = {}
@@ -88,16 +90,14 @@ def _problems(diagnosis: Diagnosis, run: Run | None) -> Iterable[Told]:
     for name, leaders in groups.items():
         if all(leader.benign for leader in leaders):
             continue
-        yield _told(leaders, follows.get(name, ()), diagnosis, run, done)
+        yield _told(leaders, follows.get(name, ()), diagnosis, done)
 
 
-def _told(
-    leaders: Sequence[RankedCause], follows: tuple[str, ...], diagnosis: Diagnosis, run: Run | None, done: set[str]
-) -> Told:
+def _told(leaders: Sequence[RankedCause], follows: tuple[str, ...], diagnosis: Diagnosis, done: set[str]) -> Told:
     cause = leaders[0]
     shown = _shown(cause, diagnosis)
     onsets = [leader.onset_step for leader in leaders if leader.onset_step is not None]
-    do = tuple(action for action in actions(cause.remedies, diagnosis.run, run) if action.say not in done)
+    do = tuple(action for action in actions(cause.remedies) if action.say not in done)
     done.update(action.say for action in do)
     return Told(
         rank=cause.rank,

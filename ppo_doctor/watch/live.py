@@ -68,7 +68,7 @@ class LiveScreen:
             return
         options = RenderOptions(quiet=quiet, color=not self._console.no_color)
         sys.stdout.write(render(monitor.diagnosis, monitor.run, options))
-        sys.stdout.write("".join(prose(f"But {late_says(cause, monitor.diagnosis)}") + "\n" for cause in monitor.late))
+        sys.stdout.write("".join(prose(f"But {late_says(cause)}") + "\n" for cause in monitor.late))
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class Monitor:
                 held.told = True
                 self.confirmed.append((held.diagnosis, held.cause))
                 says = cause_says if held.diagnosis is self.diagnosis else late_says
-                events.append(self._event("cause", says(held.cause, held.diagnosis), held.cause.severity))
+                events.append(self._event("cause", says(held.cause), held.cause.severity))
         return events
 
     def _clear(self) -> list[Event]:
@@ -192,16 +192,16 @@ def at_or_above(cause: RankedCause, fail_on: str) -> bool:
     return fail_on != NEVER and fails(cause, Severity(fail_on))
 
 
-def cause_says(cause: RankedCause, diagnosis: Diagnosis) -> str:
+def cause_says(cause: RankedCause) -> str:
     """Return a cause in one line: its title, how sure it is, since when, and what to do first."""
     since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
-    first = [action_says(action) for action in actions(cause.remedies, diagnosis.run, None)[:1]]
+    first = [action_says(action) for action in actions(cause.remedies)[:1]]
     return ". Do: ".join((f"{cause.title} ({cause.confidence}{since})", *first)).replace(BOUND, " ")
 
 
-def late_says(cause: RankedCause, diagnosis: Diagnosis) -> str:
+def late_says(cause: RankedCause) -> str:
     """Return, in one line, a cause that only the last updates prove."""
-    return f"in the last {RECENT} updates: {cause_says(cause, diagnosis)}"
+    return f"in the last {RECENT} updates: {cause_says(cause)}"
 
 
 def updates(run: Run) -> int:

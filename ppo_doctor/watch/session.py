@@ -254,7 +254,7 @@ class Session:
         monitor = self._monitors.setdefault(number, Monitor(fail_on=self._options.fail_on))
         monitor.finish(run, diagnosis, self._judge.diagnose)
         self.view.monitor = monitor
-        words = "".join(f" But {late_says(cause, diagnosis)}" for cause in monitor.late)
+        words = "".join(f" But {late_says(cause)}" for cause in monitor.late)
         step = run.steps[1] if run.steps else None
         self._tell(Event(kind="end", text=monitor.says + words, step=step))
         code = exit_code(diagnosis, self._options.fail_on)

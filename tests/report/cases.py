@@ -229,9 +229,8 @@ FLAT_GROUPS = RankedCause(
     onset_step=12,
     ledger=(entry(ZERO, 18), entry(FLAT_REWARD, 9), entry(FLAT_LOSS, 13)),
     remedies=(
+        Remedy(do="raise the number of generations per prompt", key="num_generations", now=8, then=16),
         Remedy(do="print the rewards of one group and see whether they differ at all"),
-        Remedy(do="raise the number of generations per prompt", framework="trl-grpo", key="num_generations"),
-        Remedy(do="raise actor_rollout_ref.rollout.n", framework="verl", key="actor_rollout_ref.rollout.n"),
         Remedy(do="drop prompts that are always right or always wrong"),
     ),
     would_change_my_mind=(
@@ -350,7 +349,7 @@ def warning() -> Diagnosis:
         level_with=(),
         onset_step=213,
         ledger=(entry(MOVES, 11), entry(FINITE, -3)),
-        remedies=(Remedy(do="lower the learning rate by 3×", framework="verl", key="actor.optim.lr"),),
+        remedies=(Remedy(do="lower the learning rate by 3×", key="actor.optim.lr"),),
         would_change_my_mind=(),
         score_db=-2,
     )
@@ -427,7 +426,7 @@ def hostile() -> Diagnosis:
         says=bad("says"),
         level_with=(bad("level"),),
         ledger=(replace(entry(ZERO, 18), says=bad("says")),),
-        remedies=(Remedy(do=bad("do"), framework=bad("framework"), key=bad("key")),),
+        remedies=(Remedy(do=bad("do"), framework=bad("framework"), key=bad("key"), now=bad("now"), then=bad("then")),),
         would_change_my_mind=(Measurement(log=bad("log"), because=bad("because")),),
     )
     run = RunSummary(

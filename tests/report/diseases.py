@@ -116,7 +116,7 @@ def _ranked(cause: Cause, findings: tuple[Finding, ...]) -> RankedCause:
             LedgerEntry(finding=f.rule, status=f.status, db=db, link=f.link, says=says(f))
             for f, db in zip(findings, WEIGHTS, strict=False)
         ),
-        remedies=cause.remedies,
+        remedies=tuple(remedy for remedy in cause.remedies if remedy.framework is None),
         would_change_my_mind=cause.measure,
         leader=True,
     )

@@ -68,6 +68,8 @@ OUTSIDE = frozenset(
         "id",
         "path",
         "container",
+        "now",
+        "then",
         "framework",
         "algorithm",
         "notes",
@@ -260,7 +262,7 @@ def test_each_attack_alone(format: str) -> None:
 def test_every_place_that_others_fill_is_attacked() -> None:
     """The test of the test: each string of a diagnosis is poisoned, or is one of a closed list of ours."""
     closed = {"tool_version", "verdict", "status", "link", "op", "how", "state", "family", "complaint", "confidence"}
-    closed |= {"role", "problem"}
+    closed |= {"role", "problem", "setting", "to"}
     seen = set()
 
     def walk(value: Any, field: str) -> None:

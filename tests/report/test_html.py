@@ -227,7 +227,7 @@ def test_the_top_answers_verdict_cause_why_and_what_to_do_first() -> None:
     order = ["unhealthy", FLAT_GROUPS.title, "Nothing tells good samples", "How we know", "Do this first"]
     places = [top.index(words) for words in order]
     assert places[:4] == sorted(places[:4])
-    assert "Raise the number of generations per prompt (num_generations, now 8)." in top.replace("\u00a0", " ")
+    assert "num_generations: 8 → 16. Raise the number of generations per prompt." in top.replace("\u00a0", " ")
 
 
 def test_an_open_verdict_tells_what_keeps_it_open() -> None:

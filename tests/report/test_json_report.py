@@ -87,7 +87,7 @@ def test_the_contract_names_its_fields_in_this_order(path: str) -> None:
 
 def test_what_to_do_names_the_run_s_own_value() -> None:
     found = report("unhealthy")["causes"][0]
-    assert {"key": "num_generations", "from": 8, "to": None}.items() <= found["do"][0].items()
+    assert {"key": "num_generations", "from": 8, "to": 16}.items() <= found["do"][0].items()
     assert found["check"].startswith("log the rewards of one group")
 
 

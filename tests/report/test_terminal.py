@@ -145,21 +145,6 @@ def test_the_account_adds_up() -> None:
     assert sum(amounts[:-1]) == amounts[-1] == FLAT_GROUPS.score_db
 
 
-def test_remedies_of_the_run_s_framework_come_first() -> None:
-    shown = text(unhealthy())
-    assert "do    Raise the number of generations per prompt" in shown
-    assert "(num_generations, now 8)" in " ".join(shown.split())
-    assert "actor_rollout_ref" not in shown
-    assert "In verl: raise actor_rollout_ref.rollout.n" in text(unhealthy(), all=True)
-
-
-def test_unsloth_is_told_the_keys_of_trl() -> None:
-    found = unhealthy()
-    under = replace(found, run=replace(found.run, framework="unsloth"))
-    assert found.run.framework == "trl-grpo"
-    assert text(under).partition(" do ")[2] == text(found).partition(" do ")[2] != ""
-
-
 def test_long_paths_are_told_once() -> None:
     folder = "/data/experiments/2024-05-01/a-very-long-name/"
 

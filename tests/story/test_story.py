@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Axis, Measurement, Note, Problem, Remedy, Run, Series
+from ppo_doctor.model import Axis, Measurement, Note, Problem, Run, Series
 from ppo_doctor.story import story
 from ppo_doctor.story.numbers import short
 from tests.report.cases import (
@@ -23,7 +23,6 @@ from tests.report.cases import (
     inconclusive,
     summary,
     unhealthy,
-    warning,
 )
 
 
@@ -137,7 +136,8 @@ def test_a_problem_has_its_place_its_remedies_and_what_would_settle_it() -> None
     assert problem.place is not None
     assert (problem.place.path, problem.place.unit, problem.place.line) == (LOG, "line", 12)
     first, resort = problem.do
-    assert (first.say, first.key, first.now) == ("raise the number of generations per prompt", "num_generations", "8")
+    assert first.say == "raise the number of generations per prompt"
+    assert (first.key, first.now, first.to) == ("num_generations", "8", "16")
     assert resort.say.startswith("print the rewards")
     assert problem.check is not None
     assert (problem.check.log, problem.check.because) == (SETTLE.log, SETTLE.because)
@@ -160,26 +160,6 @@ def test_a_check_speaks_of_a_rule_by_its_title() -> None:
     check = story(found, None).problems[0].check
     assert check is not None
     assert check.because == "it tells whether the ratio is one"
-
-
-def test_the_value_of_a_key_is_taken_from_the_log_where_no_configuration_has_it() -> None:
-    cause = replace(FLAT_GROUPS, remedies=(Remedy(do="lower learning_rate", key="learning_rate"),))
-    found = replace(unhealthy(), causes=(cause,), run=summary(config={}))
-    logged = a_run(series("learning_rate", [1e-3, 5e-4], "train/learning_rate"))
-    assert story(found, logged).problems[0].do[0].now == "0.001"
-    assert story(found, None).problems[0].do[0].now == ""
-
-
-def test_a_setting_that_a_remedy_names_in_its_words_has_its_value_too() -> None:
-    cause = replace(FLAT_GROUPS, remedies=(Remedy(do="raise n_steps (2048 is the default) or n_envs"),))
-    found = replace(unhealthy(), causes=(cause,), run=summary(config={"n_envs": 1, "n_steps": 10}))
-    action = story(found, None).problems[0].do[0]
-    assert (action.key, action.now) == ("n_steps", "10")
-
-
-def test_the_key_of_another_framework_has_no_value_here() -> None:
-    (problem,) = story(warning(), None).problems
-    assert (problem.do[0].framework, problem.do[0].now) == ("verl", "")
 
 
 def test_what_follows_is_what_the_broken_link_kills() -> None:

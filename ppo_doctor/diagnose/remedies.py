@@ -1,0 +1,86 @@
+"""Remedies as they fit one run: the framework's own key, the value that the run has, and the value to set."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ppo_doctor.configs.values import parse_value
+from ppo_doctor.frameworks import SAME_SETTINGS, of_settings
+from ppo_doctor.model import Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ppo_doctor.model import ConfigValue, Run
+
+#: Metrics that are logged under another name than the setting has.
+LOGGED = {"ent_coef": "entropy_coef"}
+#: More of them hide the first.
+MOST_REMEDIES = 3
+#: The value to set that is the framework's own.
+DEFAULT = "default"
+
+
+def fitting(remedies: Iterable[Remedy], run: Run) -> tuple[Remedy, ...]:
+    """Return the first remedies for a run's framework or for any; none that the run follows already."""
+    own = (None, run.framework, SAME_SETTINGS.get(run.framework))
+    told = (_told(remedy, run) for remedy in remedies if remedy.framework in own)
+    return tuple(remedy for remedy in told if remedy is not None)[:MOST_REMEDIES]
+
+
+def _told(remedy: Remedy, run: Run) -> Remedy | None:
+    """Return a remedy with the run's key and values; None where the run follows it already."""
+    if remedy.setting is None:
+        return replace(remedy, now=run.config_raw.get(remedy.key or ""))
+    key, now = _key(remedy.setting, run), _now(remedy.setting, run)
+    to = target(remedy.to, now, _default(remedy.setting, run))
+    if now is not None and to is None and remedy.to[1:2] == "=":
+        return None
+    return replace(remedy, key=key, now=now, then=to if key else None)
+
+
+def _key(setting: str, run: Run) -> str | None:
+    """Return what the run calls a setting, else its framework; None where that has no such setting."""
+    held = run.config.get(setting)
+    if held is not None and held.how != "default":
+        return held.key
+    ours = of_settings(run.framework)
+    return next(iter(ours.config.get(setting, ())), None) if ours is not None else None
+
+
+def _now(setting: str, run: Run) -> ConfigValue:
+    """Return the value of a setting: as configured, as first logged, or the framework's default."""
+    held = run.config.get(setting)
+    if held is not None and held.how != "default":
+        return held.value
+    series = run.series.get(LOGGED.get(setting, setting))
+    logged = (value for value in series.values.tolist() if math.isfinite(value)) if series is not None else iter(())
+    return next(logged, None if held is None else held.value)
+
+
+def _default(setting: str, run: Run) -> ConfigValue:
+    ours = of_settings(run.framework)
+    return ours.defaults.get(setting) if ours is not None else None
+
+
+def target(to: str, now: ConfigValue, default: ConfigValue) -> ConfigValue:
+    """Return the value to set; None where it cannot be told, or is what the run has."""
+    how, _, value = to.partition(" ")
+    if not how:
+        return None
+    if how in "*/":
+        return _scaled(now, float(value) if how == "*" else 1 / float(value))
+    wanted = default if value == DEFAULT else parse_value(value)
+    if not isinstance(now, int | float) or not isinstance(wanted, int | float):
+        return None if wanted == now else wanted
+    meets = {">=": now >= wanted, "<=": now <= wanted, "=": now == wanted}
+    return None if meets[how] else wanted
+
+
+def _scaled(now: ConfigValue, factor: float) -> ConfigValue:
+    """Return a multiple or a part of the value that is; whole numbers stay whole."""
+    if not isinstance(now, int | float) or isinstance(now, bool) or not math.isfinite(now) or now == 0:
+        return None
+    return max(1, round(now * factor)) if isinstance(now, int) else float(f"{now * factor:.2g}")

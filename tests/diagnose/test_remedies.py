@@ -1,0 +1,95 @@
+"""Remedies in the terms of a run: its own keys, the values that it has, and those to set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppo_doctor.diagnose.remedies import MOST_REMEDIES, fitting, target
+from ppo_doctor.frameworks import profiles
+from ppo_doctor.model import Axis, ConfigValue, Remedy, Run, Series, Setting, SourceRef
+from ppo_doctor.rulepack import load_pack
+
+PLACE = SourceRef(path="config.json")
+
+
+def a_run(framework: str = "sb3", **more: Any) -> Run:
+    return Run(id="run", framework=framework, algorithm="ppo", sources=(), **{"series": {}} | more)
+
+
+def configured(name: str, key: str, value: ConfigValue) -> dict[str, Setting]:
+    return {name: Setting(key=key, value=value, how="configured", source=PLACE)}
+
+
+@pytest.mark.parametrize(
+    ("to", "now", "default", "wanted"),
+    [
+        ("/ 10", 0.005, None, 0.0005),
+        ("* 2", 8, None, 16),
+        ("/ 3", 1, None, 1),
+        ("/ 10", None, 3e-4, None),
+        ("* 2", "auto", None, None),
+        ("* 2", 0.0, None, None),
+        (">= 0.01", 0.0, None, 0.01),
+        (">= 0.01", 0.02, None, None),
+        ("<= default", 40, 10, 10),
+        ("<= default", 4, 10, None),
+        ("= default", 0.0, 3e-4, 3e-4),
+        ("= default", 3e-4, 3e-4, None),
+        ("= default", 1.0, None, None),
+        ("= true", False, None, True),
+        ("= bfloat16", "float16", None, "bfloat16"),
+        ("= 0.2", None, None, 0.2),
+        ("", 1, 1, None),
+    ],
+)
+def test_the_value_to_set(to: str, now: ConfigValue, default: ConfigValue, wanted: ConfigValue) -> None:
+    assert target(to, now, default) == wanted
+
+
+def told(remedy: Remedy, **parts: Any) -> Remedy:
+    (found,) = fitting([remedy], a_run(**parts))
+    return found
+
+
+RATE = Remedy(do="lower it", setting="learning_rate", to="/ 10")
+
+
+def test_a_setting_has_the_run_s_own_key_and_value() -> None:
+    found = told(RATE, config=configured("learning_rate", "optim.lr", 0.01))
+    assert (found.key, found.now, found.then) == ("optim.lr", 0.01, 0.001)
+
+
+def test_a_setting_that_only_the_log_tells_has_the_framework_s_key() -> None:
+    axis = Axis(path="run.csv", steps=np.arange(2), lines=np.arange(2))
+    logged = Series(name="learning_rate", raw="train/learning_rate", axis=axis, values=np.array([0.01, 0.005]))
+    found = told(RATE, series={"learning_rate": logged})
+    assert (found.key, found.now, found.then) == ("learning_rate", 0.01, 0.001)
+
+
+def test_a_framework_without_the_setting_is_told_no_key() -> None:
+    found = told(Remedy(do="raise it", setting="num_generations", to="= 8"))
+    assert (found.key, found.then) == (None, None)
+
+
+def test_what_the_run_follows_already_is_no_remedy() -> None:
+    high = Remedy(do="raise it", setting="ent_coef", to=">= 0.01")
+    assert fitting([high], a_run(framework="sb3", config=configured("ent_coef", "ent_coef", 0.05))) == ()
+
+
+def test_remedies_of_other_frameworks_are_left_out() -> None:
+    ours, other, any_ = (Remedy(do=name, framework=name) for name in ("trl-grpo", "verl", None))
+    assert fitting([other, ours, any_], a_run(framework="trl-grpo")) == (ours, any_)
+    assert fitting([other, ours, any_], a_run(framework="unsloth")) == (ours, any_)
+
+
+def test_only_the_first_remedies_are_told() -> None:
+    assert len(fitting([Remedy(do=str(n)) for n in range(9)], a_run())) == MOST_REMEDIES
+
+
+def test_every_setting_to_change_is_one_that_a_framework_has() -> None:
+    known = {name for profile in profiles().values() for name in profile.config}
+    named = {r.setting for cause in load_pack().causes for r in cause.remedies if r.setting}
+    assert named - known == set()
