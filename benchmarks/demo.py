@@ -44,7 +44,7 @@ class Scene:
 
 
 SCENES = {
-    "interactive-causes": Scene(("sick/clip-range-too-small.sb3/progress.csv",), (160, 42)),
+    "interactive-story": Scene(("sick/clip-range-too-small.sb3/progress.csv",), (160, 42)),
     "interactive-small": Scene(("sick/old-policy-aliased.sb3/progress.csv",), (80, 24)),
     "interactive-metrics": Scene(("sick/nan-inf.sb3/progress.csv",), (160, 34), ("3", "/", "=loss", "enter")),
     "interactive-what-if": Scene(

@@ -68,8 +68,8 @@ TAKES = {
         "sick/nan-inf.sb3",
         ("analyze", "progress.csv", "-i"),
         (
-            Step("1 Causes", "w", 2.5),
-            Step("full account", "3", 2.0),
+            Step("1 Story", "w", 2.5),
+            Step("all that is behind it", "3", 2.0),
             Step("3 Metrics", "/", 1.0),
             Step("search", "loss\r", 0.6),
             Step("value_loss", "4", 2.0),

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import numpy as np
 
 from ppo_doctor.groups import is_own
+from ppo_doctor.model import CONFIDENCES, Severity, Verdict
+from ppo_doctor.story import Story, story
+from ppo_doctor.story.model import Action, Checks, Told
 
 if TYPE_CHECKING:
     from ppo_doctor.divergence import Divergence
     from ppo_doctor.model import ConfigValue, Diagnosis, Run
 
+_T = TypeVar("_T")
+#: Where an object lay in the memory of one process, as in "<function f at 0x7f91778aa158>": no setting.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 #: Canonical setting → metrics on which it acts first; "" where it acts on all of training.
 ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "learning_rate": ("learning_rate", "update_norm", "approx_kl", "clip_fraction", "ratio_std", "ref_kl"),
@@ -74,6 +81,8 @@ class Side:
     canonical: Mapping[str, str] = field(default_factory=dict)
     #: leading cause → in how many of the runs
     causes: Mapping[str, int] = field(default_factory=dict)
+    #: what is told of each of them, of a report its problems only
+    stories: tuple[Story, ...] = ()
     runs: tuple[Run, ...] = ()
 
 
@@ -161,20 +170,53 @@ def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
         config=first.config_raw,
         canonical={setting.key: name for name, setting in first.config.items() if setting.how != "default"},
         causes={name: leading.count(name) for name in leading},
+        stories=tuple(story(diagnosis, run) for run, diagnosis in judged),
         runs=tuple(run for run, _ in judged),
     )
 
 
 def side_of_report(diagnoses: Sequence[Mapping[str, Any]]) -> Side:
     """Return a side made of a JSON report: settings and causes, no series."""
-    leading = [c["id"] for d in diagnoses for c in d["causes"] if c.get("leader") and not c.get("benign")]
+    stories = tuple(map(_reported, diagnoses))
+    leading = [problem.cause for story in stories for problem in story.problems]
     run = diagnoses[0]["run"]
     return Side(
         name=run["id"],
         verdicts=tuple(str(d.get("verdict")) for d in diagnoses),
         config=dict(run.get("config") or {}),
         causes={name: leading.count(name) for name in leading},
+        stories=stories,
     )
+
+
+def _reported(diagnosis: Mapping[str, Any]) -> Story:
+    """Return the story of a JSON report, as far as a line of a comparison tells it."""
+    leading = [c for c in diagnosis["causes"] if c.get("leader") and not c.get("benign")]
+    return Story(
+        verdict=_one_of(get_args(Verdict), diagnosis.get("verdict"), "inconclusive"),
+        because="",
+        courses=(),
+        checks=Checks(clear=0, noted=0, not_run=0),
+        problems=tuple(_problem(cause) for cause in leading),
+    )
+
+
+def _problem(cause: Mapping[str, Any]) -> Told:
+    since = cause.get("onset_step")
+    return Told(
+        rank=0,
+        cause=cause["id"],
+        title=str(cause.get("title") or cause["id"]),
+        says="",
+        confidence=_one_of(CONFIDENCES, cause.get("confidence"), "suspected"),
+        severity=Severity(cause["severity"]),
+        since=since if isinstance(since, int) else None,
+        do=tuple(Action(say=str(each.get("say", ""))) for each in cause.get("do") or () if isinstance(each, dict))[:1],
+    )
+
+
+def _one_of(known: Sequence[_T], value: object, otherwise: _T) -> _T:
+    return next((word for word in known if word == value), otherwise)
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -203,7 +245,7 @@ def _logged(found: Sequence[Difference], parted: Sequence[Divergence]) -> list[D
 
 def differences(a: Side, b: Side) -> tuple[Difference, ...]:
     """Return the settings that differ, those that we know first; seeds, names and paths of a run are none."""
-    keys = [key for key in dict.fromkeys((*a.config, *b.config)) if not is_own(key)]
+    keys = [key for key in dict.fromkeys((*a.config, *b.config)) if not (is_own(key) or _ADDRESS.search(key))]
     names = {**a.canonical, **b.canonical}
     found = [
         Difference(key=key, canonical=_canonical(key, names), a=a.config.get(key), b=b.config.get(key))
@@ -223,7 +265,7 @@ def _unlike(a: ConfigValue, b: ConfigValue) -> bool:
     """Tell whether two values differ as settings: 1 is 1.0, and no true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is not b
-    return a != b
+    return a != b and (not isinstance(a, str) or not isinstance(b, str) or _ADDRESS.sub("", a) != _ADDRESS.sub("", b))
 
 
 def explanations(found: Iterable[Difference], parted: Sequence[Divergence]) -> tuple[Explanation, ...]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Settings in which seeds of one configuration differ: the seed, and what names or dates a run.
 _OWN = re.compile(
     r"(?:^|[._/-])(?:\w*seed\w*|(?:run|exp|experiment|job|log|output|save|wandb|tensorboard|logging|checkpoint)"
-    r"[._-]?(?:name|id|dir|path|folder|group|root)|exp|name|timestamp|date|time|hostname|pid|start[._-]?time)$",
+    r"[._-]?(?:name|id|dir|path|folder|group|root|log)|exp|name|timestamp|date|time|hostname|pid|start[._-]?time)$",
     re.IGNORECASE,
 )
 

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.json_report import Flow
+    from ppo_doctor.story import Story
 
 #: (format, file or None for stdout)
 Wanted: TypeAlias = "tuple[str, Path | None]"
-#: a diagnosis with its run, where a format draws it
-Judged: TypeAlias = "tuple[Run | None, Diagnosis]"
+#: a diagnosis with its run, where a format draws it, and with its story, where one of several runs is told
+Judged: TypeAlias = "tuple[Run | None, Diagnosis, Story | None]"
 _T = TypeVar("_T")
 #: Formats in which an error is a document too, so that whoever reads the file finds out.
 ERROR_FORMATS = ("json", "json1", "sarif", "junit", "github")
@@ -72,7 +73,7 @@ def report(
     stream = iter(judged)
     first = list(islice(stream, 2))
     if not many(len(first)):
-        _whole(first, options, places, many=False)
+        _whole([(*pair, None) for pair in first], options, places, many=False)
         return
     flowing = [(name, path) for name, path in places if _flow(name) is not None]
     others = [place for place in places if place not in flowing]
@@ -93,14 +94,17 @@ def _flow(name: str) -> Flow | None:
 
 
 def _light(places: Sequence[Wanted]) -> Callable[[Run, Diagnosis], list[Judged]]:
-    """Return what formats that need all runs at once keep of one: nothing if there is none, a run if one quotes it."""
-    from ppo_doctor.report import DRAWN
+    """Return what formats that need all runs at once keep of one: its run where one quotes it, its story where told."""
+    from ppo_doctor.report import DRAWN, TOLD
+    from ppo_doctor.story import story
 
-    if not places:
-        return lambda _run, _diagnosis: []
-    if any(name in DRAWN for name, _ in places):
-        return lambda run, diagnosis: [(run, diagnosis)]
-    return lambda _run, diagnosis: [(None, diagnosis)]
+    names = {name for name, _ in places}
+    drawn, told = not names.isdisjoint(DRAWN), not names.isdisjoint(TOLD)
+
+    def kept(run: Run, diagnosis: Diagnosis) -> list[Judged]:
+        return [(run if drawn else None, diagnosis, story(diagnosis, run) if told else None)] if names else []
+
+    return kept
 
 
 def _flowed(
@@ -138,9 +142,10 @@ def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, man
     from ppo_doctor.report import render, render_many
 
     if many:
-        text = render_many([diagnosis for _, diagnosis in judged], options, name, [run for run, _ in judged])
+        runs, diagnoses, stories = zip(*judged, strict=True) if judged else ((), (), ())
+        text = render_many(diagnoses, options, name, runs, stories)
     else:
-        run, diagnosis = judged[0]
+        run, diagnosis, _ = judged[0]
         text = render(diagnosis, run, options, name)
     if name == "text" and options.rulings:
         from ppo_doctor.report.gate_lines import text as gate_text
@@ -167,7 +172,7 @@ def _job_summary(judged: Sequence[Judged], options: RenderOptions) -> None:
     inputs.refuse(Path(place))
     try:
         with Path(place).open("a", encoding="utf-8") as file:
-            file.write(summary([diagnosis for _, diagnosis in judged], options, [run for run, _ in judged]))
+            file.write(summary([diagnosis for _, diagnosis, _ in judged], options, [run for run, _, _ in judged]))
     except OSError as error:
         sys.stderr.write(f"ppo-doctor: no job summary: {error.strerror}\n")
 

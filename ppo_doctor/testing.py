@@ -241,5 +241,6 @@ def assert_healthy(
     gated = gate([str(source)], ours, Request(settings=flatten(settings or {}), framework=framework))
     if gated.code != ExitCode.OK:
         options = RenderOptions(color=False, rulings=gated.rulings)
-        raise AssertionError(rendered(gated.judged, options, "text", many=len(gated.judged) > 1))
+        judged = [(*pair, None) for pair in gated.judged]
+        raise AssertionError(rendered(judged, options, "text", many=len(judged) > 1))
     return gated.judged[0][1]

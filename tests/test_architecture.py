@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "groups": {"model"},
     "streams": {"errors"},
     "inputs": {"errors"},
-    "output": {"errors", "inputs", "model", "report"},
+    "output": {"errors", "inputs", "model", "report", "story"},
     "progress": {"report"},
     "judging": {"errors", "inputs", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {
@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
     },
     "divergence": {"arrays", "metrics", "model"},
-    "compare": {"divergence", "groups", "model"},
+    "compare": {"divergence", "groups", "model", "story"},
     "config_check": {
         *("config_runs", "derive", "engine", "errors", "evidence", "judgement", "model", "reading", "rulepack"),
     },
@@ -145,7 +145,8 @@ ALLOWED_FILES = {
     "record/online.py": {"errors", "model", "pipeline", "rulepack", "watch"},
     "report/pages.py": {"testing", "metrics"},
     "report/inspection_text.py": {"inspection"},
-    "report/comparison.py": {"compare", "divergence"},
+    "report/comparison.py": {"compare"},
+    "report/comparison_html.py": {"compare"},
 }
 
 

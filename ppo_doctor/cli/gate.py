@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,8 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.output import report_error, wanted, write
 
 GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
+#: Formats of a comparison → the module of reports, and the function, that writes it.
+COMPARED = {"text": "comparison:text", "json": "comparison:as_json", "html": "comparison_html:page"}
 CHECK_FAIL_ON = "Exit with 1 for a finding of: critical, high, medium, low."
 
 
@@ -84,21 +87,22 @@ def compare(
     sources: Annotated[list[str], typer.Argument(help="Two runs or JSON reports; with --group any number of runs.")],
     group: Annotated[bool, typer.Option("--group", help="Take seeds of one configuration together.")] = False,
     format: Annotated[
-        str, typer.Option("--format", "-f", help="text or json.", autocompletion=lambda: ["text", "json"])
+        str, typer.Option("--format", "-f", help="text, json or html.", autocompletion=lambda: [*COMPARED])
     ] = "text",
     output: Output = None,
     framework: Framework = None,
     steps: Steps = None,
     rules: RuleFolders = None,
     everything: All = False,
+    no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Put two runs side by side: settings that differ, metrics that part, and what may explain it."""
+    """Put two runs side by side: reward, which metrics part and when, settings that differ, and what is wrong."""
     from ppo_doctor.ci import run_compare
-    from ppo_doctor.report.comparison import as_json, text
+    from ppo_doctor.report import RenderOptions
 
-    if format not in ("text", "json"):
-        raise DoctorError(f"no format '{format}' for a comparison", hint="text or json", code=ExitCode.USAGE)
+    if format not in COMPARED:
+        raise DoctorError(f"no format '{format}' for a comparison", hint=", ".join(COMPARED), code=ExitCode.USAGE)
     keep_inputs([(format, output)], sources, (), rules or [])
     try:
         request = request_of(framework, None, None, steps, None, None, debug)
@@ -106,7 +110,9 @@ def compare(
     except DoctorError as error:
         report_error(error, [(format, output)])
         raise
-    write(as_json(found) if format == "json" else text(found, everything=everything), output, format)
+    module, _, function = COMPARED[format].partition(":")
+    options = RenderOptions(all=everything, color=False if no_color or output is not None else None)
+    write(getattr(import_module(f"ppo_doctor.report.{module}"), function)(found, options), output, format)
 
 
 @app.command("check-config")

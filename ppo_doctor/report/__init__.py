@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report.json_report import Flow
     from ppo_doctor.ruling import Ruling
+    from ppo_doctor.story import Story
 
 #: format → "module:function"; the module may also have `render_many` and `render_error`.
 FORMATS: Mapping[str, str] = MappingProxyType(
@@ -35,6 +36,8 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 
 #: Formats whose report of several runs quotes their records, too.
 DRAWN = ("html", "markdown", "github")
+#: Formats whose report of several runs tells what became of each, from its story.
+TOLD = ("text",)
 
 
 @frozen
@@ -71,9 +74,13 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format
 
 
 def render_many(
-    diagnoses: Sequence[Diagnosis], options: RenderOptions, format: str = "text", runs: Sequence[Run | None] = ()
+    diagnoses: Sequence[Diagnosis],
+    options: RenderOptions,
+    format: str = "text",
+    runs: Sequence[Run | None] = (),
+    stories: Sequence[Story | None] = (),
 ) -> str:
-    """Return the diagnoses of several runs in one report; some quote the numbers of `runs`, when given.
+    """Return the diagnoses of several runs in one report; what `DRAWN` and `TOLD` need of each is used where given.
 
     Raises:
         DoctorError: no such format, or one that holds a single run only.
@@ -83,6 +90,8 @@ def render_many(
         raise DoctorError(f"format '{format}' holds one run", hint="name one run", code=ExitCode.USAGE)
     if format in DRAWN:
         return _text(module.render_many(diagnoses, options, runs))
+    if format in TOLD:
+        return _text(module.render_many(diagnoses, options, stories))
     return _text(module.render_many(diagnoses, options))
 
 

@@ -2,97 +2,168 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, TypeAlias
 
-from ppo_doctor.evidence import number
-from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.escape import plain
+from ppo_doctor.report.fleet import GAP, fitted, names, what
 from ppo_doctor.report.json_report import SCHEMA_VERSION, Json, dump
+from ppo_doctor.report.layout import BOUND, Page, Span, columns
+from ppo_doctor.report.screen import AT_WIDTH, LINES, first_action, key_of
+from ppo_doctor.report.terminal import page_for, paint
+from ppo_doctor.report.words import VERDICT_STYLE
+from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ppo_doctor.compare import Comparison, Difference, Outcome, Side
-    from ppo_doctor.divergence import Divergence
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.story import Story
 
-#: Rows of a table before "and N more".
-MOST = 20
+    #: The cells of a row; a single one is a sentence.
+    Cells: TypeAlias = tuple[str, ...]
 
-
-def text(comparison: Comparison, *, everything: bool = False) -> str:
-    """Return a comparison for a terminal."""
-    most = None if everything else MOST
-    parts = [
-        [f"A  {_head(comparison.a)}", f"B  {_head(comparison.b)}"],
-        _part("Reward, first → last record, and the best", _paid(comparison), most, "unknown: no series of it"),
-        _part("Settings that differ", map(_setting, comparison.differences), most, "none that either log shows"),
-        _part("Metrics that part, with medians from there on", _parted(comparison), most, _nothing_parted(comparison)),
-        _part("Causes that lead on one side only", _causes(comparison), most, "none"),
-        _part("What may explain it", _explained(comparison), most, "no setting that we know to act on what parts"),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
-
-
-def _head(side: Side) -> str:
-    return f"{plain(side.name)}  {', '.join(dict.fromkeys(side.verdicts))}"
+INDENT = 3
+#: Lines beside the rows of what parted and of settings: two headings, and the blank lines between parts.
+FRAME = 5
+#: Rows of either part that the other gives way for.
+LEAST_ROWS = 4
+PAID = ("reward", "first", "last", "best")
+PARTED = ("parted", "from step", "A since", "B since")
+SETTINGS = ("settings that differ",)
+#: Characters of a setting's name, and twice those of its value.
+LONGEST = 60
+UNPAID = "unknown: no series of it"
 
 
-def _paid(comparison: Comparison) -> list[str]:
-    sides = zip("AB", comparison.outcomes, strict=True)
-    return [f"{side}  {_outcome(found)}" for side, found in sides] if any(comparison.outcomes) else []
+def text(comparison: Comparison, options: RenderOptions) -> str:
+    """Return a comparison for a terminal: reward, what parted and when, settings, and the verdict on each side."""
+    page = page_for(options)
+    end = Page(width=page.width, ascii=page.ascii)
+    for (letter, side), name in zip(sides(comparison), names([comparison.a.name, comparison.b.name]), strict=True):
+        page.add((Span(letter, "bold"), BOUND * 2 + plain(name)), 0, INDENT)
+        _verdict(end, letter, side)
+    page.blank()
+    _table(page, PAID, paid(comparison))
+    rows, settings = parted(comparison), changed(comparison)
+    room = math.ceil(LINES * max(1.0, AT_WIDTH / page.width)) - len(page.lines) - len(end.lines) - FRAME
+    room = len(rows) + len(settings) if options.all else room
+    _table(page, PARTED, _most(rows, max(room - len(settings), LEAST_ROWS)))
+    _table(page, SETTINGS, _most(settings, max(room - len(rows), LEAST_ROWS)))
+    page.lines.extend(end.lines)
+    return paint(page, options)
 
 
-def _outcome(found: Outcome | None) -> str:
+def sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
+    """Return both sides with their letters."""
+    return ("A", comparison.a), ("B", comparison.b)
+
+
+def paid(comparison: Comparison) -> list[Cells]:
+    """Return a row per side: what it was paid at its first and last record, and at its best, and by which metric."""
+    if not any(comparison.outcomes):
+        return [(UNPAID,)]
+    return [_paid(*side, found) for side, found in zip(sides(comparison), comparison.outcomes, strict=True)]
+
+
+def _paid(letter: str, side: Side, found: Outcome | None) -> Cells:
     if found is None:
-        return "unknown: no series of it"
-    return f"{number(found.first)} → {number(found.last)}, best {number(found.best)}  ({found.metric})"
+        return (f"{letter}{BOUND * 2}{UNPAID}",)
+    return f"{letter}  {key(side, found.metric)}", short(found.first), short(found.last), short(found.best)
 
 
-def _part(title: str, rows: Iterable[str], most: int | None, nothing: str) -> list[str]:
-    every = list(rows) or [nothing]
-    shown = every[:most]
-    more = [f"… and {len(every) - len(shown)} more, --all"] if len(shown) < len(every) else []
-    return [title, *(f"   {row}" for row in [*shown, *more])]
+def key(side: Side, metric: str) -> str:
+    """Return what a side's log calls a metric."""
+    return key_of(metric, next((run.series[metric].raw for run in side.runs if metric in run.series), metric))
 
 
-def _setting(difference: Difference) -> str:
-    other = difference.canonical not in (None, difference.key.rpartition(".")[2])
-    name = f" ({difference.canonical})" if other else ""
-    return f"{plain(difference.key)}{name}: {_value(difference.a)} → {_value(difference.b)}"
+def parted(comparison: Comparison) -> list[Cells]:
+    """Return a row per metric that parted, in the order in which they did: its key, the step, and both medians."""
+    if comparison.divergences is None:
+        return [("unknown: a report holds no series; compare the logs",)]
+    rows: list[Cells] = [
+        (key(comparison.a, d.metric) + " *" * d.expected, str(d.step), short(d.a), short(d.b))
+        for d in comparison.divergences
+    ]
+    # A lower bar was passed, that of a metric on which a setting acts that differs.
+    note = ("* by its level; seeds may differ as much, several with --group tell",)
+    rows += [note] * any(d.expected for d in comparison.divergences)
+    return rows or [("none, beyond what each wanders by itself, over the steps that both have",)]
+
+
+def changed(comparison: Comparison) -> list[Cells]:
+    """Return a row per setting that differs, first those that may explain what parted, with the reason."""
+    why = {each.difference: each.metrics for each in comparison.explanations}
+    rows: list[Cells] = [(f"{_values(each)}: {_because(comparison, metrics)}",) for each, metrics in why.items()]
+    rows += [(_values(each),) for each in comparison.differences if each not in why]
+    return rows or [("none that either log shows",)]
+
+
+def _because(comparison: Comparison, metrics: Sequence[str]) -> str:
+    if not metrics:
+        return "may explain it, the only one that differs"
+    step = next(d.step for d in comparison.divergences or () if d.metric == metrics[0])
+    return f"may explain {key(comparison.a, metrics[0])} from step {step}"
+
+
+def _values(difference: Difference) -> str:
+    return f"{plain(difference.key, LONGEST)} {_value(difference.a)} → {_value(difference.b)}"
 
 
 def _value(value: object) -> str:
     if value is None:
         return "not set"
-    return number(value) if isinstance(value, float) else plain(str(value), 80)
+    return short(value) if isinstance(value, float) else plain(str(value), LONGEST // 2)
 
 
-def _parted(comparison: Comparison) -> list[str]:
-    found = comparison.divergences or ()
-    return [f"{d.metric} from step {d.step}: {number(d.a)} → {number(d.b)}{_looked_for(d)}" for d in found]
+def _most(rows: list[Cells], most: int) -> list[Cells]:
+    """Return as many rows as there is room for, the last of them telling how many there are beside."""
+    return rows if len(rows) <= most else [*rows[: most - 1], (f"… and {len(rows) - most + 1} more, --all",)]
 
 
-def _looked_for(divergence: Divergence) -> str:
-    """Tell where a lower bar was passed, that of a metric on which a setting acts that differs."""
-    return "  (by its level; seeds may differ as much, several with --group tell)" if divergence.expected else ""
+def _table(page: Page, head: Cells, rows: Sequence[Cells]) -> None:
+    """Add a heading and its rows: cells stand under each other, to the right but the first."""
+    lines = [head, *(row for row in rows if len(row) > 1)]
+    widths = [max(columns(line[i]) for line in lines) for i in range(len(head))]
+    for indent, line in ((0, head), *((INDENT, row) for row in rows)):
+        style = "" if indent else "dim"
+        if len(line) == 1:
+            page.add(Span(line[0], style), indent, 2)
+            continue
+        cells = (GAP + " " * (widths[i] - columns(line[i])) + line[i] for i in range(1, len(head)))
+        page.row((fitted(line[0], widths[0] + INDENT - indent), Span("".join(cells), style)), indent)
+    page.blank()
 
 
-def _nothing_parted(comparison: Comparison) -> str:
-    if comparison.divergences is None:
-        return "unknown: a report holds no series; compare the logs"
-    return "none, beyond what each wanders by itself, over the steps that both have"
+def _verdict(page: Page, letter: str, side: Side) -> None:
+    words = ", ".join(dict.fromkeys(verdict.upper() for verdict in side.verdicts))
+    word = Span(words, VERDICT_STYLE.get(told(side).verdict, "bold"))
+    page.add((f"{letter}{BOUND * 2}", word, BOUND * 2, standing(side)), 0, INDENT)
+    action = first_action(told(side))
+    if action:
+        page.labelled(Span("do", "bold"), action, INDENT, 6)
 
 
-def _causes(comparison: Comparison) -> list[str]:
-    a, b = comparison.a.causes, comparison.b.causes
-    only = [(name, "A") for name in a if name not in b] + [(name, "B") for name in b if name not in a]
-    return [f"{side}: {plain(name)}" for name, side in only]
+def told(side: Side) -> Story:
+    """Return the story of a side; of seeds that of the first with a problem."""
+    return next((story for story in side.stories if story.problems), side.stories[0])
 
 
-def _explained(comparison: Comparison) -> list[str]:
-    return [f"{_setting(e.difference)}: {prose(e.says)}" for e in comparison.explanations]
+def standing(side: Side) -> str:
+    """Return what a side suffers from, how sure that is, since when, and of seeds in how many."""
+    story = told(side)
+    if not story.problems:
+        return what(story)
+    first, seeds = story.problems[0], len(side.verdicts)
+    since = f"since step {first.since}" if first.since is not None else ""
+    among = f"in {side.causes.get(first.cause, 1)} of {seeds} runs" if seeds > 1 else ""
+    sure = first.confidence if first.confidence != "suspected" else ""
+    about = ", ".join(filter(None, (sure, since, among)))
+    return what(story) + (f" – {about}" if about else "")
 
 
-def as_json(comparison: Comparison) -> str:
+def as_json(comparison: Comparison, _options: RenderOptions) -> str:
     """Return a comparison as a JSON object."""
     parted: Json = None
     if comparison.divergences is not None:

@@ -45,6 +45,8 @@ class Marks:
     """What to point out in a plot: when it began, which stretches offend, and which bounds were crossed."""
 
     onset: int | None = None
+    #: what began at the onset, as its label names it
+    began: str = "onset"
     windows: tuple[tuple[int, int], ...] = ()
     bounds: tuple[Mark, ...] = ()
 
@@ -220,18 +222,32 @@ def step_ticks(span: tuple[int, int], most: int = 6) -> list[int]:
     return list(range(-(-span[0] // step) * step, span[1] + 1, step))
 
 
-def plot(series: Series, span: tuple[int, int], marks: Marks, title: str, columns: int = COLUMNS) -> Markup:
-    """Return one metric over the steps of the run as two pictures side by side: labels of values, and the data."""
+def plot(
+    series: Series,
+    span: tuple[int, int],
+    marks: Marks,
+    title: str,
+    columns: int = COLUMNS,
+    other: Series | None = None,
+) -> Markup:
+    """Return one metric over the steps of the run as two pictures side by side: labels of values, and the data.
+
+    `other` is the same metric of another run, on the same axes.
+    """
+    import numpy as np
+
     points = thin(series, span, columns)
-    axis = scale(points.values, marks.bounds)
+    beside = [] if other is None else [thin(other, span, columns)]
+    axis = scale(np.concatenate([points.values, *(each.values for each in beside)]), marks.bounds)
     data = el(
         "svg",
         _grid(axis),
         *(_window(window, span) for window in marks.windows),
-        *(_odd_band(band, span) for band in points.odd),
+        *(_odd_band(band, span) for each in (points, *beside) for band in each.odd),
         _bounds(marks.bounds, axis),
+        *(_line(each, axis, span, "line other") for each in beside),
         _line(points, axis, span),
-        _onset(marks.onset, span),
+        _onset(marks, span),
         *_steps(span),
         cls="data",
         role="img",
@@ -269,8 +285,8 @@ def _grid(axis: Scale) -> Markup:
     return join(el("line", cls="grid", x1="0", x2="100%", y1=y, y2=y) for y in rows)
 
 
-def _line(points: Points, axis: Scale, span: tuple[int, int]) -> Markup:
-    path = el("path", cls="line", d=_path(points, axis, span))
+def _line(points: Points, axis: Scale, span: tuple[int, int], cls: str = "line") -> Markup:
+    path = el("path", cls=cls, d=_path(points, axis, span))
     shape = {"viewBox": f"0 0 {_WIDTH} {HEAD + HEIGHT + FOOT}", "preserveAspectRatio": "none"}
     return el("svg", path, cls="stretch", width="100%", height="100%", **shape)
 
@@ -348,14 +364,17 @@ def _far_bound(mark: Mark, axis: Scale) -> Markup:
     return el("text", text(note), cls="bound-label", x="99.5%", y=str(row), text_anchor="end")
 
 
-def _onset(onset: int | None, span: tuple[int, int]) -> Markup:
+def _onset(marks: Marks, span: tuple[int, int]) -> Markup:
+    onset = marks.onset
     if onset is None or not span[0] <= onset <= span[1]:
         return Markup("")
     at = _percent(onset, span)
     x = f"{at:.2f}%"
     line = el("line", cls="onset", x1=x, x2=x, y1=str(HEAD - 4), y2=str(HEAD + HEIGHT))
     anchor, _ = _side(at)
-    return join((line, el("text", text(f"onset: step {onset}"), cls="onset-label", x=x, y="12", text_anchor=anchor)))
+    return join(
+        (line, el("text", text(f"{marks.began}: step {onset}"), cls="onset-label", x=x, y="12", text_anchor=anchor))
+    )
 
 
 def _steps(span: tuple[int, int]) -> list[Markup]:

@@ -67,11 +67,13 @@ CUTS = (
 )
 
 
-def screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
-    """Add a story, as much of it as its lines hold."""
-    most = _lines(told, page.width)
+def screen(page: Page, told: Story, diagnosis: Diagnosis, *, head: bool = True, most: int | None = None) -> None:
+    """Add a story, as much of it as its lines, or `most`, hold; without `head` verdict and run stand elsewhere."""
+    most = _lines(told, page.width) if most is None else most
     for cut in CUTS:
         draft = Page(width=page.width, ascii=page.ascii)
+        if head:
+            _head(draft, told, diagnosis)
         _whole(draft, told, diagnosis, cut)
         if len(draft.lines) < most:  # the last line says where more is told
             break
@@ -113,10 +115,13 @@ def closing(page: Page, told: Story) -> None:
         page.labelled(Span("do", "bold"), first, INDENT, LABELS)
 
 
-def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
+def _head(page: Page, told: Story, diagnosis: Diagnosis) -> None:
     word = Span(told.verdict.upper(), VERDICT_STYLE[told.verdict])
     page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
-    page.add(" · ".join(_facts(diagnosis)), INDENT)
+    page.add(" · ".join(facts(diagnosis)), INDENT)
+
+
+def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     page.add(outcome(told), INDENT)
     if told.table is not None:
         page.blank()
@@ -131,11 +136,12 @@ def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     _rest(page, told, diagnosis, cut)
 
 
-def _facts(diagnosis: Diagnosis) -> list[str]:
+def facts(diagnosis: Diagnosis) -> list[str]:
+    """Return what was read, with the number of updates per batch in words."""
     run = diagnosis.run
-    ours, long = run_facts(run), updates(run.updates_per_batch)
-    facts = [_updates(run.updates_per_batch) if fact == long else fact for fact in ours]
-    return [*facts, count(len(run.sources), "source")] if len(run.sources) > 1 else facts
+    long = updates(run.updates_per_batch)
+    read = [_updates(run.updates_per_batch) if fact == long else fact for fact in run_facts(run)]
+    return [*read, count(len(run.sources), "source")] if len(run.sources) > 1 else read
 
 
 def _updates(k: UpdatesPerBatch) -> str:
@@ -166,7 +172,7 @@ def _answered(checks: Checks) -> str:
 def _table(page: Page, table: Table, cut: Cut) -> None:
     """Add a table; a narrow page leaves out moments between start and end."""
     rows = table.rows[: cut.rows]
-    keys = ["step", *map(_key, rows)]
+    keys = ["step", *(key_of(row.name, row.key) for row in rows)]
     label = max(map(columns, keys))
     named = cut.names and any(moment.name == "onset" for moment in table.moments)  # else they name themselves
     shown = list(range(len(table.moments)))
@@ -197,12 +203,12 @@ def _least(table: Table, shown: Sequence[int]) -> int:
     return next((names.index(name) for name in ("after", "middle", "before") if name in names), 1)
 
 
-def _key(row: Row) -> str:
-    """Return what a row is called: the key as logged, and for an entropy what its sign is that of."""
-    key = plain(row.key)
+def key_of(name: str, raw: str) -> str:
+    """Return what a metric is called: the key as logged, and for an entropy what its sign is that of."""
+    key = plain(raw)
     if len(key) > LONGEST_KEY:
         key = "…" + key[-LONGEST_KEY:]
-    return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key.rpartition("/")[2] else key
+    return f"entropy ({key})" if name == "entropy" and "loss" in raw.rpartition("/")[2] else key
 
 
 def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.judgement import exit_code
-from ppo_doctor.model import QUESTIONS
 from ppo_doctor.report import sections
-from ppo_doctor.report.cause_blocks import causes, heading, standing
+from ppo_doctor.report.cause_blocks import causes
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.layout import NARROWEST, WIDEST, Page, Span, columns
+from ppo_doctor.report.fleet import fleet, gravest, gravest_first
+from ppo_doctor.report.layout import NARROWEST, WIDEST, Page, Span
 from ppo_doctor.report.nearby import relative
-from ppo_doctor.report.screen import closing, outcome, screen, short_screen
-from ppo_doctor.report.words import VERDICT_STYLE, count, remedy_says
+from ppo_doctor.report.screen import closing, screen, short_screen
 from ppo_doctor.story import story
 
 if TYPE_CHECKING:
@@ -24,11 +22,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ppo_doctor.model import Diagnosis, RankedCause, Run
+    from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.story import Story
 
 #: The signs that the report uses; an output that cannot encode one gets ASCII throughout.
 SIGNS = "✓✗→–−·…"
+#: Up to this many runs the story of each follows their table.
+FEW_RUNS = 3
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
@@ -38,14 +39,18 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
     return paint(page, options)
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
-    """Return several diagnoses, each in short, and a table with one line per run."""
+def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, stories: Sequence[Story | None] = ()) -> str:
+    """Return a table with a line per run, and below it the story of each where runs are few, or on request."""
+    held = stories or [None] * len(diagnoses)
+    told = [(d, kept or story(d, None)) for d, kept in zip(diagnoses, held, strict=True)]
     page = page_for(options)
-    if not options.quiet:
-        for diagnosis in diagnoses:
-            _short(page, diagnosis)
+    fleet(page, told, everything=options.all)
+    if not options.quiet and (len(told) <= FEW_RUNS or options.why or options.all):
+        for diagnosis, of_run in gravest_first(told):
             page.blank()
-    _table(page, diagnoses)
+            _tell(page, of_run, diagnosis, options)
+        page.blank()
+        gravest(page, told)
     return paint(page, options)
 
 
@@ -66,14 +71,17 @@ def _needs_ascii() -> bool:
 
 def write(page: Page, diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> None:
     """Write a diagnosis on a page: its story, and what is behind it where that is asked for."""
-    told = story(diagnosis, run)
+    _tell(page, story(diagnosis, run), diagnosis, options)
+
+
+def _tell(page: Page, told: Story, diagnosis: Diagnosis, options: RenderOptions) -> None:
     if options.quiet:
         short_screen(page, told, diagnosis)
         _exit_code(page, diagnosis, options)
         return
     screen(page, told, diagnosis)
     if options.why or options.all:
-        _behind(page, diagnosis, options)
+        behind(page, diagnosis, options)
         page.blank()
     _footer(page, diagnosis, options)
     if options.why or options.all:
@@ -85,7 +93,7 @@ def _exit_code(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None
         page.row(f"exit code {exit_code(diagnosis, options.fail_on):d} (--fail-on {options.fail_on})", 3)
 
 
-def _behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
+def behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     """Write what stands behind a story: the chain, the accounts of all causes, every check."""
     page.blank()
     sections.sources(page, diagnosis)
@@ -102,55 +110,9 @@ def _behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
 def _footer(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     more = [] if options.why else ["--why"]
     more += [] if options.all else ["--all"]
-    more += [f"ppo-doctor explain {plain(cause.id)}" for cause in _leaders(diagnosis)[:1]]
+    more += [f"ppo-doctor explain {plain(cause.id)}" for cause in diagnosis.causes[:1] if cause.leader]
     if more:
         page.add(Span(f"More: {', '.join(more)}", "dim"), 0, 3)
-
-
-def _short(page: Page, diagnosis: Diagnosis) -> None:
-    sections.verdict(page, diagnosis)
-    page.add(outcome(story(diagnosis, None)), 3)
-    for cause in _leaders(diagnosis):
-        heading(page, cause)
-        page.add(standing(cause), 3, 2)
-        chosen = cause.remedies
-        if chosen and not cause.benign:
-            page.labelled("Try first:", remedy_says(chosen[0]), 3)
-
-
-def _leaders(diagnosis: Diagnosis) -> list[RankedCause]:
-    return [cause for cause in diagnosis.causes if cause.leader]
-
-
-def _table(page: Page, diagnoses: Sequence[Diagnosis]) -> None:
-    tally = Counter(diagnosis.verdict for diagnosis in diagnoses)
-    parts = [f"{tally[verdict]} {verdict}" for verdict in VERDICT_STYLE if tally[verdict]]
-    page.add((Span(count(len(diagnoses), "run"), "bold"), f": {', '.join(parts)}"))
-    rows = [_cells(diagnosis) for diagnosis in diagnoses]
-    widths = [max((columns(row[i]) for row in rows), default=0) for i in range(2)]
-    for diagnosis, (word, leader, path) in zip(diagnoses, rows, strict=True):
-        style = VERDICT_STYLE[diagnosis.verdict]
-        page.row((Span(_padded(word, widths[0]), style), "  ", _padded(leader, widths[1]), "  ", path), indent=3)
-
-
-def _cells(diagnosis: Diagnosis) -> tuple[str, str, str]:
-    """Return verdict, leading cause and run; the run stands last, where a long path pushes nothing aside."""
-    leaders = _leaders(diagnosis)
-    level = f" (+{len(leaders) - 1} more)" if len(leaders) > 1 else ""
-    first = f"{plain(leaders[0].id)}, {leaders[0].confidence}{level}" if leaders else _without_cause(diagnosis)
-    return diagnosis.verdict, first, plain(diagnosis.run.id)
-
-
-def _without_cause(diagnosis: Diagnosis) -> str:
-    if diagnosis.verdict == "healthy":
-        return "nothing found"
-    open_questions = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
-    open_questions += diagnosis.coverage.failed
-    return f"open: {', '.join(open_questions)}" if diagnosis.verdict == "inconclusive" else "no known cause"
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
 
 
 def paint(page: Page, options: RenderOptions) -> str:

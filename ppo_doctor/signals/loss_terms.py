@@ -77,6 +77,6 @@ def bonus_in_loss(observations: Observations) -> Fact | None:
 
 
 def penalty_in_loss(observations: Observations) -> Fact | None:
-    """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not there."""
+    """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not."""
     found = _fact("penalty_in_loss", observations, "ref_kl", 1)
     return found if found is not None and found.value else None  # it may be in the rewards

@@ -14,8 +14,10 @@ from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.output import rendered, write
 from ppo_doctor.report.escape import plain
+from ppo_doctor.report.fleet import what
 from ppo_doctor.report.layout import Span
 from ppo_doctor.report.words import VERDICT_STYLE
+from ppo_doctor.story import story
 from ppo_doctor.tui import bars
 from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
 from ppo_doctor.tui.shell import VIEWS, Shell
@@ -55,23 +57,23 @@ class ReportApp(Shell):
     ]
 
     def action_view(self, name: str) -> None:
-        """Show a view; from a cause or a finding the log opens at its evidence."""
+        """Show a view; from the story or a check the log opens at its evidence."""
         before, key = self.view, self.split.choices.chosen
         place = self._place(before, key) if name == "places" else ""
         self.query_one(ContentSwitcher).current = name
-        self.split.choices.focus()
+        self.split.home.focus()
         self.refresh_bars()
         self.call_after_refresh(self.refresh_rows, place)
 
     def _place(self, view: str, key: str) -> str:
-        cause = next((c for c in self.session.diagnosis.causes if c.id == key), None)
-        if view == "causes" and cause is not None:
-            return self.places.of_cause(cause)
+        leading = next((cause for cause in self.session.diagnosis.causes if cause.leader), None)
+        if view == "story" and leading is not None:
+            return self.places.of_cause(leading)
         return self.places.of_rule(key) if view == "findings" else ""
 
     def follow(self, key: str) -> None:
         """Go on from a row: to the log, to its page, or to another value of a setting."""
-        if self.view in ("causes", "findings") and self._place(self.view, key):
+        if self.view == "findings" and self._place(self.view, key):
             self.action_view("places")
         elif self.view == "settings" and self.settings.can_suppose(key):
             self._ask_setting(key)
@@ -92,7 +94,9 @@ class ReportApp(Shell):
         self.push_screen(Help(ascii_signs=self.ascii_signs))
 
     def action_search(self) -> None:
-        """Search in the list."""
+        """Search in the list; the story has none, and leads to that of all checks."""
+        if not self.split.listed:
+            self.action_view("findings")
         self.split.open_search()
 
     async def action_back(self) -> None:
@@ -102,7 +106,7 @@ class ReportApp(Shell):
             split.close_search()
             self.refresh_rows()
         else:
-            split.choices.focus()
+            split.home.focus()
 
     def action_to_page(self) -> None:
         """Go to the page, where arrows scroll."""
@@ -110,7 +114,7 @@ class ReportApp(Shell):
 
     def action_to_list(self) -> None:
         """Go to the list, where arrows choose."""
-        self.split.choices.focus()
+        self.split.home.focus()
 
     def action_page_down(self) -> None:
         """Scroll the page without leaving the list."""
@@ -121,18 +125,18 @@ class ReportApp(Shell):
         self.split.page.scroll_page_up(animate=False)
 
     def action_why(self) -> None:
-        """Show the full account of the cause, or its main lines."""
+        """Show the story with all that is behind it, or by itself."""
         self.session.why = not self.session.why
-        if self.view != "causes":
-            self.action_view("causes")
+        if self.view != "story":
+            self.action_view("story")
         self.refresh_page(keep=True)
-        self.notify("the full account" if self.session.why else "the main lines", timeout=2, markup=False)
+        self.notify("with all that is behind it" if self.session.why else "the story", timeout=2, markup=False)
 
     def action_filter(self) -> None:
-        """Narrow the findings to one outcome after the other."""
+        """Narrow the checks to one outcome after the other."""
         if self.view != "findings":
             self.action_view("findings")
-        self.notify(f"findings: {self.findings.turn()}", timeout=2, markup=False)
+        self.notify(f"checks: {self.findings.turn()}", timeout=2, markup=False)
         self.call_after_refresh(self.refresh_rows)
 
     def action_run(self, by: int) -> None:
@@ -187,7 +191,7 @@ class ReportApp(Shell):
             DoctorError: the file cannot be written, or the format fails.
         """
         case = self.session.case
-        write(rendered([(case.run, case.diagnosis)], self.options, format, many=False), path)
+        write(rendered([(case.run, case.diagnosis, None)], self.options, format, many=False), path)
 
     def action_reset(self) -> None:
         """Go back to what was read."""
@@ -238,9 +242,9 @@ class ReportApp(Shell):
     def commands(self) -> Iterable[SystemCommand]:
         """Yield the commands of the palette beside the views."""
         rows = (
-            ("Why: the full account", "Every number that was weighed for a cause", self.action_why),
+            ("Why: the full account", "The story with every number that was weighed", self.action_why),
             ("Search", "Search in the list of this view", self.action_search),
-            ("Filter findings", "Only fired, errored, clear, skipped, or all", self.action_filter),
+            ("Filter checks", "Only fired, errored, clear, skipped, or all", self.action_filter),
             ("Copy", "A key to change, a remedy, or a place in the log", self.action_copy),
             ("Export", "Write the report in any format to a file", self.action_export),
             ("Suppose K", "Judge the run as if K were another", lambda: self._ask_setting("K")),
@@ -260,8 +264,7 @@ def supposed_says(error: DoctorError) -> str:
 
 
 def run_line(case: Case) -> tuple[Span, ...]:
-    """Return one run for the list of runs: its verdict, leading cause and name."""
+    """Return one run for the list of runs: its verdict, name and first problem."""
     diagnosis = case.diagnosis
-    leader = next((cause.id for cause in diagnosis.causes if cause.leader), "")
     word = Span(f"{bars.VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict:<13}", VERDICT_STYLE[diagnosis.verdict])
-    return (word, Span(plain(diagnosis.run.id)), Span(f"  {plain(leader)}", "dim"))
+    return (word, Span(plain(diagnosis.run.id)), Span(f"  {what(story(diagnosis, case.run))}", "dim"))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Span, columns
-from ppo_doctor.report.words import VERDICT_STYLE, run_facts
+from ppo_doctor.report.screen import facts
+from ppo_doctor.report.words import VERDICT_STYLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 VERDICT_SIGNS: Mapping[Verdict, str] = {"healthy": "✓", "warning": "!", "unhealthy": "✗", "inconclusive": "?"}
 #: (key, word, action, view that has it or "", needs several runs, needs something supposed), the most wanted first.
 KEYS = (
-    ("w", "why", "why", "causes"),
+    ("w", "why", "why", "story"),
     ("f", "filter", "filter", "findings"),
     ("Enter", "suppose", "", "settings"),
     ("/", "search", "search", ""),
@@ -39,16 +40,16 @@ def title(session: Session, width: int) -> list[Part]:
     supposed = "≈ " if session.overrides else ""
     word = f" {supposed}{VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict.upper()} "
     which = f"{session.index + 1}/{len(session.cases)} " if len(session.cases) > 1 else ""
-    facts = [fact.replace(BOUND, " ") for fact in run_facts(diagnosis.run)]
+    read = [fact.replace(BOUND, " ") for fact in facts(diagnosis)]
     room = width - columns(word) - columns(which) - 1
     name = plain(session.diagnosis.run.id)
     if columns(name) > room:
         name = "…" + name[-(max(room, 12) - 1) :]
     left = room - columns(name)
-    kept = [" · ".join(facts[start:]) for start in range(len(facts))]
+    kept = [" · ".join(read[start:]) for start in range(len(read))]
     about = next((f"  {text} " for text in kept if columns(text) + 3 <= left), "")
     pad = " " * max(left - columns(about), 0)
-    parts: list[Part] = [((Span(word, f"{VERDICT_STYLE[diagnosis.verdict]} reverse"),), "view('causes')")]
+    parts: list[Part] = [((Span(word, f"{VERDICT_STYLE[diagnosis.verdict]} reverse"),), "view('story')")]
     parts.append(((Span(" ", ""), Span(which, "bold cyan"), Span(name, "bold")), "runs" if which else ""))
     return [*parts, ((Span(pad), Span(about, "dim")), "view('settings')")]
 

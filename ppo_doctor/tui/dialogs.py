@@ -29,14 +29,14 @@ ENDINGS = {"text": "txt", "markdown": "md", "junit": "xml", "github": "txt"}
 #: Columns within a window.
 INSIDE = 56
 HELP: tuple[tuple[str, str], ...] = (
-    ("1 2 3 4 5", "causes, findings, all metrics, configuration and K, lines of the log"),
+    ("1 2 3 4 5", "story, checks, all metrics, configuration and K, lines of the log"),
     ("↑ ↓, j k", "choose; in a page: scroll"),
     ("Tab, → ←", "go to the page, and back to the list"),
     ("space, b", "scroll the page without leaving the list"),
     ("/", "search in the list (fuzzy); Enter keeps the result, Esc drops it"),
-    ("w", "why: the full account of a cause, every number that was weighed"),
-    ("f", "findings: only fired, errored, clear, skipped, or all"),
-    ("Enter", "a cause or a finding: its lines in the log; a setting: suppose another value"),
+    ("w", "why: the story with all that is behind it, every number that was weighed"),
+    ("f", "checks: only fired, errored, clear, skipped, or all"),
+    ("Enter", "a check: its lines in the log; a setting: suppose another value"),
     ("x", "drop what was supposed and go back to what was read"),
     ("c", "copy a key, a remedy or a place (OSC 52: works over ssh)"),
     ("e", "export the report in any format"),
@@ -46,10 +46,8 @@ HELP: tuple[tuple[str, str], ...] = (
 )
 
 MARKS = (
-    "Signal chain and checks: ✓ alive or clear, ✗ dead or fired, ? not logged or skipped. "
-    "A check that was skipped did not pass.",
-    "Causes: ✗ critical or high, ! medium, · low or a rival, ✓ a harmless explanation. "
-    "“= 1 level”: this log cannot tell it from one other.",
+    "Chain: ✓ alive, ~ weak, ! wrong, ✗ dead, ? not logged; nothing comes through ─×. "
+    "Checks: ✗ fired, ✓ clear, ? skipped. A check that was skipped did not pass.",
     "Plots: ┊ and ▲ the onset, ╌ a bound with its sign at the left, ━ the steps that offend, × not finite. "
     "≈ marks what is hypothetical.",
     "Weights are in dB: 10·log10 of how much likelier a finding is under the cause than in a healthy run.",

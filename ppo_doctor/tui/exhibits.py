@@ -1,26 +1,17 @@
-"""Which metrics to draw for a cause or a finding, and what to point out in each."""
+"""Which metrics to draw for a finding, and what to point out in each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import drawn
-from ppo_doctor.report.blame import supporters
 from ppo_doctor.report.pointers import marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
+    from ppo_doctor.model import Diagnosis, Finding, Run
     from ppo_doctor.report.plots import Marks
-
-#: Plots of one cause; further metrics are in the view of all metrics.
-MOST = 6
-
-
-def for_cause(diagnosis: Diagnosis, cause: RankedCause, run: Run) -> list[tuple[str, Marks]]:
-    """Return the metrics that speak for a cause with their marks, the weightiest first."""
-    return for_findings(supporters(diagnosis, cause), run)[:MOST]
 
 
 def for_findings(findings: Sequence[Finding], run: Run) -> list[tuple[str, Marks]]:

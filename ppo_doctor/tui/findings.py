@@ -34,7 +34,7 @@ ON_PAGE, LEAST_ROWS, MOST_ROWS = 8, 6, 16
 class Findings:
     """Findings of a diagnosis, what fired first."""
 
-    title = "Findings"
+    title = "Checks"
     slow = False
 
     def __init__(self, session: Session) -> None:
@@ -151,4 +151,4 @@ def _weights(page: Page, session: Session, finding: Finding) -> None:
         return
     heading(page, "What it weighs", "in dB")
     for cause, entry in held:
-        page.add((Span(f"{decibels(entry.db):>4} ", "bold"), f"{cause.rank} ", Span(plain(cause.id), "cyan")), 0, 6)
+        page.add((Span(f"{decibels(entry.db):>4} ", "bold"), f"{cause.rank} {flowing(cause.title)}"), 0, 6)

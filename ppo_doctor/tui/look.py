@@ -1,4 +1,4 @@
-"""How the report looks: a dark theme, and the terminal's own colours where it has only sixteen, or none are wanted."""
+"""How the report looks: dark or light, or in the terminal's own colours where it has sixteen, or none are wanted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from textual.theme import Theme
 #: Least columns → the class of a layout: below 100 the list gives way, from 150 on plots have a pane of their own.
 BREAKPOINTS = [(0, "-narrow"), (100, "-medium"), (150, "-wide")]
 
+#: The theme for terminals with a light background.
+LIGHT = "textual-light"
 THEME = Theme(
     name="ppo-doctor",
     primary="#5fa8d3",

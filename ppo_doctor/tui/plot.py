@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.evidence import number
-from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns
 from ppo_doctor.report.layout import ascii_only as in_ascii
 from ppo_doctor.report.plots import label, scale, step_label, step_ticks, thin, ticks
+from ppo_doctor.report.screen import key_of
 from ppo_doctor.tui.canvas import ACROSS, DOWN, Canvas
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def plot(series: Series, span: tuple[int, int], marks: Marks, size: tuple[int, i
 
 
 def _title(series: Series, width: int) -> Line:
-    name = plain(series.name)
+    name = key_of(series.name, series.raw)
     odd = int((~np.isfinite(series.values)).sum())
     facts = [series.unit, f"last {number(float(series.values[-1]))}" if len(series) else "no record"]
     facts += [f"{odd} of {len(series)} not finite"] if odd else []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.report.nearby import relative
+from ppo_doctor.story import Story, story
 
 if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, Diagnosis, Run, Setting
@@ -52,7 +53,7 @@ class Session:
     overrides: dict[str, ConfigValue] = field(default_factory=dict)
     why: bool = False
     _supposed: Judged | None = None
-    _told: tuple[Diagnosis, Diagnosis] | None = None
+    _told: tuple[Diagnosis, Diagnosis, Story] | None = None
 
     @property
     def case(self) -> Case:
@@ -72,9 +73,17 @@ class Session:
     @property
     def told(self) -> Diagnosis:
         """Return the diagnosis that is shown with long paths shortened in its sentences."""
+        return self._in_words()[1]
+
+    @property
+    def story(self) -> Story:
+        """Return the story of what is shown."""
+        return self._in_words()[2]
+
+    def _in_words(self) -> tuple[Diagnosis, Diagnosis, Story]:
         if self._told is None or self._told[0] is not self.diagnosis:
-            self._told = self.diagnosis, relative(self.diagnosis)
-        return self._told[1]
+            self._told = self.diagnosis, relative(self.diagnosis), story(self.diagnosis, self.run)
+        return self._told
 
     def choose(self, index: int) -> None:
         """Show another run; what was supposed about this one is dropped."""

@@ -11,13 +11,13 @@ from textual.events import Key, Paste
 from textual.widgets import ContentSwitcher, Input, OptionList
 
 from ppo_doctor.tui import bars, look
-from ppo_doctor.tui.causes import Causes
 from ppo_doctor.tui.findings import Findings
 from ppo_doctor.tui.keyboard import OneByOne
 from ppo_doctor.tui.metrics import Metrics
 from ppo_doctor.tui.places import Places
 from ppo_doctor.tui.session import Frame, Session
 from ppo_doctor.tui.settings import Settings
+from ppo_doctor.tui.story import Story
 from ppo_doctor.tui.subject import folded
 from ppo_doctor.tui.widgets import Bar, Pane, Split
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ppo_doctor.tui.session import Case
     from ppo_doctor.tui.subject import Subject
 
-VIEWS = ("causes", "findings", "metrics", "settings", "places")
+VIEWS = ("story", "findings", "metrics", "settings", "places")
 
 
 class Shell(App[None]):
@@ -42,9 +42,15 @@ class Shell(App[None]):
     HORIZONTAL_BREAKPOINTS = look.BREAKPOINTS
 
     def __init__(
-        self, cases: Sequence[Case], options: RenderOptions, *, ascii_signs: bool = False, native: bool = False
+        self,
+        cases: Sequence[Case],
+        options: RenderOptions,
+        *,
+        ascii_signs: bool = False,
+        native: bool = False,
+        light: bool = False,
     ) -> None:
-        """Make the report; `native` keeps to the terminal's own colours, `ascii_signs` to ASCII."""
+        """Make the report; `native` keeps to the terminal's own colours, `ascii_signs` to ASCII, `light` to white."""
         # Before the theme: this decides how NO_COLOR is honoured.
         super().__init__(ansi_color=True if native else None)
         self.session = Session(cases=tuple(cases), why=options.why)
@@ -60,13 +66,13 @@ class Shell(App[None]):
         self.fresh_subjects()
         self.register_theme(look.THEME)
         self.ansi_theme_dark = look.COLORS
-        self.theme = "ansi-dark" if native else look.THEME.name
+        self.theme = "ansi-dark" if native else look.LIGHT if light else look.THEME.name
 
     def fresh_subjects(self) -> None:
         """Make the subjects of the views anew, for another run."""
         session = self.session
         self.findings, self.settings, self.places = Findings(session), Settings(session), Places(session)
-        made = (Causes(session), self.findings, Metrics(session), self.settings, self.places)
+        made = (Story(session), self.findings, Metrics(session), self.settings, self.places)
         self.subjects = dict(zip(VIEWS, made, strict=True))
 
     def compose(self) -> ComposeResult:
@@ -76,12 +82,12 @@ class Shell(App[None]):
         yield Bar(ascii_signs=self.ascii_signs, id="banner")
         with ContentSwitcher(initial=VIEWS[0]):
             for name in VIEWS:
-                yield Split(ascii_signs=self.ascii_signs, id=name)
+                yield Split(ascii_signs=self.ascii_signs, id=name, listed=name != "story")
         yield Bar(ascii_signs=self.ascii_signs, id="keys")
 
     def on_mount(self) -> None:
         """Fill the views once their size is known, and put the cursor in the list."""
-        self.split.choices.focus()
+        self.split.home.focus()
         self.call_after_refresh(self.refresh_all)
 
     @property
@@ -123,7 +129,7 @@ class Shell(App[None]):
     def refresh_rows(self, key: str = "") -> None:
         """Fill the list of the view, choosing the row with this key, else the one that was chosen, else the first."""
         split = self.split
-        width = split.choices.scrollable_content_region.width - 1
+        width = (split.choices if split.listed else split.page).scrollable_content_region.width - 1
         if width <= 0:
             return
         wanted = key or split.choices.chosen

@@ -63,7 +63,7 @@ def show(cases: Sequence[Case], options: RenderOptions) -> None:
             os.dup2(terminal, 0)
     if options.color is False:
         os.environ["NO_COLOR"] = "1"
-    app = ReportApp(cases, options, ascii_signs=needs_ascii(), native=_few_colors())
+    app = ReportApp(cases, options, ascii_signs=needs_ascii(), native=_few_colors(), light=is_light())
     app.driver_class = leaving_nothing(app.driver_class)
     asyncio.run(_run(app))
     if app.crash is not None:
@@ -101,6 +101,11 @@ def _few_colors() -> bool:
     from rich.console import Console
 
     return "NO_COLOR" in os.environ or Console().color_system in (None, "standard", "windows")
+
+
+def is_light() -> bool:
+    """Tell whether the terminal says that its background is white."""
+    return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
 def needs_ascii() -> bool:

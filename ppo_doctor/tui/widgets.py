@@ -143,8 +143,10 @@ class Split(Vertical):
     class Resized(Message):
         """The panes have other sizes now."""
 
-    def __init__(self, *, ascii_signs: bool, id: str) -> None:
+    def __init__(self, *, ascii_signs: bool, id: str, listed: bool = True) -> None:
         super().__init__(id=id, classes="split")
+        #: False where there is only one page, and nothing to choose from
+        self.listed = listed
         self.choices = Choices(ascii_signs=ascii_signs)
         self.page = Pane(ascii_signs=ascii_signs)
         self.plots = Pane(ascii_signs=ascii_signs)
@@ -162,8 +164,14 @@ class Split(Vertical):
             yield self.plots
 
     def on_mount(self) -> None:
-        """Hide the search field until it is asked for."""
+        """Hide the search field until it is asked for, and a list without rows for good."""
         self.search.display = False
+        self.query_one(".side").display = self.listed
+
+    @property
+    def home(self) -> Choices | Pane:
+        """Return what keys go to first: the list, or the only page."""
+        return self.choices if self.listed else self.page
 
     def on_resize(self) -> None:
         """Tell that pages have to be laid out anew."""
@@ -178,7 +186,7 @@ class Split(Vertical):
         """Empty the search field, hide it, and go back to the list."""
         self.search.value = ""
         self.search.display = False
-        self.choices.focus()
+        self.home.focus()
 
 
 class Bar(Static):

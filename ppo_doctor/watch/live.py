@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from contextlib import contextmanager
@@ -13,11 +12,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ppo_doctor.evidence import number
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.layout import BOUND, Page, Span
+from ppo_doctor.report.screen import facts, key_of, outcome
 from ppo_doctor.report.sparkline import sparkline
-from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, remedy_says, run_facts
+from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, action_says, bound, flowing
+from ppo_doctor.story.numbers import short
 from ppo_doctor.watch.events import duration
 from ppo_doctor.watch.monitor import late_says, leading
 
@@ -26,24 +27,18 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ppo_doctor.model import Diagnosis, FloatArray, RankedCause, Run, Series
+    from ppo_doctor.model import FloatArray, Run, Series
+    from ppo_doctor.story.model import Row, Story
     from ppo_doctor.watch.events import Event
     from ppo_doctor.watch.monitor import Monitor
     from ppo_doctor.watch.session import View
 
-#: Curves that are shown when no cause asks for others, the most telling first.
-USUAL = (
-    *("episode_return", "reward_mean", "approx_kl", "clip_fraction", "entropy", "ratio_std", "grad_norm"),
-    *("explained_variance", "policy_loss", "value_loss", "ref_kl", "response_length", "learning_rate"),
-)
 #: Seconds between redraws while nothing happens: enough for the words "nothing new for 40 s".
 IDLE_REDRAW = 5.0
 #: Values of a series that are looked at one by one.
 DRAWN = 1_000
-#: Lines that are no curves: title, facts, state, and the blank lines between parts.
-_FRAME = 7
-#: Rows of a terminal from which on causes may take two lines each.
-_ROOMY = 20
+#: Lines that are no curves: title, facts, outcome, and the blank lines between parts.
+_FRAME = 8
 
 
 class LiveScreen:
@@ -98,28 +93,26 @@ class Curves:
         self._of: tuple[object, int, int] | None = None
         self._table: Table | None = None
 
-    def table(self, run: Run, diagnosis: Diagnosis, most: int, width: int) -> Table:
-        """Return the most telling series, one per row: name, curve, last value."""
-        if self._table is None or self._of is None or self._of[0] is not diagnosis or self._of[1:] != (most, width):
-            self._of = (diagnosis, most, width)
-            self._table = _curves(_shown(run, diagnosis)[:most], width)
+    def table(self, run: Run, told: Story, most: int, width: int) -> Table:
+        """Return the metrics of a story, one per row: key, curve, last value, and what is usual or stands out."""
+        if self._table is None or self._of is None or self._of[0] is not told or self._of[1:] != (most, width):
+            self._of = (told, most, width)
+            self._table = _curves(run, told.table.rows[:most] if told.table is not None else (), width)
         return self._table
 
 
 def draw(view: View, width: int, height: int, drawn: Curves | None = None) -> RenderableType:
     """Return the whole view for a terminal of this size."""
     monitor = view.monitor
-    parts: list[RenderableType] = [_title(view)]
-    if monitor is None or monitor.diagnosis is None or monitor.run is None:
-        return Group(*parts, Text(), *_events(view, height - 4))
-    causes = [c for c in monitor.diagnosis.causes if c.leader][: max(1, (height - _FRAME) // 5)]
-    said = _causes(monitor, causes)
-    lines = [line for text in said for line in _folded(text, width)] if height >= _ROOMY else said
-    room = height - _FRAME - len(lines)
-    curves = (drawn or Curves()).table(monitor.run, monitor.diagnosis, max(2, room * 3 // 5), width)
-    parts += [_line(" · ".join(run_facts(monitor.diagnosis.run)), "dim"), Text(), *lines]
-    parts += [Text(), curves, Text()]
-    return Group(*parts, *_events(view, max(1, room - curves.row_count)))
+    if monitor is None or monitor.diagnosis is None or monitor.run is None or monitor.story is None:
+        return Group(_title(view), Text(), *_events(view, height - 4))
+    room = height - _FRAME
+    problems = _problems(monitor, monitor.story, width)[: max(room - 2, 1)]
+    room -= len(problems)
+    curves = (drawn or Curves()).table(monitor.run, monitor.story, max(2, room * 3 // 5), width)
+    read = " · ".join(facts(monitor.diagnosis)).replace(BOUND, " ")
+    head = (_title(view), _line(read, "dim"), _line(outcome(monitor.story)), Text(), *problems)
+    return Group(*head, *[Text()] * bool(problems), curves, Text(), *_events(view, max(1, room - curves.row_count)))
 
 
 def _title(view: View) -> Text:
@@ -142,55 +135,37 @@ def _heard(view: View) -> str:
     return f"nothing new for {duration(silent)} · Ctrl-C ends" if silent >= IDLE_REDRAW else "live · Ctrl-C ends"
 
 
-def _causes(monitor: Monitor, causes: Sequence[RankedCause]) -> list[Text]:
-    diagnosis = monitor.diagnosis
-    if diagnosis is None or not causes:
-        return [_line(prose(diagnosis.verdict_because) if diagnosis else "")]
-    firm = {cause.id for cause in leading(diagnosis)}
+def _problems(monitor: Monitor, told: Story, width: int) -> list[Text]:
+    """Return the problems as far as they are known, each with what to do; those not yet confirmed say so."""
+    firm = {cause.id for cause in leading(monitor.diagnosis)} if monitor.diagnosis is not None else set()
     pending = {cause.id for cause in monitor.pending}
-    lines = [_cause(cause, firm=cause.id in firm, pending=cause.id in pending) for cause in causes]
-    first = causes[0].remedies[:1]
-    return [*lines, *(_line(f"  Try first: {remedy_says(remedy)}") for remedy in first)]
+    page = Page(width=width)
+    for problem in told.problems:
+        waits = problem.cause in pending
+        style = SEVERITY_STYLE.get(problem.severity, "dim") if problem.cause in firm else "dim"
+        sure = "not yet confirmed" if waits else problem.confidence
+        since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
+        mark = Span("● " if problem.cause in firm and not waits else "○ ", style)
+        about = Span(f" – {bound(sure)} · {problem.severity.value}{since}", "dim")
+        page.add((mark, Span(flowing(problem.title), "bold"), about), 0, 2)
+        for action in problem.do[:1]:
+            page.labelled(Span("do", "bold"), action_says(action), 2, 4)
+    return [Text.assemble(*((span.text, span.style) for span in line)) for line in page.lines]
 
 
-def _cause(cause: RankedCause, *, firm: bool, pending: bool) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append("● " if firm and not pending else "○ ", SEVERITY_STYLE.get(cause.severity, "dim") if firm else "dim")
-    text.append(f"{cause.severity} ", SEVERITY_STYLE.get(cause.severity, ""))
-    text.append(f"{'not yet confirmed' if pending else cause.confidence}  ", "dim")
-    text.append(f"{cause.id}: {cause.title}")
-    text.append("" if cause.onset_step is None else f", since step {cause.onset_step}", "dim")
-    return text
-
-
-def _folded(text: Text, width: int) -> list[Text]:
-    """Return a text in as many lines as it takes, at most two; the second stands back."""
-    folded = text.wrap(Console(width=width), width, no_wrap=False)
-    if len(folded) < 2:
-        return [text]
-    rest = Text(no_wrap=True, overflow="ellipsis").append("    ").append_text(text[len(folded[0]) :])
-    return [folded[0], rest]
-
-
-def _shown(run: Run, diagnosis: Diagnosis) -> list[Series]:
-    """Return the series to draw: those that the leading causes rest on, then the usual ones."""
-    leaders = [cause for cause in diagnosis.causes if cause.leader]
-    fired = {entry.finding for cause in leaders for entry in cause.ledger if entry.db > 0}
-    evidence = [e.metric for f in diagnosis.findings if f.rule in fired and f.status == "fired" for e in f.evidence]
-    names = dict.fromkeys((*evidence, *USUAL))
-    return [run.series[name] for name in names if name in run.series and len(run.series[name])]
-
-
-def _curves(series: Sequence[Series], width: int) -> Table:
+def _curves(run: Run, rows: Sequence[Row], width: int) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    names = max((len(one.name) for one in series), default=0)
-    room = max(10, width - names - 18)
-    for one in series:
-        last = float(one.values[-1])
-        table.add_row(one.name, Text(_spark(one, room), "cyan"), number(last) if math.isfinite(last) else str(last))
+    for justify in ("left", "left", "right", "left"):
+        table.add_column(no_wrap=True, justify=justify)
+    beside = [
+        " ".join(filter(None, (f"usual {prose(row.usual)}" * bool(row.usual), prose(row.remark)))) for row in rows
+    ]
+    keys = [key_of(row.name, row.key) for row in rows]
+    taken = max(map(len, keys), default=0) + max(map(len, beside), default=0) + 18
+    for row, key, words in zip(rows, keys, beside, strict=True):
+        series = run.series[row.name]
+        curve = Text(_spark(series, max(10, width - taken)), "cyan")
+        table.add_row(key, curve, short(float(series.values[-1])), Text(words, "dim"))
     return table
 
 

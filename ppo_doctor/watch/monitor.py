@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING
 from ppo_doctor.cutting import cut, since
 from ppo_doctor.judgement import NEVER, fails
 from ppo_doctor.model import Severity
+from ppo_doctor.report.layout import BOUND
+from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.words import action_says
+from ppo_doctor.story import Story, story
+from ppo_doctor.story.actions import actions
 from ppo_doctor.watch.events import Event
 
 if TYPE_CHECKING:
@@ -59,6 +64,8 @@ class Monitor:
         self.fail_on = fail_on
         self.diagnosis: Diagnosis | None = None
         self.run: Run | None = None
+        #: the last diagnosis as people are told it
+        self.story: Story | None = None
         self.updates = 0
         #: the verdict that was told last
         self.verdict: Verdict | None = None
@@ -75,6 +82,14 @@ class Monitor:
         return next((cause for cause in told if at_or_above(cause, self.fail_on)), None)
 
     @property
+    def says(self) -> str:
+        """Return the verdict, the problems with what cannot be told from them, and what became of the run."""
+        if self.story is None:
+            return ""
+        problems = ("; or: ".join((problem.title, *problem.level)) for problem in self.story.problems)
+        return f"{self.story.verdict}: {'. '.join((*problems, outcome(self.story)))}".replace(BOUND, " ")
+
+    @property
     def pending(self) -> list[RankedCause]:
         """Return the causes that lead and have not been confirmed yet."""
         return [held.cause for held in self._held.values() if not held.told]
@@ -85,7 +100,7 @@ class Monitor:
         Without new updates nothing is confirmed: the same records say the same thing again.
         """
         before, self.updates = self.updates, updates(run)
-        self.run, self.diagnosis = run, diagnosis
+        self._now(run, diagnosis)
         if self.updates == before:
             return []
         self._see(diagnosis, leading(diagnosis))
@@ -99,11 +114,14 @@ class Monitor:
 
     def finish(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> None:
         """Take the judgement of the finished log, and find the confirmed causes that only its last updates prove."""
-        self.run, self.diagnosis = run, diagnosis
+        self._now(run, diagnosis)
         known = {cause.id for cause in leading(diagnosis)}
         told = {name for name, held in self._held.items() if held.told and name not in known}
         recent = lately(run) if told else None
         self.late = [cause for cause in proven(judge(recent)) if cause.id in told] if recent is not None else []
+
+    def _now(self, run: Run, diagnosis: Diagnosis) -> None:
+        self.run, self.diagnosis, self.story = run, diagnosis, story(diagnosis, run)
 
     def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:
         """Note which causes lead; what the whole run says of a cause goes before what its last updates say."""
@@ -128,15 +146,15 @@ class Monitor:
             if not held.told and held.last == self.updates and self.updates - held.first >= held.needs:
                 held.told = True
                 self.confirmed.append((held.diagnosis, held.cause))
-                late = "" if held.diagnosis is self.diagnosis else f" in the last {RECENT} updates"
-                events.append(self._event("cause", cause_says(held.cause) + late, held.cause.severity))
+                says = cause_says if held.diagnosis is self.diagnosis else late_says
+                events.append(self._event("cause", says(held.cause), held.cause.severity))
         return events
 
     def _clear(self) -> list[Event]:
         gone = [held for held in self._held.values() if self.updates - held.last >= (STEADY if held.told else 1)]
         for held in gone:
             del self._held[held.cause.id]
-        texts = [f"{held.cause.id} is no longer what explains the run" for held in gone if held.told]
+        texts = [f"no longer what explains the run: {held.cause.title}" for held in gone if held.told]
         return [self._event("cleared", text) for text in texts]
 
     def _judge(self, diagnosis: Diagnosis) -> list[Event]:
@@ -145,7 +163,7 @@ class Monitor:
         if diagnosis.verdict == self.verdict or self.updates - self._verdict_since[1] < self._patience(diagnosis):
             return []
         self.verdict = diagnosis.verdict
-        return [self._event("verdict", f"{diagnosis.verdict}: {diagnosis.verdict_because}")]
+        return [self._event("verdict", self.says)]
 
     def _patience(self, diagnosis: Diagnosis) -> int:
         """Return the updates for which a verdict must hold: bad news without a confirmed cause may pass."""
@@ -175,15 +193,15 @@ def at_or_above(cause: RankedCause, fail_on: str) -> bool:
 
 
 def cause_says(cause: RankedCause) -> str:
-    """Return a cause in one line."""
+    """Return a cause in one line: its title, how sure it is, since when, and what to do first."""
     since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
-    level = f"; level with {', '.join(cause.level_with)}" if cause.level_with else ""
-    return f"{cause.id}: {cause.title} ({cause.confidence}{since}{level})"
+    first = [action_says(action) for action in actions(cause.remedies)[:1]]
+    return ". Do: ".join((f"{cause.title} ({cause.confidence}{since})", *first)).replace(BOUND, " ")
 
 
 def late_says(cause: RankedCause) -> str:
     """Return, in one line, a cause that only the last updates prove."""
-    return f"in the last {RECENT} updates {cause_says(cause)}"
+    return f"in the last {RECENT} updates: {cause_says(cause)}"
 
 
 def updates(run: Run) -> int:

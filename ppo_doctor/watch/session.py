@@ -154,7 +154,8 @@ class Session:
         self.step()
         failing = self._failing()
         if failing is not None:
-            self._tell(Event(kind="end", text=f"--fail-on {self._options.fail_on}: {failing.id} is {failing.severity}"))
+            text = f"--fail-on {self._options.fail_on}: severity {failing.severity}, {failing.title}"
+            self._tell(Event(kind="end", text=text))
             return True
         limit, silence = self._options.until_idle, self._pulse.since(self._clock.now())
         if limit is not None and silence >= limit:
@@ -253,9 +254,9 @@ class Session:
         monitor = self._monitors.setdefault(number, Monitor(fail_on=self._options.fail_on))
         monitor.finish(run, diagnosis, self._judge.diagnose)
         self.view.monitor = monitor
-        words = "".join(f"; but {late_says(cause)}" for cause in monitor.late)
+        words = "".join(f" But {late_says(cause)}" for cause in monitor.late)
         step = run.steps[1] if run.steps else None
-        self._tell(Event(kind="end", text=f"{diagnosis.verdict}: {diagnosis.verdict_because}{words}", step=step))
+        self._tell(Event(kind="end", text=monitor.says + words, step=step))
         code = exit_code(diagnosis, self._options.fail_on)
         return ExitCode.SICK if any(at_or_above(cause, self._options.fail_on) for cause in monitor.late) else code
 

@@ -12,12 +12,15 @@ from textual.events import Key, Paste
 from textual.widgets import ContentSwitcher, Input, OptionList
 
 from ppo_doctor import inputs
+from ppo_doctor.model import ChainLink
 from ppo_doctor.report import FORMATS, RenderOptions
+from ppo_doctor.report.layout import Page
+from ppo_doctor.tui import terminal
 from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
-from tests.report import cases
+from ppo_doctor.tui.story import chain
 from tests.tui.stage import Judge, Screen, drive, several
 
-TITLES = ("Causes", "Findings", "Metrics", "Config & K", "Source")
+TITLES = ("Story", "Checks", "Metrics", "Config & K", "Source")
 
 
 def test_a_digit_shows_its_view():
@@ -25,71 +28,81 @@ def test_a_digit_shows_its_view():
         for key, title in zip("31245", (TITLES[2], *TITLES[:2], *TITLES[3:]), strict=True):
             await screen.press(key)
             assert f"[{key} {title}]" in screen.text()
-            assert screen.rows
+            assert bool(screen.rows) == screen.app.split.listed == (title != "Story")
 
     drive(script)
 
 
-def test_causes_are_listed_by_rank_with_confidence_and_severity():
+def test_the_story_tells_problem_action_chain_and_plots():
     async def script(screen: Screen) -> None:
-        assert screen.rows == ["adv-exactly-zero", "reward-constant", "reward-function-crashes", "run"]
-        text = screen.text()
-        assert "likely, critical" in text
-        assert "suspected, high" in text
-
-    drive(script, size=(120, 60))
-
-
-def test_a_cause_tells_story_chain_account_plots_remedies_and_what_would_change_its_mind():
-    async def script(screen: Screen) -> None:
-        page = screen.page
-        for part in ("Nothing tells good samples", "✓rewards ?returns", "+18", "num_generations"):
+        page = " ".join(screen.page.split())
+        for part in ("Advantages are exactly zero", "– likely · critical · since step 12", "num_generations, now 8"):
             assert part in page
-        assert page.index("Try, in this order") < page.index("Account") < page.index("What would change")
+        assert page.index("do ") < page.index("Chain ") < page.index("onset 12")
         assert "frac_reward_zero_std" in page
-        assert "onset 12" in page
         assert "≥0.95" in page
 
     drive(script)
 
 
-def test_arrows_and_letters_choose_and_the_page_follows():
+def test_the_story_fits_a_small_terminal_down_to_its_chain():
     async def script(screen: Screen) -> None:
-        await screen.press("j")
-        assert "does not depend on the output" in screen.page
-        await screen.press("down")
-        assert "reward-function-crashes" in screen.page
+        text = screen.text()
+        assert "Chain ? rollout" in text
+        assert "do " in text
+
+    drive(script)
+
+
+def chained(*links: ChainLink) -> list[tuple[str, str]]:
+    """Return the words of a chain with their styles."""
+    page = Page(width=200)
+    chain(page, links)
+    return [(span.text.strip(), span.style) for line in page.lines for span in line if span.text.strip()]
+
+
+def test_a_chain_is_broken_from_what_is_dead_to_what_lives():
+    states = {"rewards": "alive", "advantages": "dead", "loss": "unknown", "gradient": "unknown", "weights": "alive"}
+    drawn = chained(*(ChainLink(link=name, state=state) for name, state in states.items()))
+    told = " ".join(text for text, _ in drawn)
+    assert told == "Chain ✓ rewards ─× ✗ advantages ─× ? loss ─× ? gradient ── ✓ weights"
+    assert "reverse" in dict(drawn)["✗ advantages"]
+
+
+def test_what_is_dead_by_another_link_is_struck_out():
+    dead = ChainLink(link="advantages", state="dead")
+    drawn = dict(chained(dead, ChainLink(link="gradient", state="dead", entailed_by="advantages")))
+    assert "strike" in drawn["✗ gradient"]
+    assert "strike" not in drawn["✗ advantages"]
+
+
+def test_links_beside_the_chain_are_told_where_they_are_not_well():
+    sick, sound = ChainLink(link="critic", state="wrong"), ChainLink(link="reference", state="alive")
+    drawn = chained(ChainLink(link="rollout", state="alive"), sick, sound)
+    assert drawn[-1][0] == "! critic"
+
+
+def test_letters_scroll_the_story():
+    async def script(screen: Screen) -> None:
+        assert screen.app.focused is screen.app.split.page
+        await screen.press("j", "down")
+        assert screen.app.split.page.scroll_offset.y == 2
         await screen.press("k", "up")
-        assert "Nothing tells good samples" in screen.page
+        assert screen.app.split.page.scroll_offset.y == 0
 
     drive(script)
 
 
-def test_the_run_has_a_page_with_checks_and_notes():
-    async def script(screen: Screen) -> None:
-        await screen.press("G")
-        for part in (
-            "UNHEALTHY",
-            "Checks",
-            "skipped, which is not the same as passed",
-            "Not ruled out",
-            "truncated record",
-        ):
-            assert part in screen.page
-
-    drive(script)
-
-
-def test_why_shows_the_whole_account_and_hides_it_again():
+def test_why_shows_all_that_is_behind_the_story_and_hides_it_again():
     async def script(screen: Screen) -> None:
         assert "prior: how common" not in screen.page
         await screen.press("w")
-        for part in ("prior: how common", "+30  sum", "−10"):
+        for part in ("prior: how common", "+30  sum", "−10", "Checks", "Not ruled out", "truncated record"):
             assert part in screen.page
         await screen.press("w")
         assert "prior: how common" not in screen.page
         await screen.press("3", "w")
-        assert screen.app.view == "causes"
+        assert screen.app.view == "story"
 
     drive(script)
 
@@ -101,25 +114,12 @@ def test_why_of_the_command_line_opens_the_account():
     drive(script, options=RenderOptions(why=True))
 
 
-def test_an_account_adds_up_on_the_screen():
-    async def script(screen: Screen) -> None:
-        await screen.press("w")
-        cause = cases.FLAT_GROUPS
-        counted = [entry.db for entry in cause.ledger]
-        assert cause.prior_db + sum(counted) == cause.score_db
-        account = screen.page.partition("Account")[2].partition("Try")[0]
-        lines = [line.split()[0].replace("−", "-") for line in account.splitlines()[1:] if line[:4].strip()]
-        assert sum(map(int, lines[:-1])) == int(lines[-1]) == cause.score_db
-
-    drive(script, size=(200, 60))
-
-
 def test_findings_show_outcomes_numbers_and_reasons():
     async def script(screen: Screen) -> None:
         await screen.press("2")
         assert screen.rows[0] == "advantages-all-zero"
         assert "400 of 401" in screen.page
-        assert "+18 1 adv-exactly-zero" in screen.page
+        assert "+18 1 Advantages are exactly zero" in screen.page
         await screen.press("G")
         assert "The log lacks" in screen.page or "needs" in screen.page.lower()
         assert "skipped" in screen.page
@@ -154,9 +154,9 @@ def test_search_is_fuzzy_and_narrows_every_view():
         assert screen.rows == []
         assert "No metric fits" in screen.page
         await screen.press("escape", "1", "slash")
-        await screen.type("crash")
-        assert screen.rows[0] == "reward-function-crashes"
-        assert "run" not in screen.rows
+        assert screen.app.view == "findings"
+        await screen.type("advzero")
+        assert screen.rows[0] == "advantages-all-zero"
 
     drive(script)
 
@@ -166,7 +166,7 @@ def test_digits_and_letters_in_a_search_are_text():
         await screen.press("slash")
         await screen.type("q2e?")
         assert screen.app.split.search.value == "q2e?"
-        assert screen.app.view == "causes"
+        assert screen.app.view == "findings"
         assert screen.app.is_running
 
     drive(script)
@@ -358,21 +358,19 @@ def test_ctrl_c_quits_from_everywhere(opener):
     assert drive(script).interrupted
 
 
-def test_enter_on_a_cause_and_5_open_the_log_at_its_evidence():
+def test_enter_on_a_check_and_5_open_the_log_at_its_evidence():
     async def script(screen: Screen) -> None:
-        await screen.press("j")
-        for key in ("enter", "5"):
-            await screen.press(key)
+        for keys in (("5",), ("2", "enter")):
+            await screen.press("1", *keys)
             assert screen.app.view == "places"
             assert screen.app.split.choices.chosen.startswith("advantages-all-zero")
-            await screen.press("1")
 
     drive(script)
 
 
 def test_tab_and_arrows_go_to_the_page_and_back():
     async def script(screen: Screen) -> None:
-        await screen.press("right")
+        await screen.press("2", "right")
         assert screen.app.focused is screen.app.split.page
         await screen.press("j", "j")
         assert screen.app.split.page.scroll_offset.y == 2
@@ -386,7 +384,7 @@ def test_tab_and_arrows_go_to_the_page_and_back():
 
 def test_space_scrolls_the_page_without_leaving_the_list():
     async def script(screen: Screen) -> None:
-        await screen.press("space")
+        await screen.press("2", "space")
         await screen.wait_for(lambda: screen.app.split.page.scroll_offset.y > 5)
         assert screen.app.focused is screen.app.split.choices
         await screen.press("b")
@@ -405,13 +403,14 @@ def test_the_mouse_chooses_tabs_rows_and_keys():
         assert screen.app.split.choices.highlighted not in (None, 0)
         await screen.pilot.click("#title", offset=(3, 0))
         await screen.settle()
-        assert screen.app.view == "causes"
+        assert screen.app.view == "story"
 
     drive(script)
 
 
 def test_a_click_chooses_and_a_second_one_opens():
     async def script(screen: Screen) -> None:
+        await screen.press("2")
         choices = screen.app.split.choices
         before = screen.app.view, choices.highlighted
         at = next(y for y in range(12) if choices.get_option_at_index(1) and choices._lines[y][0] == 1)
@@ -465,16 +464,17 @@ def test_keys_that_come_all_at_once_do_what_they_do_one_by_one(burst, comes):
 
 def test_what_is_pasted_goes_to_the_window_that_a_key_before_it_opens():
     async def script(screen: Screen) -> None:
-        for event in (Key("slash", "/"), Paste("crash")):
+        for event in (Key("slash", "/"), Paste("advzero")):
             screen.app.post_message(event)
-        await screen.wait_for(lambda: screen.rows[:1] == ["reward-function-crashes"])
-        assert screen.app.split.search.value == "crash"
+        await screen.wait_for(lambda: screen.rows[:1] == ["advantages-all-zero"])
+        assert screen.app.split.search.value == "advzero"
 
     drive(script)
 
 
 def test_what_lists_still_say_while_a_report_closes_is_not_heard():
     async def script(screen: Screen) -> None:
+        await screen.press("2")
         choices, search = screen.app.split.choices, screen.app.split.search
         highlighted = OptionList.OptionHighlighted(choices, choices.get_option_at_index(0), 0)
         await screen.app.query_one(ContentSwitcher).remove()
@@ -521,3 +521,18 @@ def test_a_resized_terminal_wraps_anew():
         assert "✗ UNHEALTHY" in screen.text()
 
     drive(script)
+
+
+@pytest.mark.parametrize(("colors", "light"), [("0;15", True), ("0;default;7", True), ("15;0", False), ("", False)])
+def test_a_light_terminal_says_so(monkeypatch, colors, light):
+    monkeypatch.setenv("COLORFGBG", colors)
+    assert terminal.is_light() is light
+
+
+def test_a_light_terminal_is_kept_light():
+    async def script(screen: Screen) -> None:
+        assert not screen.app.current_theme.dark
+        await screen.press("2", "1")
+        assert "Chain" in screen.text()
+
+    drive(script, light=True)

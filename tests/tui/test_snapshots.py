@@ -14,7 +14,7 @@ import pytest
 from tests.tui.stage import SIZES, Screen, a_case, drive
 
 GOLDENS = Path(__file__).parent / "goldens"
-VIEWS = {"1": "causes", "2": "findings", "3": "metrics", "4": "settings", "5": "source"}
+VIEWS = {"1": "story", "2": "findings", "3": "metrics", "4": "settings", "5": "source"}
 #: Scrollbars are Textual's business.
 _SCROLLBAR = re.compile(r"[▁▂▃▄▅▆▇█](?=\s*(▕|$))", re.MULTILINE)
 
@@ -42,7 +42,7 @@ def test_every_view_at_every_size(size):
 def test_a_terminal_without_our_signs():
     async def script(screen: Screen) -> None:
         text = screen.text()
-        check_golden("causes-ascii-120x40", text)
+        check_golden("story-ascii-120x40", text)
         ours = set(text) - set("▁▂▃▄▅▆▇█▕▏│ ")
         assert max(map(ord, ours)) < 128
 

@@ -138,7 +138,7 @@ def test_it_opens_is_walked_through_exports_and_quits(terminal, log, tmp_path):
     screen = terminal(*doctor(log, "-i"))
     screen.see("The old policy is the policy being updated")
     screen.press("2")
-    screen.see("[2 Findings]")
+    screen.see("[2 Checks]")
     screen.press("3")
     screen.see("[3 Metrics]")
     screen.press("5")
@@ -168,7 +168,7 @@ def test_copying_reaches_the_terminal_as_osc_52(terminal, samples):
 
 def test_ctrl_c_leaves_with_130(terminal, log):
     screen = terminal(*doctor(log, "-i"))
-    screen.see("[1 Causes]")
+    screen.see("[1 Story]")
     screen.press("\x03")
     assert screen.leave() == 130
     assert screen.restored
@@ -178,7 +178,7 @@ def test_ctrl_c_leaves_with_130(terminal, log):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
 def test_a_signal_leaves_the_terminal_as_it_was(terminal, log, number):
     screen = terminal(*doctor(log, "-i"))
-    screen.see("[1 Causes]")
+    screen.see("[1 Story]")
     screen.process.send_signal(number)
     assert screen.leave() == 130
     assert screen.restored
@@ -186,7 +186,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(terminal, log, number):
 
 def test_a_crash_restores_the_screen_and_is_told_as_a_bug_of_ours(terminal, log):
     screen = terminal(sys.executable, "-c", CRASHING, "analyze", log, "-i")
-    screen.see("[1 Causes]")
+    screen.see("[1 Story]")
     screen.press("3")
     assert screen.leave() == 70
     assert screen.restored
@@ -197,7 +197,7 @@ def test_a_crash_restores_the_screen_and_is_told_as_a_bug_of_ours(terminal, log)
 
 def test_debug_shows_the_traceback_of_a_crash(terminal, log):
     screen = terminal(sys.executable, "-c", CRASHING, "analyze", log, "-i", "--debug")
-    screen.see("[1 Causes]")
+    screen.see("[1 Story]")
     screen.press("3")
     assert screen.leave() != 0
     assert screen.restored
@@ -207,7 +207,7 @@ def test_debug_shows_the_traceback_of_a_crash(terminal, log):
 def test_a_log_from_a_pipe_leaves_the_keys_to_the_terminal(terminal, samples):
     raw = (samples / "sick/lr-zero.canonical/run.jsonl").read_bytes()[:60_000]
     screen = terminal(*doctor("-", "-i"), stdin=raw)
-    screen.see("[1 Causes]")
+    screen.see("[1 Story]")
     screen.press("5")
     screen.see("[5 Source]")
     screen.see("cannot be read twice")
@@ -262,7 +262,7 @@ def test_a_dumb_terminal_is_refused(terminal, log):
 def test_reports_are_written_beside_the_interactive_one(terminal, log, tmp_path):
     target = tmp_path / "beside.json"
     screen = terminal(*doctor(log, "-i", "--format", f"json={target}", "--fail-on", "high"))
-    screen.see("[1 Causes]")
+    screen.see("[1 Story]")
     screen.press("q")
     assert screen.leave() == 1
     assert Path(target).stat().st_size > 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,10 +38,21 @@ def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
     watched = watching(samples.joinpath(*SICK))
     watched.look()
     text = "\n".join(drawn(watched.session.view, 100, 30))
-    assert "● critical established  lr-zero" in text
-    assert "Try first:" in text
+    assert "● The learning rate is exactly zero – established · critical" in text
+    assert "  do " in text
     assert "learning_rate" in text
     assert "step 80" in text
+
+
+def test_what_is_usual_and_what_stands_out_is_told_beside_a_curve(watching, samples):
+    watched = watching(samples.joinpath(*SICK))
+    watched.look()
+    monitor = watched.session.view.monitor
+    first, *others = monitor.story.table.rows
+    rows = (replace(first, usual="1e-5 to 3e-4", remark="off"), *others)
+    monitor.story = replace(monitor.story, table=replace(monitor.story.table, rows=rows))
+    lines = drawn(watched.session.view, 100, 30)
+    assert next(line for line in lines if line.startswith(first.key)).rstrip().endswith("usual 1e-5 to 3e-4 off")
 
 
 def test_a_cause_that_is_not_confirmed_says_so(watching, tmp_path, lines, append):
@@ -52,7 +64,7 @@ def test_a_cause_that_is_not_confirmed_says_so(watching, tmp_path, lines, append
         if watched.session.view.monitor and watched.session.view.monitor.pending:
             break
     text = "\n".join(drawn(watched.session.view, 100, 30))
-    assert "○ critical not yet confirmed  lr-zero" in text
+    assert "○ The learning rate is exactly zero – not yet confirmed · critical" in text
 
 
 def test_waiting_and_silence_are_shown(watching, tmp_path, lines, append):
@@ -83,14 +95,14 @@ def test_curves_are_drawn_once_per_judgement(watching, tmp_path, lines, append):
     watched = watching(path)
     watched.look()
     monitor, curves = watched.session.view.monitor, Curves()
-    first = curves.table(monitor.run, monitor.diagnosis, 5, 80)
-    assert curves.table(monitor.run, monitor.diagnosis, 5, 80) is first
-    assert curves.table(monitor.run, monitor.diagnosis, 5, 100) is not first
+    first = curves.table(monitor.run, monitor.story, 5, 80)
+    assert curves.table(monitor.run, monitor.story, 5, 80) is first
+    assert curves.table(monitor.run, monitor.story, 5, 100) is not first
     append(path, lines(SOUND)[30:])
     watched.look()
-    again = curves.table(monitor.run, monitor.diagnosis, 5, 100)
+    again = curves.table(monitor.run, monitor.story, 5, 100)
     assert again.row_count == 5
-    assert curves.table(monitor.run, monitor.diagnosis, 5, 100) is again
+    assert curves.table(monitor.run, monitor.story, 5, 100) is again
 
 
 @pytest.mark.parametrize("odd", [50.0, np.nan, np.inf, -50.0])

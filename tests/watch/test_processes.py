@@ -15,6 +15,8 @@ from contextlib import contextmanager
 import pytest
 
 from ppo_doctor import analyze
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.story import story
 from tests.lab import FAULTS, run, write
 from tests.lab.presets import dialect_task
 from tests.watch_replay import onset
@@ -22,6 +24,7 @@ from tests.watch_replay import onset
 from .conftest import SICK, SOUND
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
+TITLE = "The learning rate is exactly zero"
 COMMAND = [sys.executable, "-m", "ppo_doctor", "watch"]
 #: Seconds after which a test gives up; nothing here takes a twentieth of it.
 LONGEST = 120.0
@@ -100,7 +103,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line(tmp_path, samples):
         # Restarted from a checkpoint, it writes on behind its own torn line.
         with path.open("a") as file:
             file.write("\n" + "".join(lines[4:20]))
-        assert "lr-zero" in watched.until("cause critical")
+        assert TITLE in watched.until("cause critical")
         watched.until("end")
         assert watched.process.wait(LONGEST) == 1
 
@@ -225,16 +228,16 @@ def screen(path, keys, *options, size=(24, 80)):
 
 
 def test_the_live_view_gives_the_terminal_back(samples):
-    got, code = screen(samples.joinpath(*SICK), "lr-zero")
+    got, code = screen(samples.joinpath(*SICK), TITLE)
     assert code == 0
     enter, leave = got.index("\x1b[?1049h"), got.index("\x1b[?1049l")
-    assert enter < got.index("lr-zero") < leave
+    assert enter < got.index(TITLE) < leave
     assert got.rindex("\x1b[?25h") > got.rindex("\x1b[?25l")
     assert "UNHEALTHY" in got[leave:]
 
 
 def test_the_live_view_without_colour(samples):
-    got, _ = screen(samples.joinpath(*SICK), "lr-zero", "--no-color")
+    got, _ = screen(samples.joinpath(*SICK), TITLE, "--no-color")
     assert "\x1b[31m" not in got
     assert "\x1b[1;31" not in got
 
@@ -261,7 +264,9 @@ def judged_as_analyze_does(watched, log):
     """Tell whether the last words are the verdict on the whole log, its last step included."""
     diagnosis = analyze(log)
     last = watched.lines[-1]
-    return f"step {diagnosis.run.steps[1]} " in last and f"{diagnosis.verdict}: {diagnosis.verdict_because}" in last
+    problems = story(diagnosis, None).problems
+    words = [f"step {diagnosis.run.steps[1]} ", f"{diagnosis.verdict}: ", *(problem.title for problem in problems)]
+    return all(word in last for word in words)
 
 
 #: Updates after a fault begins that a watcher may see before it tells it.
@@ -283,7 +288,8 @@ def test_a_fault_is_told_while_the_run_trains(tmp_path, fault, dialect, log):
         watched.until("waiting")
         with beside("-m", "tests.watch.trainer", fault, dialect, str(tmp_path), *options) as trainer:
             told = watched.until("cause ")
-            assert any(f"{name}: " in told for name in {fault, *FAULTS[fault].twins(dialect)})
+            named = {fault, *FAULTS[fault].twins(dialect)}
+            assert any(cause.title in told for cause in load_pack().causes if cause.id in named)
             assert trainer.wait(LONGEST) == 0
         assert watched.end() == 0
     assert judged_as_analyze_does(watched, tmp_path / log)
