@@ -9,7 +9,8 @@ from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import GAP, fitted, names, what
 from ppo_doctor.report.json_report import SCHEMA_VERSION, Json, dump
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
-from ppo_doctor.report.screen import AT_WIDTH, LINES, first_action, key_of
+from ppo_doctor.report.phrases import first_action
+from ppo_doctor.report.screen import AT_WIDTH, LINES, key_of
 from ppo_doctor.report.terminal import page_for, paint
 from ppo_doctor.report.words import VERDICT_STYLE
 from ppo_doctor.story.numbers import short

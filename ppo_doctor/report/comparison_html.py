@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ppo_doctor.report.comparison import PAID, changed, key, paid, parted, sides, standing, told
 from ppo_doctor.report.fleet import names
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
+from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.plots import Marks, plot
-from ppo_doctor.report.screen import first_action
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:

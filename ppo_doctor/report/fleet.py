@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.screen import first_action
+from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.words import VERDICT_STYLE, capital, count, flowing
 from ppo_doctor.story.numbers import short
 

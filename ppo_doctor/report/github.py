@@ -8,7 +8,7 @@ from ppo_doctor.model import Severity
 from ppo_doctor.report import markdown, phrases
 from ppo_doctor.report.blame import leaders, ruling_of, suspects
 from ppo_doctor.report.markup import command_data, command_property, slashes
-from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.words import capital, sentence
 from ppo_doctor.ruling import failing
 from ppo_doctor.story import story

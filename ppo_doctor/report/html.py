@@ -14,9 +14,8 @@ from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing
 from ppo_doctor.report.html_story import badge, told_run
 from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.phrases import wrong
+from ppo_doctor.report.phrases import first_action, wrong
 from ppo_doctor.report.plots import COLUMNS, small
-from ppo_doctor.report.screen import first_action
 from ppo_doctor.report.standings import gravity
 from ppo_doctor.report.words import count
 from ppo_doctor.story import story

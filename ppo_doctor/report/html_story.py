@@ -9,7 +9,7 @@ from ppo_doctor.report import html_behind, html_plots, phrases
 from ppo_doctor.report.blame import suspects
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, fold, join, row, table, text
 from ppo_doctor.report.nearby import relative
-from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.standings import UNIT
 from ppo_doctor.report.words import MARKS, flowing, sentence
 

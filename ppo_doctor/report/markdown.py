@@ -10,7 +10,7 @@ from ppo_doctor.report.blame import ruling_of, suspects
 from ppo_doctor.report.gate_lines import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
 from ppo_doctor.report.nearby import apart, relative
-from ppo_doctor.report.screen import first_action, outcome
+from ppo_doctor.report.phrases import first_action, outcome
 from ppo_doctor.report.standings import UNIT, gravity, weighed
 from ppo_doctor.report.words import MARK_KEY, MARKS, decibels, entry_says, finding_says, sentence, titles
 from ppo_doctor.story import story

@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.nearby import folder
-from ppo_doctor.report.screen import outcome
-from ppo_doctor.report.words import action_says, bound, count, flowing, listed, run_facts, sentence, stopped, updates
+from ppo_doctor.report.words import (
+    action_says,
+    bound,
+    capital,
+    count,
+    flowing,
+    listed,
+    run_facts,
+    sentence,
+    stopped,
+    updates,
+)
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, UpdatesPerBatch
-    from ppo_doctor.story.model import Check, Checks, Open, Place, Row, Story, Table, Told
+    from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Row, Story, Table, Told
+
+
+def outcome(told: Story) -> str:
+    """Return in a sentence what became of the run, with what only the verdict can say."""
+    because = capital(flowing(told.because)) or (_answered(told.checks) if told.verdict == "healthy" else "")
+    courses = ", ".join(map(_course, told.courses))
+    return stopped("; ".join(filter(None, (because, courses if because else capital(courses)))))
+
+
+def _course(course: Course) -> str:
+    key = f" ({plain(course.key)})" if course.word != course.key else ""
+    return f"{course.word}{key} {bound(f'{short(course.first)} → {short(course.last)}')}"
+
+
+def _answered(checks: Checks) -> str:
+    """Return how many checks were answered with no, and how many could not be asked."""
+    return f"{count(checks.clear, 'check')} clear, {_not_run(checks)}"
+
+
+def _not_run(checks: Checks) -> str:
+    mostly = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
+    return f"{checks.not_run} not run{mostly}"
+
+
+def first_action(told: Story) -> str:
+    """Return the first thing to do; nothing where there is nothing."""
+    return next((action_says(problem.do[0]) for problem in told.problems if problem.do), "")
 
 
 def facts(diagnosis: Diagnosis) -> list[str]:
@@ -61,11 +99,11 @@ def _place(place: Place, diagnosis: Diagnosis) -> str:
     return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
 
 
-def advice(problem: Told) -> list[tuple[str, str]]:
+def advice(problem: Told, *, resorts: int = 99, because: bool = True) -> list[tuple[str, str]]:
     """Return what to do about a problem, what would settle it, what not to do, and what else it may be."""
-    lines = [("then" if i else "do", action_says(action)) for i, action in enumerate(problem.do)]
+    lines = [("then" if i else "do", action_says(action)) for i, action in enumerate(problem.do[: 1 + resorts])]
     if problem.check is not None:
-        lines.append(("check", _settles(problem.check)))
+        lines.append(("check", _settles(problem.check if because else replace(problem.check, because=""))))
     if problem.avoid:
         lines.append(("not", sentence(problem.avoid)))
     if problem.level:
@@ -95,17 +133,17 @@ def follows(problem: Told) -> str:
     return f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead."
 
 
-def rest(told: Story, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
     """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
     rows = [("note", f"{sentence(remark.title)} {sentence(remark.says)}".strip()) for remark in told.remarks]
     if told.open:
         short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if told.short else ""
         rows.append(("open", f"{', '.join(map(_question, told.open))}.{short_log}"))
-    rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
-    if told.reading:
-        rows.append(("reading", sentence("; ".join(_note(note, diagnosis) for note in told.reading))))
     if told.verdict != "healthy" or told.checks.left_out:  # else the headline tells
         rows.append(("checks", counts(told.checks)))
+    rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
+    if told.reading[:notes]:
+        rows.append(("reading", stopped("; ".join(_note(note, diagnosis) for note in told.reading[:notes]))))
     return rows
 
 
@@ -119,8 +157,7 @@ def counts(checks: Checks) -> str:
     """Return how many checks said what."""
     noted = f" · {checks.noted} noted" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
-    unlogged = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
-    return f"{checks.clear} clear{noted} · {checks.not_run} not run{unlogged}{left}"
+    return f"{checks.clear} clear{noted} · {_not_run(checks)}{left}"
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:

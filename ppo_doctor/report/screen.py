@@ -6,34 +6,32 @@ import math
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.report import phrases
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
-from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
     SEVERITY_STYLE,
     VERDICT_STYLE,
-    action_says,
     bound,
     capital,
     count,
     flowing,
-    listed,
-    run_facts,
     sentence,
-    stopped,
-    updates,
 )
+from ppo_doctor.story.model import Row
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis, UpdatesPerBatch
-    from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Row, Story, Table, Told
+    from ppo_doctor.model import Diagnosis
+    from ppo_doctor.story.model import Story, Table, Told
 
 #: Lines of a screen with one problem, or with none, for each further problem; and how wide such lines are.
 LINES, HEALTHY_LINES, FURTHER_LINES, AT_WIDTH = 24, 16, 6, 100
 INDENT, LABELS = 3, 6
+#: What stands beside problems and is not to be missed.
+REST_STYLE = {"open": "bold", "failed": "red"}
 #: The longest key in a table; of a longer one the end tells most.
 LONGEST_KEY = 34
 
@@ -94,23 +92,18 @@ def short_screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
         more = f" (and {count(len(told.problems) - 1, 'further problem')})" if len(told.problems) > 1 else ""
         page.row((Span(flowing(told.problems[0].title), "bold"), more), INDENT)
     else:
-        page.row(outcome(told), INDENT)
-    first = first_action(told)
+        page.row(phrases.outcome(told), INDENT)
+    first = phrases.first_action(told)
     if first:
         page.row(f"do: {first}", INDENT)
-
-
-def first_action(told: Story) -> str:
-    """Return the first thing to do; nothing where there is nothing."""
-    return next((action_says(problem.do[0]) for problem in told.problems if problem.do), "")
 
 
 def closing(page: Page, told: Story) -> None:
     """Add verdict and first action once more, where much stands between them and the end of the screen."""
     page.blank()
-    title = BOUND * 2 + (flowing(told.problems[0].title) if told.problems else outcome(told))
+    title = BOUND * 2 + (flowing(told.problems[0].title) if told.problems else phrases.outcome(told))
     page.add((Span(told.verdict.upper(), VERDICT_STYLE[told.verdict]), title), 0, INDENT)
-    first = first_action(told)
+    first = phrases.first_action(told)
     if first:
         page.labelled(Span("do", "bold"), first, INDENT, LABELS)
 
@@ -118,11 +111,11 @@ def closing(page: Page, told: Story) -> None:
 def _head(page: Page, told: Story, diagnosis: Diagnosis) -> None:
     word = Span(told.verdict.upper(), VERDICT_STYLE[told.verdict])
     page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
-    page.add(" · ".join(facts(diagnosis)), INDENT)
+    page.add(" · ".join(phrases.facts(diagnosis)), INDENT)
 
 
 def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
-    page.add(outcome(told), INDENT)
+    page.add(phrases.outcome(told), INDENT)
     if told.table is not None:
         page.blank()
         _table(page, told.table, cut)
@@ -134,39 +127,6 @@ def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
         page.labelled(Span("note", "dim"), sentence(remark.title) + meaning, INDENT, LABELS)
     page.blank()
     _rest(page, told, diagnosis, cut)
-
-
-def facts(diagnosis: Diagnosis) -> list[str]:
-    """Return what was read, with the number of updates per batch in words."""
-    run = diagnosis.run
-    long = updates(run.updates_per_batch)
-    read = [_updates(run.updates_per_batch) if fact == long else fact for fact in run_facts(run)]
-    return [*read, count(len(run.sources), "source")] if len(run.sources) > 1 else read
-
-
-def _updates(k: UpdatesPerBatch) -> str:
-    """Return how many updates a batch is used for; where nobody knows, what would tell."""
-    if k.effective is None or not math.isfinite(k.effective):
-        return updates(k)
-    return bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
-
-
-def outcome(told: Story) -> str:
-    """Return in a sentence what became of the run, with what only the verdict can say."""
-    because = capital(flowing(told.because)) or (_answered(told.checks) if told.verdict == "healthy" else "")
-    courses = ", ".join(map(_course, told.courses))
-    return stopped("; ".join(filter(None, (because, courses if because else capital(courses)))))
-
-
-def _course(course: Course) -> str:
-    key = f" ({plain(course.key)})" if course.word != course.key else ""
-    return f"{course.word}{key} {bound(f'{short(course.first)} → {short(course.last)}')}"
-
-
-def _answered(checks: Checks) -> str:
-    """Return how many checks were answered with no, and how many could not be asked."""
-    mostly = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
-    return f"{count(checks.clear, 'check')} clear, {checks.not_run} not run{mostly}"
 
 
 def _table(page: Page, table: Table, cut: Cut) -> None:
@@ -206,83 +166,31 @@ def _least(table: Table, shown: Sequence[int]) -> int:
 def key_of(name: str, raw: str) -> str:
     """Return what a metric is called: the key as logged, and for an entropy what its sign is that of."""
     key = plain(raw)
-    if len(key) > LONGEST_KEY:
-        key = "…" + key[-LONGEST_KEY:]
-    return f"entropy ({key})" if name == "entropy" and "loss" in raw.rpartition("/")[2] else key
+    key = key if len(key) <= LONGEST_KEY else "…" + key[-LONGEST_KEY:]
+    return phrases.row_name(Row(name=name, key=key, values=()))
 
 
 def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
     number = f"{problem.rank}".ljust(INDENT - 1).replace(" ", BOUND)
-    grave = Span(problem.severity.value, SEVERITY_STYLE.get(problem.severity, ""))
-    since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
-    place = f" · {bound(_place(problem.place, diagnosis))}" if problem.place is not None else ""
+    confidence, severity, *more = phrases.standing(problem, diagnosis)
+    grave = Span(severity, SEVERITY_STYLE.get(problem.severity, ""))
     title = Span(flowing(problem.title), "bold")
-    page.add((f"{number} ", title, f" – {problem.confidence} · ", grave, since + place), 0, INDENT)
+    page.add((f"{number} ", title, f" – {confidence} · ", grave, *(f" · {word}" for word in more)), 0, INDENT)
     if cut.says:
         page.add(sentence(problem.says), INDENT)
     _advice(page, problem, cut)
 
 
 def _advice(page: Page, problem: Told, cut: Cut) -> None:
-    for number, action in enumerate(problem.do[: 1 + cut.next]):
-        label = Span("then", "dim") if number else Span("do", "bold")
-        page.labelled(label, action_says(action), INDENT, LABELS)
-    if problem.check is not None:
-        page.labelled(Span("check", "dim"), _settles(problem.check, cut), INDENT, LABELS)
-    if problem.avoid:
-        page.labelled(Span("not", "dim"), sentence(problem.avoid), INDENT, LABELS)
-    if problem.level:
-        names = listed([flowing(title) for title in problem.level])
-        tells = "; the check would tell" if problem.check is not None else ""
-        page.labelled(Span("or", "dim"), f"{names}: cannot be told apart by this log{tells}.", INDENT, LABELS)
-
-
-def _settles(check: Check, cut: Cut) -> str:
-    verb = "tell" if check.log.startswith("--set ") else "log"
-    because = f": {flowing(check.because)}" if cut.because and check.because else ""
-    return stopped(f"{verb} {flowing(check.log)}{because}")
-
-
-def _place(place: Place, diagnosis: Diagnosis) -> str:
-    """Return a place; the file is named where there are several."""
-    where = f"{place.unit} {place.line}"
-    if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
-        return where
-    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
+    for label, words in phrases.advice(problem, resorts=cut.next, because=cut.because):
+        page.labelled(Span(label, "bold" if label == "do" else "dim"), words, INDENT, LABELS)
 
 
 def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
     """Add what follows, what stays open, what was checked, and what was lost in reading."""
     for problem in told.problems:
         if problem.follows:
-            are = "is" if len(problem.follows) == 1 else "are"
-            page.add(f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead.", 0, INDENT)
-    if told.open:
-        short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if told.short else ""
-        page.add((Span("Open", "bold"), f": {', '.join(map(_question, told.open))}.{short_log}"), 0, INDENT)
-    checks = told.checks
-    left = f" · {checks.left_out} left out on request" if checks.left_out else ""
-    if told.verdict != "healthy" or left:
-        noted = f" · {checks.noted} noted" if checks.noted else ""
-        unlogged = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
-        page.add(f"Checks: {checks.clear} clear{noted} · {checks.not_run} not run{unlogged}{left}", 0, INDENT)
-    for name, reason in checks.failed:
-        page.add((Span("Failed", "red"), f": {plain(name)}: {flowing(reason)}"), 0, INDENT)
-    if told.reading and cut.notes:
-        notes = "; ".join(_note(note, diagnosis) for note in told.reading[: cut.notes])
-        page.add(f"Reading: {stopped(notes)}", 0, INDENT)
-
-
-def _question(question: Open) -> str:
-    """Return an open question with what would answer it."""
-    wanted = f" (log {listed([plain(name) for name in question.metrics])})" if question.metrics else ""
-    return question.question + wanted
-
-
-def _note(note: str, diagnosis: Diagnosis) -> str:
-    """Return a note on reading; of the only file its line."""
-    sources = diagnosis.run.sources
-    if len(sources) == 1 and note.startswith(f"{sources[0].path}:"):
-        rest = note.removeprefix(f"{sources[0].path}:").lstrip()
-        return flowing(f"line {rest}" if rest[:1].isdigit() else rest)
-    return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)
+            page.add(phrases.follows(problem), 0, INDENT)
+    for label, words in phrases.rest(told, diagnosis, notes=cut.notes):
+        if label != "note":  # notes stand above
+            page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Span, columns
-from ppo_doctor.report.screen import facts
+from ppo_doctor.report.phrases import facts
 from ppo_doctor.report.words import VERDICT_STYLE
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from rich.text import Text
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, Page, Span
-from ppo_doctor.report.screen import facts, key_of, outcome
+from ppo_doctor.report.phrases import facts, outcome
+from ppo_doctor.report.screen import key_of
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, action_says, bound, flowing
 from ppo_doctor.story.numbers import short

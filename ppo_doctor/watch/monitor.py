@@ -11,7 +11,7 @@ from ppo_doctor.cutting import cut, since
 from ppo_doctor.judgement import NEVER, fails
 from ppo_doctor.model import Severity
 from ppo_doctor.report.layout import BOUND
-from ppo_doctor.report.screen import outcome
+from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.words import action_says
 from ppo_doctor.story import Story, story
 from ppo_doctor.story.actions import actions
