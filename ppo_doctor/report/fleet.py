@@ -27,7 +27,7 @@ MOST_ROWS = 20
 #: From this width on an action stands beside what is wrong, below it under that.
 BESIDE_FROM = 90
 #: Shares of a line that the name of a run may take, and of what is left the action.
-NAME, ACTION = 0.22, 0.42
+NAME, ACTION = 0.22, 0.47
 GAP = "  "
 
 
