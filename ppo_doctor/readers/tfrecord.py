@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import by_value
 from ppo_doctor.readers.crc import crc32c, masked
 
 if TYPE_CHECKING:
@@ -226,19 +227,11 @@ def _lengths_hold(data: bytes, starts: IntArray) -> BoolArray:
 
 def _payloads_hold(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
     hold = np.zeros(len(starts), dtype=np.bool_)
-    for size, group in by_value(sizes):
+    for value, group in by_value(sizes):
+        size = int(value)
         whole = rows(data, starts[group] + HEADER, size + FOOTER)
         hold[group] = masked(crc32c(whole[:, :size])) == _words(whole[:, size:])
     return hold
-
-
-def by_value(values: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Yield each distinct value with the places where it stands, in order."""
-    order = np.argsort(values, kind="stable")
-    edges = np.flatnonzero(np.diff(values[order])) + 1
-    for group in np.split(order, edges):
-        if len(group):
-            yield int(values[group[0]]), group
 
 
 def _lengths_from(data: bytes, at: int) -> list[int]:
