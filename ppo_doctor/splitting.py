@@ -14,13 +14,12 @@ import numpy as np
 
 from ppo_doctor.arrays import by_value
 from ppo_doctor.ingest.naming import is_settings
+from ppo_doctor.table import RUN_KEYS
 
 if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, ConfigValue, FloatArray, IntArray
     from ppo_doctor.table import Table
 
-#: Columns whose values name a run when a log holds several.
-RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
 #: A run that is told apart by its records alone has at least this many.
 LEAST_RECORDS = 3
 

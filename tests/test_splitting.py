@@ -126,6 +126,12 @@ def test_dicts_of_samples_in_a_console_begin_no_run(tmp_path):
     assert run.series["approx_kl"].axis.steps.tolist() == list(range(1, 10))
 
 
+def test_runs_are_told_apart_by_their_names_however_long_the_log_is(tmp_path):
+    rows = [record(s, run_id=f"run-{n}", approx_kl=0.001 * n) for n in range(1, 301) for s in range(5)]
+    found = runs(tmp_path, rows)
+    assert [set(run.series["approx_kl"].values) for run in found] == [{0.001 * n} for n in range(1, 301)]
+
+
 def test_a_run_is_as_long_as_its_own_records_however_long_the_log_is():
     """Columns are laid out by place: what is made of one run in a thousand would else be a thousand runs long."""
     rows = [{"seed": float(seed), "step": float(step)} for seed in range(50) for step in range(4)]
