@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 
@@ -55,6 +56,18 @@ def test_steps_that_fall_back_to_a_checkpoint_are_one_resumed_run(tmp_path):
     assert steps_of(run) == list(range(11))
     assert run.series["approx_kl"].values[7:].tolist() == [-1.0] * 4
     assert any(note.kind == "merged" and note.count == 3 for note in run.notes)
+
+
+def test_records_in_no_order_are_one_run_whose_steps_order_them(tmp_path):
+    rows = [record(s) for s in (*range(40), *range(40))]
+    random.Random(0).shuffle(rows)
+    (run,) = runs(tmp_path, rows)
+    assert steps_of(run) == list(range(40))
+
+
+def test_runs_of_three_records_each_are_told_apart(tmp_path):
+    found = runs(tmp_path, [record(s) for _ in range(20) for s in range(3)])
+    assert [steps_of(run) for run in found] == [[0, 1, 2]] * 20
 
 
 def test_a_new_configuration_line_begins_another_run_with_it(tmp_path):
