@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ppo_doctor.model import SINGLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -223,6 +223,15 @@ def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Return the sorted distinct values of an array without NaN."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
+def by_value(values: npt.NDArray[Number]) -> Iterator[tuple[Number, IntArray]]:
+    """Yield each distinct value, without NaN, with the places where it stands, in order."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    for group in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
+        if len(group):
+            yield values[group[0]], group
 
 
 def together(columns: Sequence[FloatArray], by: str) -> FloatArray:

@@ -123,7 +123,8 @@ class RunBuilder:
 
         The length of an episode is often called "steps" too.
         """
-        held = [key for key in keys if key in self.keys]
+        known = self.keys
+        held = [key for key in keys if key in known]
         if len(held) < 2:
             return next(iter(held), None)
         size = self.size

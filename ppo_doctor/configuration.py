@@ -190,9 +190,11 @@ def misspelt_settings(profile: Profile, found: Iterable[Found], settings: Mappin
     for origin in found:
         for key, value in islice(origin.values.items(), MOST_COMPARED):
             before, dot, tail = key.rpartition(".")
+            if value is None or tail in SETTINGS or tail in names_of_settings():
+                continue
             others = _OTHERS & set(before.lower().split("."))
             near = nearest(tail, {name for above, _, name in names if above == before} if others else tails)
-            if near is not None and value is not None and tail not in SETTINGS and tail not in names_of_settings():
+            if near is not None:
                 misspelt[f"{before}{dot}{near}"] = Setting(
                     key=key, value=value, how=origin.how, source=origin.place(key)
                 )

@@ -18,8 +18,8 @@ from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
-from ppo_doctor.splitting import RUN_KEYS, by_lines, by_name, settings_apart, split
-from ppo_doctor.table import CELL, EmbeddedConfig, Table, numbered_columns
+from ppo_doctor.splitting import by_lines, by_name, settings_apart, split
+from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile

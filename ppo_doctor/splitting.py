@@ -5,22 +5,21 @@ And what stands among its records and is none: settings that were printed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct
+from ppo_doctor.arrays import by_value
 from ppo_doctor.ingest.naming import is_settings
+from ppo_doctor.table import RUN_KEYS
 
 if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, ConfigValue, FloatArray, IntArray
     from ppo_doctor.table import Table
 
-#: Columns whose values name a run when a log holds several.
-RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
 #: A run that is told apart by its records alone has at least this many.
 LEAST_RECORDS = 3
 
@@ -69,10 +68,19 @@ def by_name(tables: Sequence[Table]) -> list[list[Table]]:
 
 
 def _parts(tables: Sequence[Table], run_of: FloatArray) -> list[list[Table]]:
-    runs = distinct(run_of[_present(tables, len(run_of))])
+    held = np.flatnonzero(_present(tables, len(run_of)))
+    runs = list(by_value(run_of[held]))
     if len(runs) < 2:
         return [list(tables)]
-    return [_part(tables, run_of == run) for run in runs]
+    # Records are numbered in their own run: what is made of it is then as long as it is, and not as the log.
+    places = np.zeros(len(run_of), dtype=np.int64)
+    for _, group in runs:
+        places[held[group]] = np.arange(len(group))
+    parts: dict[float, list[Table]] = {float(run): [] for run, _ in runs}
+    for table in tables:
+        for run, part in _by_run(table, run_of, places):
+            parts[run].append(part)
+    return list(parts.values())
 
 
 def _present(tables: Sequence[Table], size: int) -> BoolArray:
@@ -87,8 +95,9 @@ def _named(tables: Sequence[Table], size: int, least: int) -> FloatArray | None:
     held_keys = {key for table in tables for key in (*table.columns, *table.texts)}
     for key in (key for key in RUN_KEYS if key in held_keys):
         names = _values(tables, key, size)
-        held = distinct(names[np.isfinite(names)])
-        if len(held) > 1 and all((names == name).sum() >= least for name in held):
+        counts = {name: len(places) for name, places in by_value(names[np.isfinite(names)])}
+        if len(counts) > 1 and min(counts.values()) >= least:
+            held = np.array(list(counts))
             return np.asarray(np.searchsorted(held, np.where(np.isfinite(names), names, held[0])), dtype=np.float64)
     return None
 
@@ -107,13 +116,17 @@ def _values(tables: Sequence[Table], key: str, size: int) -> FloatArray:
 def _restarted(steps: FloatArray) -> FloatArray:
     """Count how often steps fell back to the first step of the log, each time after some records.
 
-    A fall to a later step is a run resumed from a checkpoint, not another run.
+    A fall to a later step is a run resumed from a checkpoint, not another run. Runs of three records or more leave two
+    steps in three to rise: where more than one in three falls, records stand in no order, and no fall tells anything.
     """
     known = np.flatnonzero(np.isfinite(steps))
     if len(known) < 2 * LEAST_RECORDS:
         return np.zeros(len(steps))
     values = steps[known]
-    fell = np.append(False, (values[1:] < values[:-1]) & (values[1:] <= values[0]))
+    falls = values[1:] < values[:-1]
+    if falls.sum() * LEAST_RECORDS > len(values):
+        return np.zeros(len(steps))
+    fell = np.append(False, falls & (values[1:] <= values[0]))
     starts = [int(i) for i in np.flatnonzero(fell)]
     kept = [i for i, before in zip(starts, [0, *starts], strict=False) if i - before >= LEAST_RECORDS]
     marks = np.zeros(len(steps))
@@ -125,23 +138,24 @@ def _configured(tables: Sequence[Table], size: int, config_lines: Sequence[int])
     lines = np.zeros(size, dtype=np.int64)
     for table in tables:
         lines[table.records] = table.lines
-    later = sorted(line for line in config_lines if (lines[lines > 0] < line).any())
+    first = lines[lines > 0].min(initial=np.iinfo(np.int64).max)
+    later = sorted(line for line in config_lines if first < line)
     return np.searchsorted(np.array(later), np.maximum.accumulate(lines), side="left").astype(np.float64)
 
 
-def _part(tables: Sequence[Table], chosen: BoolArray) -> list[Table]:
-    parts = ((table, np.flatnonzero(chosen[table.records])) for table in tables)
-    return [_rows(table, rows) for table, rows in parts if len(rows)]
-
-
-def _rows(table: Table, rows: IntArray) -> Table:
-    if len(rows) == len(table.records):
-        return table
-    held = set(table.records[rows].tolist())
-    return replace(
-        table,
-        records=table.records[rows],
-        lines=table.lines[rows],
-        columns={key: values[rows] for key, values in table.columns.items()},
-        texts={key: tuple(cell for cell in cells if cell[0] in held) for key, cells in table.texts.items()},
-    )
+def _by_run(table: Table, run_of: FloatArray, places: IntArray) -> Iterator[tuple[float, Table]]:
+    """Yield the rows of each run that a table holds; each row and each text is looked at once, however many runs."""
+    texts: defaultdict[tuple[float, str], list[tuple[int, str]]] = defaultdict(list)
+    for key, cells in table.texts.items():
+        for record, text in cells:
+            texts[float(run_of[record]), key].append((int(places[record]), text))
+    for number, rows in by_value(run_of[table.records]):
+        run = float(number)
+        part = replace(
+            table,
+            records=places[table.records[rows]],
+            lines=table.lines[rows],
+            columns={key: values[rows] for key, values in table.columns.items()},
+            texts={key: tuple(texts[run, key]) for key in table.texts},
+        )
+        yield run, part

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The one key of a configuration that only says where a code cell of a notebook begins.
 CELL = "notebook cell"
+#: Columns whose values name a run when a log holds several.
+RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
 #: What a column is called that has no name.
 NUMBERED = re.compile(r"column_(\d+)")
 
@@ -35,7 +37,7 @@ class Table:
     columns: Mapping[str, FloatArray]
     #: most decimals ever printed in a column, where the reader saw the text (a bound on its resolution)
     decimals: Mapping[str, int] = field(default_factory=dict)
-    #: text cells by key: (record, text); bounded by the reader
+    #: text cells by key: (record, text); all of those that name a run, of others as many as the reader keeps
     texts: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
     #: keys of these records whose columns were not kept, because they can mean nothing to anyone
     others: frozenset[str] = frozenset()

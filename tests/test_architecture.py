@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "compiled": {"errors"},
     "evidence": {"model"},
     "predicates": {"arrays", "model"},
-    "readers": {"errors", "literals", "model", "table"},
+    "readers": {"arrays", "errors", "literals", "model", "table"},
     "ingest": {"model"},
     "frameworks": {"compiled", "errors", "ingest", "metrics", "model"},
     "configuration": {"configs", "errors", "frameworks", "ingest", "model"},

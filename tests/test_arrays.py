@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.arrays import median, quantile, ranks, running_medians, running_quantiles, span_medians
+from ppo_doctor.arrays import by_value, median, quantile, ranks, running_medians, running_quantiles, span_medians
 
 values = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60).map(np.array)
 
@@ -71,3 +71,9 @@ def test_equal_values_share_the_mean_of_their_ranks():
 def test_ranks_do_not_depend_on_the_order_of_records(held, random):
     order = random.sample(range(len(held)), len(held))
     assert ranks(held[order]).tolist() == ranks(held)[order].tolist()
+
+
+@given(st.lists(st.integers(-3, 3)))
+def test_places_by_value(held):
+    groups = {int(value): places.tolist() for value, places in by_value(np.array(held, dtype=np.int64))}
+    assert groups == {value: [i for i, other in enumerate(held) if other == value] for value in sorted(set(held))}

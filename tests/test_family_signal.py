@@ -65,8 +65,15 @@ def test_constant_returns_do_not_make_the_critic_bad():
     assert alive.values[0] == 0.5
 
 
-def test_unequal_axes_are_not_combined():
-    series = {"explained_variance": "_ -3x19", "value_loss": "1x20"}
+def test_a_lost_record_of_one_metric_takes_no_more_than_itself():
+    first = observe(series={"explained_variance": "_ -3x19", "value_loss": "1x20"}).series("explained_variance_alive")
+    assert first.values.tolist() == [-3.0] * 20
+    other = observe(series={"explained_variance": "-3x20", "value_loss": "1x9 _ 1x9"})
+    assert np.flatnonzero(np.isnan(other.series("explained_variance_alive").values)).tolist() == [10]
+
+
+def test_metrics_that_mostly_stand_in_other_records_are_not_combined():
+    series = {"explained_variance": "-3x20", "value_loss": "1x10 " + "_ " * 10}
     assert observe(series=series).series("explained_variance_alive") is None
 
 

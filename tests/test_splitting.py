@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from ppo_doctor.builder import RunBuilder
 from ppo_doctor.pipeline import Request, diagnose, read_runs
 from ppo_doctor.rulepack import load_pack
+from ppo_doctor.splitting import split
+from ppo_doctor.table import Table
 
 
 def record(step, **more):
@@ -18,6 +25,12 @@ def written(tmp_path, rows):
     path = tmp_path / "run.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
+
+
+def table_of(rows):
+    places = np.arange(len(rows))
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return Table(path="run.jsonl", records=places, lines=places + 1, columns=columns)
 
 
 def runs(tmp_path, rows):
@@ -43,6 +56,18 @@ def test_steps_that_fall_back_to_a_checkpoint_are_one_resumed_run(tmp_path):
     assert steps_of(run) == list(range(11))
     assert run.series["approx_kl"].values[7:].tolist() == [-1.0] * 4
     assert any(note.kind == "merged" and note.count == 3 for note in run.notes)
+
+
+def test_records_in_no_order_are_one_run_whose_steps_order_them(tmp_path):
+    rows = [record(s) for s in (*range(40), *range(40))]
+    random.Random(0).shuffle(rows)
+    (run,) = runs(tmp_path, rows)
+    assert steps_of(run) == list(range(40))
+
+
+def test_runs_of_three_records_each_are_told_apart(tmp_path):
+    found = runs(tmp_path, [record(s) for _ in range(20) for s in range(3)])
+    assert [steps_of(run) for run in found] == [[0, 1, 2]] * 20
 
 
 def test_a_new_configuration_line_begins_another_run_with_it(tmp_path):
@@ -112,3 +137,33 @@ def test_dicts_of_samples_in_a_console_begin_no_run(tmp_path):
     path.write_text("".join(map(update, range(1, 10))), encoding="utf-8")
     (run,) = read_runs(str(path), Request())
     assert run.series["approx_kl"].axis.steps.tolist() == list(range(1, 10))
+
+
+def test_runs_are_told_apart_by_their_names_however_long_the_log_is(tmp_path):
+    rows = [record(s, run_id=f"run-{n}", approx_kl=0.001 * n) for n in range(1, 301) for s in range(5)]
+    found = runs(tmp_path, rows)
+    assert [set(run.series["approx_kl"].values) for run in found] == [{0.001 * n} for n in range(1, 301)]
+
+
+def test_a_run_is_as_long_as_its_own_records_however_long_the_log_is():
+    """Columns are laid out by place: what is made of one run in a thousand would else be a thousand runs long."""
+    rows = [{"seed": float(seed), "step": float(step)} for seed in range(50) for step in range(4)]
+    parts = split([table_of(rows)], np.full(len(rows), np.nan), [])
+    assert [RunBuilder(path="", tables=part).size for part in parts] == [4] * 50
+
+
+def test_what_is_told_apart_is_looked_at_once_however_many_runs_there_are():
+    counted = Counter()
+
+    class Cells(tuple):
+        __slots__ = ()
+
+        def __iter__(self):
+            counted["cells"] += len(self)
+            return super().__iter__()
+
+    rows = [{"step": float(step)} for _ in range(100) for step in range(4)]
+    table = replace(table_of(rows), texts={"run_id": Cells((i, f"run-{i // 4}") for i in range(len(rows)))})
+    parts = split([table], np.full(len(rows), np.nan), [])
+    assert [part[0].texts["run_id"][3] for part in parts] == [(3, f"run-{i}") for i in range(100)]
+    assert counted["cells"] <= 4 * len(rows)

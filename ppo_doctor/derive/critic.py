@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Below this share of the run's largest spread of returns, or of its square in the loss, returns count as constant.
 ALIVE = 0.1
+#: Part of the records at which another metric has to stand beside one.
+MOST = 0.9
 #: Finite records that a statement about the critic needs.
 LEAST = 6
 #: Optimizer steps below which explained variance near 0 is a beginner's. Measured in this project's lab, one step per
@@ -91,19 +93,25 @@ def _spread(observations: Observations, series: Series, name: str) -> FloatArray
 
 
 def _beside(observations: Observations, series: Series, name: str) -> FloatArray | None:
+    """Return another metric at the records of a series, NaN where it is not logged; None where it mostly is not."""
     other = observations.run.series.get(name)
-    return other.values if other is not None and other.axis is series.axis else None
+    if other is None or other.axis is series.axis:
+        return None if other is None else other.values
+    _, ours, theirs = np.intersect1d(series.axis.places, other.axis.places, return_indices=True)
+    if other.axis.path != series.axis.path or len(ours) < MOST * len(series):
+        return None
+    values = np.full(len(series), np.nan)
+    values[ours] = other.values[theirs]
+    return values
 
 
 def _alive(observations: Observations, series: Series) -> BoolArray | None:
-    spread = observations.run.series.get("returns_std")
-    share = ALIVE
-    if spread is None:
-        spread, share = observations.run.series.get("value_loss"), ALIVE**2
-    if spread is None or spread.axis is not series.axis or not np.isfinite(spread.values).any():
+    name, share = ("returns_std", ALIVE) if "returns_std" in observations.run.series else ("value_loss", ALIVE**2)
+    spread = _beside(observations, series, name)
+    if spread is None or not np.isfinite(spread).any():
         return None
-    largest = float(np.nanmax(np.where(np.isfinite(spread.values), spread.values, np.nan)))
-    return np.asarray(spread.values >= share * largest) & (largest > 0)
+    largest = float(np.nanmax(np.where(np.isfinite(spread), spread, np.nan)))
+    return np.asarray(spread >= share * largest) & (largest > 0)
 
 
 def value_loss_growth(observations: Observations) -> Series | None:

@@ -12,7 +12,6 @@ from ppo_doctor.model.kinds import FACETS
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model.kinds import SampleKind
 
 #: Metrics and settings of steps of episodes, which completions do not have.
 OF_STEPS = frozenset(
@@ -61,20 +60,19 @@ _ONLY_OF: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
 
 def never_logged(observations: Observations) -> frozenset[str]:
     """Return the metrics and settings that a run of this kind cannot hold."""
-    return _never(_known(observations.kind))
+    return _never(observations.kind.known)
 
 
 def not_for(observations: Observations, missing: tuple[str, ...]) -> str | None:
     """Return why quantities (`series.X`, `fact.X`) are not missed in a run of this kind; None where they are."""
-    kind = observations.kind
-    lacking = _lacking(_known(kind))
-    found = (kind.excludes({facet: value}) for facet, value, names in lacking if _all_need(missing, names))
-    return next(found, None)
+    facet = _foreign_to(observations.kind.known, missing)
+    return observations.kind.excludes(dict([facet])) if facet else None
 
 
-def _known(kind: SampleKind) -> tuple[str | None, ...]:
-    """Return the value of each facet."""
-    return tuple([kind.facet(name).value for name in FACETS])
+@cache
+def _foreign_to(known: tuple[str | None, ...], missing: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the first facet that keeps a run from holding what these quantities need, with its value in such runs."""
+    return next(((facet, value) for facet, value, names in _lacking(known) if _all_need(missing, names)), None)
 
 
 @cache
@@ -89,7 +87,6 @@ def _never(known: tuple[str | None, ...]) -> frozenset[str]:
     return frozenset[str]().union(*(names for _, _, names in _lacking(known)))
 
 
-@cache
 def _all_need(missing: tuple[str, ...], never: frozenset[str]) -> bool:
     """Tell whether one of the quantities has no way to be computed that does without all of `never`."""
     names = (reference.partition(".")[2] for reference in missing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -200,6 +201,7 @@ USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
 JUDGED = frozenset({limit.setting for limit in WRONG} | set(USUAL))
 
 
+@cache
 def counted_by(name: str, framework: str) -> frozenset[str]:
     """Return the settings that a quantity counts in a framework; where it is of no cause, all of them."""
     if name in (IMPOSSIBLE, UNUSUAL):
@@ -208,6 +210,7 @@ def counted_by(name: str, framework: str) -> frozenset[str]:
     return frozenset(limit.setting for limit in held)
 
 
+@lru_cache(maxsize=2048)  # ten quantities ask for the same settings, and so do the runs of a sweep
 def broken_limit(setting: str, value: float, framework: str, kind: str) -> Limit | None:
     """Return the gravest limit that a value of a setting breaks; None for a usual one."""
     limits = (*_limits_of(setting, framework), *_usual(setting, kind))

@@ -82,6 +82,11 @@ class SampleKind:
     actions: Facet
     critic: Facet
     rollout_engine: Facet
+    #: the value of each facet; each rule asks for it
+    known: tuple[str | None, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", tuple([self.facet(name).value for name in FACETS]))
 
     def excludes(self, wanted: Mapping[str, str]) -> str | None:
         """Return why something that is for `wanted` (facet → value) is not for this run; None where it may be."""

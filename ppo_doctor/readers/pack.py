@@ -6,12 +6,13 @@ import math
 import re
 import struct
 from mmap import mmap
+from sys import intern
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.readers.special import restore
-from ppo_doctor.table import Table
+from ppo_doctor.table import RUN_KEYS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FLUSH_EVERY = 65_536
 #: Bytes from which on a table's columns get memory of their own from the system.
 LARGE = 500_000
-#: Texts kept per key and source.
+#: Texts kept per key and source, but for those that name a run: records without theirs would be given to another.
 MOST_TEXTS = 1_000
 #: Key layouts remembered between flushes; a log whose every record differs must not grow without end.
 _MOST_LAYOUTS = 4_096
@@ -202,8 +203,8 @@ class Packer:
     def _keep(self, layout: Layout, texts: Mapping[str, str], line: int) -> None:
         for key, text in texts.items():
             kept = self._texts_kept.get(key, 0)
-            if kept < MOST_TEXTS:
-                layout.texts.setdefault(key, []).append((self.ordinal, text))
+            if kept < MOST_TEXTS or key in RUN_KEYS:
+                layout.texts.setdefault(key, []).append((self.ordinal, intern(text)))
                 self._texts_kept[key] = kept + 1
             else:
                 note = f"{key}: only the first {MOST_TEXTS:,} texts are kept"

@@ -75,11 +75,11 @@ def _evaluations(
 def _array(name: str, content: bytes, notes: Ledger) -> np.ndarray[Any, Any] | None:
     """Return an array of numbers; one of objects would have to be unpickled, which nothing here does."""
     try:
-        array = np.load(io.BytesIO(content), allow_pickle=False)
+        array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except _OF_HEADERS as error:
         notes.skip("an array cannot be read", detail=f"{name}: {error}")
         return None
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf":
         notes.skip("an array holds no numbers", detail=name)
         return None
     return array

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import by_value
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.event import BFLOAT16, event, hparams
 from ppo_doctor.readers.event_settings import settings_in
 from ppo_doctor.readers.points import Points
 from ppo_doctor.readers.single import written
-from ppo_doctor.readers.tfrecord import Framer, by_value, rows
+from ppo_doctor.readers.tfrecord import Framer, rows
 from ppo_doctor.readers.wire import WireError
 from ppo_doctor.table import EmbeddedConfig
 
@@ -148,7 +149,7 @@ class Decoder:
     def _take(self, batch: Batch) -> None:
         found = _Found()
         for size, group in by_value(batch.sizes):
-            self._alike(batch, size, group, found)
+            self._alike(batch, int(size), group, found)
         if found.tags:
             numbers = np.concatenate(found.numbers)
             inorder = np.argsort(numbers, kind="stable")

@@ -8,11 +8,13 @@ that names its format: where damage stands in its place, nobody knows how much t
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import by_value
 from ppo_doctor.readers.crc import crc32c, masked
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 HEADER, FOOTER = 12, 4
 #: Bytes that are looked at together: enough for NumPy to pay, little enough for the cache.
 CHUNK = 1 << 20
-#: Records that are looked at together right behind a damaged one, and bytes that are searched for it at first.
-_STEP, _NEAR = 16, 1 << 12
 #: A longer record holds no scalar; a length that claims more is damage, whatever its checksum says.
 LONGEST = 64 << 20
 _LENGTH = struct.Struct("<Q").unpack_from
@@ -78,79 +78,63 @@ class Framer:
 
     def _work(self, *, final: bool) -> Iterator[Batch]:
         data = b"".join(self._blocks)
-        at, most = 0, CHUNK
         if not self._offset:
             self._begins = _FORMAT in data[:_FIRST]
-        while True:
-            if self._lost_at is not None:
-                at = self._seek(data, at, final=final)
-                if self._lost_at is not None:
-                    break
-                most = _STEP  # where one record is damaged many may be: walk on with care
-            starts, sizes, stop = _walk(data, at, most)
-            headers = _headers_hold(data, np.append(starts, stop) if stop + HEADER <= len(data) else starts)
-            sound = len(starts) if headers.all() else int(headers.argmin())
-            payloads = _payloads_hold(data, starts[:sound], sizes[:sound])
-            # A payload that fails before a header that fails: the length was wrong although its checksum holds.
-            back = not headers.all() and sound > 0 and not payloads[sound - 1]
-            keep = sound - back
-            yield from self._batch(data, starts[:keep], sizes[:keep], payloads[:keep])
-            if not headers.all():
-                at = int(np.append(starts, stop)[keep])
-                self._lose(at)
-                at += HEADER if back else 1
-            elif len(starts) == most:
-                at, most = stop, 4 * most
-            elif self._unfinished(data, stop, final=final):
-                at = stop + HEADER
-            else:
-                at = stop
-                break
+        stretches, at = self._stretches(data, final=final)
+        if stretches:
+            starts, sizes, numbers = (np.concatenate(parts) for parts in zip(*stretches, strict=True))
+            yield from self._batch(data, starts, sizes, numbers)
         self._blocks = [data[at:]] if at < len(data) else []
         self._held = len(data) - at
         self._offset += at
         if final and self._lost_at is not None:
             self._found(self._offset + self._held)
 
-    def _batch(self, data: bytes, starts: IntArray, sizes: IntArray, good: BoolArray) -> Iterator[Batch]:
-        numbers = np.arange(self._number, self._number + len(starts))
-        self._number += len(starts)
+    def _stretches(self, data: bytes, *, final: bool) -> tuple[list[tuple[IntArray, IntArray, IntArray]], int]:
+        """Return starts, sizes and numbers of the records between damage, and where the next bytes go on."""
+        found: list[tuple[IntArray, IntArray, IntArray]] = []
+        lengths, at = _Lengths(data), 0
+        while True:
+            if self._lost_at is not None:
+                at = self._seek(lengths, at, len(data), final=final)
+                if self._lost_at is not None:
+                    return found, at
+            starts, sizes, stop, damaged = _stretch(data, at, lengths, final=final)
+            if len(starts):
+                found.append((starts, sizes, np.arange(self._number, self._number + len(starts))))
+                self._number += len(starts)
+            if not damaged:
+                self._unfinished(data, stop, final=final)
+                return found, stop
+            self._lost_at = self._offset + stop
+            at = stop + 1
+
+    def _batch(self, data: bytes, starts: IntArray, sizes: IntArray, numbers: IntArray) -> Iterator[Batch]:
+        good = _payloads_hold(data, starts, sizes)
         for place in np.flatnonzero(~good):
             detail = f"{int(sizes[place]) + HEADER + FOOTER:,} bytes from byte {self._offset + int(starts[place]):,}"
             self._notes.skip("its checksum does not fit its content", int(numbers[place]), detail=detail)
         if good.any():
             yield Batch(data=data, starts=starts[good] + HEADER, sizes=sizes[good], numbers=numbers[good])
 
-    def _unfinished(self, data: bytes, at: int, *, final: bool) -> bool:
-        """Judge the record at which the bytes end; True where its length cannot be right, so that a search begins."""
+    def _unfinished(self, data: bytes, at: int, *, final: bool) -> None:
+        """Wait for the rest of the record at which the bytes end, or account for it."""
         left = len(data) - at
         self._wanted = CHUNK
-        if left >= HEADER:
-            (size,) = _LENGTH(data, at)
-            if size > LONGEST:
-                self._lose(at)
-                return True
-            if not final:
-                self._wanted = max(CHUNK, HEADER + size + FOOTER)
-            elif _next_header(data, at + HEADER) is not None:
-                self._lose(at)
-                return True
+        if left >= HEADER and not final:
+            self._wanted = max(CHUNK, HEADER + _LENGTH(data, at)[0] + FOOTER)
         if final and left:
             detail = f"{left:,} bytes from byte {self._offset + at:,}"
             self._notes.skip("the last record is cut off", self._number, detail=detail)
             self._number += 1
-        return False
 
-    def _lose(self, at: int) -> None:
-        self._lost_at = self._offset + at
-
-    def _seek(self, data: bytes, at: int, *, final: bool) -> int:
+    def _seek(self, lengths: _Lengths, at: int, end: int, *, final: bool) -> int:
         """Return the next place that may begin a record; without one, as much as cannot be the start of one."""
-        found = _next_header(data, at)
+        found = lengths.following(at)
         if found is not None:
             self._found(self._offset + found)
             return found
-        return len(data) if final else max(at, len(data) - HEADER + 1)
+        return end if final else max(at, end - HEADER + 1)
 
     def _found(self, offset: int) -> None:
         lost = self._lost_at or 0
@@ -163,12 +147,56 @@ class Framer:
         self._lost_at = None
 
 
-def _walk(data: bytes, at: int, most: int) -> tuple[IntArray, IntArray, int]:
-    """Return where at most `most` complete records begin, their payloads' sizes, and where the next one begins."""
+class _Lengths:
+    """The places at which bytes hold a length that is possible, with the checksum that fits it.
+
+    Sought when the first damage is met, and once, however many records are damaged.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._places: list[int] | None = None
+
+    @property
+    def sought(self) -> bool:
+        return self._places is not None
+
+    def following(self, at: int) -> int | None:
+        """Return the first such place from `at` on; those before the first one asked for are not known."""
+        if self._places is None:
+            self._places = _lengths_from(self._data, at)
+        index = bisect_left(self._places, at)
+        return self._places[index] if index < len(self._places) else None
+
+
+def _stretch(data: bytes, at: int, lengths: _Lengths, *, final: bool) -> tuple[IntArray, IntArray, int, bool]:
+    """Return where records that follow each other begin, their sizes, where they end, and whether damage is there."""
+    if not lengths.sought:
+        starts, sizes, stop = _walk(data, at)
+        if _lengths_hold(data, np.append(starts, stop) if stop + HEADER <= len(data) else starts).all():
+            return starts, sizes, stop, final and _goes_on(data, stop, lengths)
+    starts, sizes, stop = _walk(data, at, lengths)
+    damaged = stop + HEADER <= len(data) and lengths.following(stop) != stop
+    # A payload that fails before a length that fails: that payload's length was wrong although its checksum holds.
+    if damaged and len(starts) and not _payloads_hold(data, starts[-1:], sizes[-1:]).all():
+        return starts[:-1], sizes[:-1], int(starts[-1]), True
+    return starts, sizes, stop, damaged or (final and _goes_on(data, stop, lengths))
+
+
+def _goes_on(data: bytes, at: int, lengths: _Lengths) -> bool:
+    """Tell whether another record begins within the one at which the bytes end, whose length is wrong then."""
+    return len(data) - at >= HEADER and lengths.following(at + 1) is not None
+
+
+def _walk(data: bytes, at: int, lengths: _Lengths | None = None) -> tuple[IntArray, IntArray, int]:
+    """Return where complete records begin, their payloads' sizes, and where the next one begins.
+
+    Each length is believed, or ends the walk where it is not one of `lengths`.
+    """
     starts: list[int] = []
     sizes: list[int] = []
     end = len(data) - HEADER - FOOTER
-    while at <= end and len(starts) < most:
+    while at <= end and (lengths is None or lengths.following(at) == at):
         (size,) = _LENGTH(data, at)
         if size > end - at:
             break
@@ -188,45 +216,35 @@ def _words(matrix: NDArray[np.uint8]) -> NDArray[np.uint32]:
     return np.ascontiguousarray(matrix).view("<u4")[:, 0].astype(np.uint32)
 
 
-def _headers_hold(data: bytes, starts: IntArray) -> BoolArray:
+def _lengths_hold(data: bytes, starts: IntArray) -> BoolArray:
+    """Tell where a length is possible and fits its checksum."""
     if not len(starts):
         return np.ones(0, dtype=np.bool_)
     heads = rows(data, starts, HEADER)
-    return np.asarray(masked(crc32c(heads[:, :8])) == _words(heads[:, 8:]), dtype=np.bool_)
+    sizes = np.ascontiguousarray(heads[:, :8]).view("<u8")[:, 0]
+    return np.asarray((sizes <= LONGEST) & (masked(crc32c(heads[:, :8])) == _words(heads[:, 8:])), dtype=np.bool_)
 
 
 def _payloads_hold(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
     hold = np.zeros(len(starts), dtype=np.bool_)
-    for size, group in by_value(sizes):
+    for value, group in by_value(sizes):
+        size = int(value)
         whole = rows(data, starts[group] + HEADER, size + FOOTER)
         hold[group] = masked(crc32c(whole[:, :size])) == _words(whole[:, size:])
     return hold
 
 
-def by_value(values: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Yield each distinct value with the places where it stands, in order."""
-    order = np.argsort(values, kind="stable")
-    edges = np.flatnonzero(np.diff(values[order])) + 1
-    for group in np.split(order, edges):
-        if len(group):
-            yield int(values[group[0]]), group
-
-
-def _next_header(data: bytes, at: int) -> int | None:
-    """Return the first place from `at` on whose length is possible and fits its checksum."""
-    reach = _NEAR
+def _lengths_from(data: bytes, at: int) -> list[int]:
+    """Return every place from `at` on at which a length holds, in order."""
+    found: list[int] = []
     while len(data) - at >= HEADER:
-        window = data[at : at + reach]
-        reach = min(4 * reach, CHUNK)
+        window = data[at : at + CHUNK]
         octets = np.frombuffer(window, dtype=np.uint8)
         places = len(window) - HEADER + 1
         possible = np.ones(places, dtype=np.bool_)
         for i in range(4, 8):  # lengths beyond 4 GiB are not
             possible &= octets[i : i + places] == 0
         candidates = np.flatnonzero(possible)
-        held = candidates[_headers_hold(window, candidates)]
-        for place in held.tolist():
-            if _LENGTH(window, place)[0] <= LONGEST:
-                return at + int(place)
+        found += (at + candidates[_lengths_hold(window, candidates)]).tolist()
         at += places
-    return None
+    return found

@@ -111,17 +111,21 @@ def never_clipped(observations: Observations) -> bool | None:
 
 
 def losses_repeat(observations: Observations) -> Fact | None:
-    """Return the share of generations whose optimizer steps all log one loss: at a ratio of 1 it cannot change."""
+    """Return the share of further steps on a generation that log the loss of the step before, as at a ratio of 1.
+
+    Steps are counted and not generations: where the mark of one is lost, two of them are taken for one.
+    """
     loss = observations.run.series.get("loss")
     begins = generation_starts(observations, loss)
     if loss is None or begins is None:
         return None
-    groups = np.split(loss.values, np.flatnonzero(begins)[1:])
-    ranges = [float(np.ptp(g)) <= 1e-6 for g in groups if len(g) > 1 and np.isfinite(g).all()]
-    if len(ranges) < 3:
+    apart = np.abs(np.diff(loss.values))[~begins[1:]]
+    known = apart[np.isfinite(apart)]
+    if len(known) < 3:
         return None
-    alike = float(np.mean(ranges))
-    return fact("losses_repeat", alike, loss, f"{loss.raw} is one number within {alike:.0%} of the generations")
+    alike = float(np.mean(known <= 1e-6))
+    text = f"{loss.raw} is that of the step before in {alike:.0%} of the further steps on a generation"
+    return fact("losses_repeat", alike, loss, text)
 
 
 def ratio_flat(observations: Observations) -> Fact | None:

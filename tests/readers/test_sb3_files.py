@@ -84,6 +84,18 @@ def test_objects_are_not_unpickled(reading):
     assert [record["eval/mean_ep_length"] for record in read.records] == [15, 10, 5]
 
 
+def test_a_member_that_is_an_archive_itself_is_no_array(reading):
+    inner = evaluations()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(inner)) as held, zipfile.ZipFile(stream, "w") as archive:
+        for name in held.namelist():
+            archive.writestr(name, inner[1:] if name == "ep_lengths.npy" else held.read(name))
+        archive.writestr("successes.npy", inner)
+    read = reading(stream.getvalue())
+    assert [note.text for note in read.notes if "cannot be read" in note.text][1:]
+    assert len(read.records) == len(STEPS)
+
+
 def test_compressed_evaluations(reading):
     stream = io.BytesIO()
     np.savez_compressed(stream, timesteps=STEPS, results=REWARDS)

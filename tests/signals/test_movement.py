@@ -31,6 +31,20 @@ def test_a_surrogate_at_float_noise_is_a_witness_where_no_kl_is_logged():
     assert not told("ratio_flat", policy_loss="0.01x19")
 
 
+def marked(lost=()):
+    """Return ten generations of four steps each with one loss, whose first steps log a reward, but for some."""
+    reward = " ".join("_" if step % 4 or step // 4 in lost else "0.5" for step in range(40))
+    loss = " ".join(f"0.{step // 4 + 1:02}" for step in range(40))
+    return {"reward_mean": reward, "loss": loss}
+
+
+def test_losses_that_repeat_within_a_generation_tell_a_ratio_of_one_though_marks_are_lost():
+    for lost in ((), (3,), (3, 6)):
+        assert told("ratio_flat", clip_fraction="0x40", **marked(lost)), lost
+    moving = marked() | {"loss": " ".join(f"0.{step + 10}" for step in range(40))}
+    assert not told("ratio_flat", clip_fraction="0x40", **moving)
+
+
 @pytest.mark.parametrize(("entropy", "stands"), [(STAYS, True), (FALLS, False)])
 def test_a_policy_stands_still_by_every_witness(entropy, stands):
     assert told("policy_stands", K4, approx_kl="0x19", clip_fraction="0x19", entropy=entropy) is stands
