@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ppo_doctor.arrays import finite_median
+from ppo_doctor.arrays import finite_median, finite_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -45,13 +45,21 @@ def _sequence_level(observations: Observations) -> bool:
 
 def _from_divergence(observations: Observations) -> Fact | None:
     clipped, kl = observations.run.series.get("clip_fraction"), observations.run.series.get("approx_kl")
-    if clipped is None or kl is None or kl.estimator not in ("k2", "k3", "exact"):
+    if clipped is None or kl is None or not _of_one_sign(kl):
         return None
     found = bound_of_range(clipped, kl)
     if found is None:
         return None
     bound, says = found
     return Fact(name="implied_clip_range", value=bound, how="computed", source=clipped.source(), says=says)
+
+
+def _of_one_sign(kl: Series) -> bool:
+    """Tell whether an estimate of the KL has no noise that cancels: by its name, or as no record is 0 or below it."""
+    if kl.estimator is None:
+        known = finite_of(kl.values)
+        return bool(len(known)) and float(known.min()) > 0
+    return kl.estimator in ("k2", "k3", "exact")
 
 
 def bound_of_range(clipped: Series, kl: Series) -> tuple[float, str] | None:

@@ -200,6 +200,12 @@ def entropy_stands(observations: Observations) -> Fact | None:
     return condition("entropy_stands", stands, series, says)
 
 
+def stays_at_reference(observations: Observations) -> bool | None:
+    """Return whether the policy is next to the reference in every record; None where no KL to it is logged."""
+    reference = values_of(observations, "ref_kl")
+    return None if reference is None else bool(np.abs(reference).max() < AT_REFERENCE)
+
+
 def left_the_reference(observations: Observations) -> bool | None:
     """Return whether the policy went away from the reference that it started at."""
     series = values_of(observations, "ref_kl")
@@ -245,9 +251,7 @@ def policy_stands(observations: Observations) -> Fact | None:
     if flat is None:
         return None
     rise = value_of(observations.fact("reward_course"))
-    reference = values_of(observations, "ref_kl")
-    at_home = None if reference is None else bool(np.abs(reference).max() < AT_REFERENCE)
-    stands = all_known(truth_of(observations.fact("entropy_stands")), at_home)
+    stands = all_known(truth_of(observations.fact("entropy_stands")), stays_at_reference(observations))
     moved = truth_of(observations.fact("entropy_moves")) is not False or left_the_reference(observations) is True
     if stands is False and not moved and (rise is None or rise <= 4):
         stands = True

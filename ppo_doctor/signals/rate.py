@@ -18,7 +18,7 @@ from ppo_doctor.signals.course import (
     value_of,
     zero_share,
 )
-from ppo_doctor.signals.movement import STILL_KL
+from ppo_doctor.signals.movement import STILL_KL, stays_at_reference
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -131,6 +131,7 @@ def rate_warms_up_for_ever(observations: Observations) -> Fact | None:
         return None
     rates = finite(series)
     rising = bool(np.all(np.diff(rates) > 0)) and float(rates[-1]) < SLOW_WARMUP
-    still = any_known(truth_of(observations.fact("policy_stands")), truth_of(observations.fact("entropy_stands")))
+    stand = (truth_of(observations.fact(name)) for name in ("policy_stands", "entropy_stands"))
+    still = any_known(*stand, stays_at_reference(observations))
     says = f"{series.raw} rises in every record and reaches {rates[-1]:.3g}"
     return condition("rate_warms_up_for_ever", both(rising, still), series, says)

@@ -60,7 +60,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rate_ordinary": ("rate", _RATE),
         "rate_zero_share": ("rate", _RATE),
         "rate_spent_at": ("rate", _RATE),
-        "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy",)),
+        "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
         "gradient_zero_share": ("gradient", ("grad_norm",)),
         "gradient_usual": ("gradient", ("grad_norm",)),
         "silent_on_paid_batches": ("gradient", ("loss+grad_norm+reward_std",)),
