@@ -18,7 +18,7 @@ from ppo_doctor.table import Table
 
 
 def record(step, **more):
-    return {"step": step, "approx_kl": 0.01, "entropy": 1.0 - 0.001 * step, "policy_loss": -0.1} | more
+    return {"step": step, "approx_kl": 0.01 + 0.0001 * step, "entropy": 1.0 - 0.001 * step, "policy_loss": -0.1} | more
 
 
 def written(tmp_path, rows):

@@ -250,8 +250,7 @@ METRICS: Mapping[str, str] = {
     "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
     "approx_kl_k2": "kl approx k2, kl policy k2, kl old k2",
     "approx_kl_max": "kl approx max, kl policy max, kl old max",
-    "ref_kl": "kl objective, kl penalty, kl penalty reward, kl reference policy|k1|k2|k3|completion?, kl approx"
-    " reference old?",
+    "ref_kl": "kl objective, kl penalty, kl reference policy|k1|k2|k3|completion?, kl approx reference old?",
     "rollout_kl": "kl engine, kl engine policy, kl rollout, kl approx engine, kl engine k3",
     "kl_penalty_reward": "kl reward",
     "kl_coef": "kl beta, kl coefficient, kl penalty coefficient, kl penalty reward coefficient, kl coefficient new, kl"
