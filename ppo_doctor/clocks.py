@@ -34,6 +34,15 @@ def counts(parts: Sequence[FloatArray]) -> bool:
     return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
 
 
+def never_falls(parts: Sequence[FloatArray]) -> bool:
+    """Tell whether a column of any name mostly rises and never falls in any file, as what is added up does."""
+    known = [values[np.isfinite(values)] for values in parts]
+    if not all(map(len, known)) or max(map(len, known)) < LEAST_STEPS:
+        return False
+    change = np.concatenate([np.diff(values) for values in known])
+    return bool((change >= 0).all() and np.mean(change > 0) >= 0.5)
+
+
 def _rises(parts: Sequence[FloatArray], most_falls: float) -> bool:
     """Tell whether values rise in nearly all of their changes, as steps do, save where a run begins again."""
     change = np.concatenate([np.diff(values) for values in parts])
