@@ -10,7 +10,7 @@ import numpy as np
 
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import distinct, finite_of, together
-from ppo_doctor.clocks import UNIX_TIMES, are_dates, counts, falls, never_falls, ranked, turned
+from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -103,9 +103,8 @@ class RunBuilder:
             values = self._by_record(key, size) if (key := self._clock_key(keys, begins)) is not None else None
             if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or are_dates(values)):
                 return values
-        columns = (self._by_record(key, size) for key in sorted(self.keys))
-        counters = [values for values in columns if never_falls(np.split(values, begins))]
-        return min(counters, key=_has_parts, default=np.full(size, np.nan))
+        summed = added_up((self._by_record(key, size) for key in sorted(self.keys)), begins)
+        return np.full(size, np.nan) if summed is None else summed
 
     def within_step(self, profile: Profile) -> FloatArray | float:
         """Return how far into its step each record is, from 0 to below 1, by its epoch and minibatch."""
@@ -221,10 +220,6 @@ def _column(table: Table, key: str, metric: MetricProfile) -> FloatArray:
     """Return a metric's column, or what its columns are together."""
     held = [table.columns[name] for name in metric.columns if name in table.columns]
     return together(held, metric.over) if len(held) > 1 else table.columns[key]
-
-
-def _has_parts(values: FloatArray) -> bool:
-    return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
 def _in_parts(steps: FloatArray) -> bool:
