@@ -10,7 +10,7 @@ import numpy as np
 
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import distinct, finite_of, together
-from ppo_doctor.clocks import UNIX_TIMES, are_dates, counts, falls, ranked, turned
+from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -94,7 +94,7 @@ class RunBuilder:
         return self._by_record(key, self.size) if key is not None else np.full(self.size, np.nan)
 
     def order(self, profile: Profile, begins: Sequence[int] = ()) -> FloatArray:
-        """Return what tells the order of records: steps, else updates, else Unix times; NaN where nothing does.
+        """Return what tells the order of records: steps, updates, Unix times, a counter; NaN where nothing does.
 
         Files begin at the records `begins`: what is chosen to count steps does so in each of them.
         """
@@ -103,7 +103,8 @@ class RunBuilder:
             values = self._by_record(key, size) if (key := self._clock_key(keys, begins)) is not None else None
             if values is not None and np.isfinite(values).any() and (keys is not UNIX_TIMES or are_dates(values)):
                 return values
-        return np.full(size, np.nan)
+        summed = added_up((self._by_record(key, size) for key in sorted(self.keys)), begins)
+        return np.full(size, np.nan) if summed is None else summed
 
     def within_step(self, profile: Profile) -> FloatArray | float:
         """Return how far into its step each record is, from 0 to below 1, by its epoch and minibatch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,20 @@ def counts(parts: Sequence[FloatArray]) -> bool:
     if len(steps) < LEAST_STEPS:
         return len(steps) < 2 or bool((steps != steps[0]).any())
     return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
+
+
+def added_up(columns: Iterable[FloatArray], begins: Sequence[int]) -> FloatArray | None:
+    """Return a column of any name that mostly rises and never falls in any file, of whole numbers if there is one."""
+    summed = [values for values in columns if _never_falls(np.split(values, begins))]
+    return min(summed, key=lambda values: bool((values[np.isfinite(values)] % 1 != 0).any()), default=None)
+
+
+def _never_falls(parts: Sequence[FloatArray]) -> bool:
+    known = [values[np.isfinite(values)] for values in parts]
+    if not all(map(len, known)) or max(map(len, known)) < LEAST_STEPS:
+        return False
+    change = np.concatenate([np.diff(values) for values in known])
+    return bool((change >= 0).all() and np.mean(change > 0) >= 0.5)
 
 
 def _rises(parts: Sequence[FloatArray], most_falls: float) -> bool:

@@ -70,7 +70,9 @@ class Feed:
         self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
-        """Take a line of the file."""
+        """Take a line of the file; of blank ones, which may be millions, no dialect makes anything."""
+        if not raw or raw.isspace():
+            return
         self._ignored += _feed(_fragments(raw, number, torn=torn), self._dialects, self._sink)
 
     def finish(self) -> None:

@@ -133,9 +133,9 @@ def test_names_that_could_break_a_pattern() -> None:
 def test_two_thousand_keys_take_no_time() -> None:
     keys = [f"val-aux/set{i}/reward/mean@{j}" for i in range(200) for j in range(10)]
     frameworks.detect(keys)
-    start = time.perf_counter()
+    start = time.process_time()
     assert frameworks.detect([*keys, "actor/pg_loss", "actor/ppo_kl"]) is not None
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 class TestPatterns:

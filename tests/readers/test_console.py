@@ -3,6 +3,8 @@ from math import inf, isnan
 
 import pytest
 
+from ppo_doctor.readers import console
+
 
 def test_dicts_of_transformers_4_among_progress_bars(reading):
     got = reading(
@@ -23,6 +25,16 @@ def test_dicts_of_transformers_5_quote_their_numbers(reading):
     assert (record["loss"], record["kl"], record["b"]) == (0.0125, 1e-05, 1.0)
     assert isnan(record["lr"])
     assert got.texts == {"t": [(0, "1m 2s")]}
+
+
+def test_blank_lines_are_offered_to_no_dialect(reading, monkeypatch):
+    offered = []
+    feed = console._feed
+    monkeypatch.setattr(console, "_feed", lambda lines, *more: offered.append(lines) or feed(lines, *more))
+    got = reading("{'loss': 1.0, 'kl': 2.0}\n" + "\n \t\n" * 1000 + "{'loss': 3.0, 'kl': 4.0}\n")
+    assert got.lines == [1, 2002]
+    assert len([lines for lines in offered if lines]) == 2
+    assert len(offered) < 100
 
 
 def test_numpy_wrappers_in_a_dict(reading):

@@ -121,17 +121,20 @@ def test_logs_that_are_named_one_by_one_are_several_unless_somebody_says_so(tmp_
     assert len(runs(*paths, together=True)) == 1
 
 
-def test_without_steps_the_order_of_names_counts_or_the_time(tmp_path):
-    rows = [{"policy_loss": -0.01 * i, "entropy": 1.0 - 0.01 * i, "approx_kl": 0.001 * i} for i in range(1, 21)]
+def test_without_steps_the_order_of_names_counts_or_the_time_or_what_is_added_up(tmp_path):
+    rows = [{"policy_loss": -0.01 * i, "entropy": 1.0 - 0.01 * i, "approx_kl": 0.001 * (i % 7)} for i in range(1, 21)]
     timed = [row | {"timestamp": 1.7e9 + 60 * i} for i, row in enumerate(rows)]
-    for name, held in (("plain", rows), ("timed", timed)):
+    summed = [row | {"epoch": round(i / 30, 1), "episodes so far": 3 * i} for i, row in enumerate(rows)]
+    rounded = [row | {"epoch": round(i / 15, 1)} for i, row in enumerate(rows)]
+    for name, held in (("plain", rows), ("timed", timed), ("summed", summed), ("rounded", rounded)):
         for part, of in (("a", held[10:]), ("b", held[:10])):
             write(tmp_path / name, {f"{part}.jsonl": "".join(json.dumps(row) + "\n" for row in of)})
     expected = [row["approx_kl"] for row in rows]
     (named,) = runs(tmp_path / "plain/b.jsonl", tmp_path / "plain/a.jsonl", together=True)
-    (timed_run,) = runs(tmp_path / "timed/a.jsonl", tmp_path / "timed/b.jsonl", together=True)
     assert named.series["approx_kl"].values.tolist() == expected
-    assert timed_run.series["approx_kl"].values.tolist() == expected
+    for name in ("timed", "summed", "rounded"):
+        (run,) = runs(tmp_path / name / "a.jsonl", tmp_path / name / "b.jsonl", together=True)
+        assert run.series["approx_kl"].values.tolist() == expected, name
 
 
 def test_a_copy_is_no_part(tmp_path):
