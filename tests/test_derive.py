@@ -314,13 +314,17 @@ def test_the_clip_range_in_force_is_that_of_the_first_half():
 
 
 @pytest.mark.parametrize(
-    ("estimator", "known"), [("k2", True), ("k3", True), ("exact", True), ("k1", False), (None, False)]
+    ("estimator", "first", "known"),
+    [
+        *(("k2", 1e-4, True), ("k3", 1e-4, True), ("exact", 1e-4, True), ("k1", 1e-4, False)),
+        *((None, 1e-4, True), (None, 0.0, False), (None, -1e-5, False)),
+    ],
 )
-def test_a_bound_from_kl_takes_an_estimate_that_is_never_negative(estimator, known):
+def test_a_bound_from_kl_takes_an_estimate_that_is_never_negative(estimator, first, known):
     axis = an_axis(TWENTY)
     held = [
         a_series("clip_fraction", [0.5] * 20, axis=axis),
-        a_series("approx_kl", [1e-4] * 20, axis=axis, estimator=estimator),
+        a_series("approx_kl", [first, *[1e-4] * 19], axis=axis, estimator=estimator),
     ]
     found = observe(*held).fact("implied_clip_range")
     assert (found is not None) is known
