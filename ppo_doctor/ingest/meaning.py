@@ -21,6 +21,8 @@ DIVERGENCES, ALIKE, COARSE = ("approx_kl", "approx_kl_k1", "approx_kl_k2"), 8, 0
 MOST_BATCHES = 0.75
 #: Records that are looked at for the start of a run.
 FIRST = 3
+#: By how much a distance grows from the start of a run to its last third; a KL per update rather falls.
+GROWN = 4
 #: Nats, below ln 2 = 0.69: a fresh policy has more, over two actions or with a deviation of 1, and a usual coefficient
 #: of 0.1 and less times the entropy of any small policy is less.
 FRESH = 0.6
@@ -34,7 +36,8 @@ def settled(series: Mapping[str, Series], guessed: Collection[str], path: str) -
     kept, notes = _filled(series)
     if "explained_variance" in guessed and "explained_variance" in kept and OF_COMPLETIONS & kept.keys():
         kept["explained_variance"] = replace(kept["explained_variance"], estimator="with bias")
-    for name, told in (("entropy_loss", _entropy), ("optimizer_steps", _counted_up)):
+    meant = (("entropy_loss", _entropy), ("optimizer_steps", _counted_up), ("approx_kl", _to_reference))
+    for name, told in meant:
         if name in guessed and name in kept and (found := told(kept[name])) and found.name not in kept:
             kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
             notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
@@ -105,6 +108,19 @@ def _entropy(loss: Series) -> Series | None:
     sign = float(np.sign(start[0]))
     says = f"{abs(start[0]):.3g} at the start is that of a fresh policy, without a coefficient"
     return replace(loss, name="entropy", values=sign * loss.values, unit="nats", says=says)
+
+
+def _to_reference(kl: Series) -> Series | None:
+    """Return the KL to where training began: one that only its name calls a KL, 0 at first and growing from there.
+
+    A KL between two updates is above 0 from the first update on, and does not add up.
+    """
+    values = kl.values[np.isfinite(kl.values)]
+    third = len(values) // 3
+    if third < FIRST or values[0] != 0 or values[1] <= 0:
+        return None
+    grown = float(np.median(values[-third:])) > GROWN * float(np.median(values[1 : FIRST + 1])) > 0
+    return replace(kl, name="ref_kl", says="it is 0 at first and grows from there") if grown else None
 
 
 def _counted_up(counter: Series) -> Series | None:

@@ -36,12 +36,14 @@ def outcome(told: Story) -> str:
 
 def _course(course: Course) -> str:
     key = f" ({plain(course.key)})" if course.word != course.key else ""
-    return f"{course.word}{key} {bound(f'{short(course.first)} → {short(course.last)}')}"
+    best = f"{short(course.best)} (step {course.best_at}) → " if course.best is not None else ""
+    return f"{course.word}{key} {bound(f'{short(course.first)} → {best}{short(course.last)}')}"
 
 
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
-    return f"{count(checks.clear, 'check')} clear, {_not_run(checks)}"
+    noted = f"{checks.noted} noted, " if checks.noted else ""
+    return f"{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
 
 
 def _not_run(checks: Checks) -> str:
@@ -88,7 +90,8 @@ def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     """Return how sure a problem is, how grave, since when, and where it shows."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
     place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
-    return [problem.confidence, problem.severity.value, *since, *place]
+    sure = f"{problem.confidence}, as one of {1 + len(problem.level)}" if problem.level else problem.confidence
+    return [sure, problem.severity.value, *since, *place]
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
@@ -99,11 +102,17 @@ def _place(place: Place, diagnosis: Diagnosis) -> str:
     return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
 
 
-def advice(problem: Told, *, resorts: int = 99, because: bool = True) -> list[tuple[str, str]]:
-    """Return what to do about a problem, what would settle it, what not to do, and what else it may be."""
+def advice(problem: Told, *, seen: bool = True, resorts: int = 99, because: bool = True) -> list[tuple[str, str]]:
+    """Return what shows a problem, what to do, what would settle it, what not to do, and what else it may be.
+
+    What is only suspected is settled first.
+    """
     lines = [("then" if i else "do", action_says(action)) for i, action in enumerate(problem.do[: 1 + resorts])]
     if problem.check is not None:
-        lines.append(("check", _settles(problem.check if because else replace(problem.check, because=""))))
+        check = ("check", _settles(problem.check if because else replace(problem.check, because="")))
+        lines.insert(0 if problem.confidence == "suspected" else len(lines), check)
+    if seen and problem.seen:
+        lines.insert(0, ("seen", sentence("; ".join(flowing(title) for title in problem.seen))))
     if problem.avoid:
         lines.append(("not", sentence(problem.avoid)))
     if problem.level:
@@ -129,8 +138,7 @@ def follows(problem: Told) -> str:
     """Return what is dead because of a problem; nothing where nothing is."""
     if not problem.follows:
         return ""
-    are = "is" if len(problem.follows) == 1 else "are"
-    return f"Follows from {problem.rank}: {listed(problem.follows, 'and')} {are} dead."
+    return f"Broken by {problem.rank} as well: {listed(problem.follows, 'and')}."
 
 
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:

@@ -176,13 +176,11 @@ def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
     grave = Span(severity, SEVERITY_STYLE.get(problem.severity, ""))
     title = Span(flowing(problem.title), "bold")
     page.add((f"{number} ", title, f" – {confidence} · ", grave, *(f" · {word}" for word in more)), 0, INDENT)
-    if cut.says:
-        page.add(sentence(problem.says), INDENT)
     _advice(page, problem, cut)
 
 
 def _advice(page: Page, problem: Told, cut: Cut) -> None:
-    for label, words in phrases.advice(problem, resorts=cut.next, because=cut.because):
+    for label, words in phrases.advice(problem, seen=cut.says, resorts=cut.next, because=cut.because):
         page.labelled(Span(label, "bold" if label == "do" else "dim"), words, INDENT, LABELS)
 
 

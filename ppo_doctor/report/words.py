@@ -155,7 +155,7 @@ def _steps(steps: tuple[int, int] | None) -> str:
 def updates(k: UpdatesPerBatch) -> str:
     """Return K with where it comes from, and the configured value where the log shows another."""
     if k.effective is None:
-        return bound(f"K unknown, --set {plain(k.ask)}=… tells it" if k.ask else "K unknown")
+        return bound(f"updates per batch unknown (--set {plain(k.ask)}=…)" if k.ask else "updates per batch unknown")
     key = plain(k.origin.partition(":")[2] or k.origin)
     origin = f"{_HOW[k.how]}: {key}" if k.how else key
     if k.how != "configured" and k.configured is not None and k.configured != k.effective:
@@ -177,7 +177,7 @@ def action_says(told: Action) -> str:
     """Return what to do as a sentence, with its key and the values that the key has and is to have."""
     text, key, now, to = flowing(told.say), plain(told.key), plain(told.now, 80), plain(told.to, 80)
     if key and to:
-        change = f"{key}: {now} → {to}" if now else f"{key} = {to}"
+        change = f"{key}: {now} → {to}" if now else f"Set {key} to {to}"
         return f"{bound(change)}. {capital(stopped(text))}"
     # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
     known = (

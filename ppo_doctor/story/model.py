@@ -14,6 +14,9 @@ class Course:
     key: str
     first: float
     last: float
+    #: where it was best, and how good, if much of that is lost at the end
+    best: float | None = None
+    best_at: int | None = None
 
 
 @frozen
@@ -85,6 +88,8 @@ class Told:
     severity: Severity
     since: int | None = None
     place: Place | None = None
+    #: what shows it in this run: the weightiest checks, by their titles
+    seen: tuple[str, ...] = ()
     #: the first remedy, then the next resort
     do: tuple[Action, ...] = ()
     check: Check | None = None

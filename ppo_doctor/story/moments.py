@@ -35,6 +35,8 @@ MATTERS = (
 COUNTERS = ("env_steps", "optimizer_steps_total")
 #: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
 MOST_OF_THE_RUN = 0.8
+#: A reward that never rose by this share of its start lost nothing.
+LEAST_GAIN = 0.05
 #: How far behind the onset to look again, as a share of what is left of the run.
 AFTER = 0.25
 
@@ -44,7 +46,7 @@ def table(
 ) -> Table | None:
     """Return the table of a run with so many updates per batch; None where no metric is logged.
 
-    What lies outside its usual range is remarked on where something is wrong, or where it is to be expected.
+    What lies outside its usual range is remarked on, and so is that it is to be expected.
     """
     chosen = [run.series[name] for name in _chosen(run, telling)]
     if not chosen:
@@ -55,7 +57,7 @@ def table(
     for series in chosen:
         range_, held = usual(run, series.name, updates), values(series, moments)
         off = range_.remark(held) if range_ is not None else ""
-        word = off and ("expected" if series.name in explained else off if telling else "")
+        word = off and ("expected" if series.name in explained else off)
         rows.append(Row(name=series.name, key=series.raw, values=held, usual=str(range_ or ""), remark=word))
     return Table(moments=moments, rows=tuple(rows))
 
@@ -97,9 +99,22 @@ def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:
         if series is not None and len(series) and series.how == "observed":
             first, last = values(series, (moments[0], moments[-1]))
             if last is not None:
-                yield Course(
-                    word=word, key=series.raw, first=float(series.values[0]) if first is None else first, last=last
-                )
+                start = float(series.values[0]) if first is None else first
+                best = _lost(series, start, last) if word == "reward" else (None, None)
+                yield Course(word=word, key=series.raw, first=start, last=last, best=best[0], best_at=best[1])
+
+
+def _lost(series: Series, first: float, last: float) -> tuple[float | None, int | None]:
+    """Return the highest number and its step, where more than half of what was gained by then is lost at the end."""
+    known = np.isfinite(series.values)
+    if not known.any():
+        return None, None
+    place = int(np.argmax(np.where(known, series.values, -np.inf)))
+    top = float(series.values[place])
+    gained = top - first
+    if gained <= LEAST_GAIN * abs(first) or not last < top - gained / 2:
+        return None, None
+    return top, int(series.axis.steps[place])
 
 
 def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...]:

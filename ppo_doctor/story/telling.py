@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
 #: Notes on reading, remarks, and metrics that would answer a question, in a story.
 MOST_NOTES, MOST_REMARKS, MOST_METRICS = 2, 3, 3
+#: Checks that a problem is shown by.
+MOST_SEEN = 2
 #: The gravest first.
 NOTE_KINDS = ("lost", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
@@ -108,6 +110,7 @@ def _told(leaders: Sequence[RankedCause], follows: tuple[str, ...], diagnosis: D
         severity=cause.severity,
         since=min(onsets, default=None),
         place=next((place for finding in shown if (place := _place(finding, diagnosis))), None),
+        seen=tuple(finding.title for finding in shown if finding.title != cause.title)[:MOST_SEEN],
         do=do,
         check=_check(cause, done),
         avoid=cause.avoid,

@@ -81,3 +81,16 @@ def test_a_divergence_of_one_number_is_a_bound(values: list[float], kept: bool) 
 def test_a_divergence_that_is_printed_coarsely_is_none() -> None:
     coarse = replace(series("approx_kl", [0.01] * 9), resolution=Resolution(absolute=0.005))
     assert read(coarse).keys() == {"approx_kl"}
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ([0.0, 0.01, 0.02, 0.03, *[0.2] * 8], "ref_kl"),
+        ([0.0, 0.02, 0.01, 0.02, *[0.01] * 8], "approx_kl"),
+        ([0.01, 0.02, 0.03, 0.05, *[0.3] * 8], "approx_kl"),
+        ([0.0] * 12, "approx_kl"),
+    ],
+)
+def test_a_kl_that_starts_at_0_and_grows_is_that_to_the_start(values: list[float], name: str) -> None:
+    assert list(read(series("approx_kl", [*values[:-1], values[-1] * 1.01]))) == [name]

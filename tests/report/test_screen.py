@@ -12,7 +12,7 @@ import pytest
 
 from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import Diagnosis, Run
+from ppo_doctor.model import Confidence, Diagnosis, Run
 from ppo_doctor.pipeline import load_run
 from ppo_doctor.report import RenderOptions, render
 from tests.each import for_each
@@ -150,3 +150,10 @@ def test_a_key_in_the_table_is_made_safe(name: str) -> None:
     evil = a_run(reward_mean=[1.0] * 412)
     held = {n: replace(s, raw="\x1b[31m" + "k" * 100) for n, s in evil.series.items()}
     assert "\x1b" not in shown(CASES[name], replace(evil, series=held))
+
+
+@pytest.mark.parametrize(("confidence", "first"), [("suspected", "check"), ("likely", "do"), ("established", "do")])
+def test_a_suspicion_is_settled_before_it_is_treated(confidence: Confidence, first: str) -> None:
+    found = replace(unhealthy(), causes=(replace(FLAT_GROUPS, confidence=confidence),))
+    labels = [line.split()[0] for line in shown(found).splitlines() if line.startswith("   ") and line.split()]
+    assert next(label for label in labels if label in ("do", "check")) == first

@@ -15,7 +15,7 @@ from ppo_doctor.story.model import Action
         ({"key": "lr"}, "Lower it (lr)."),
         ({"key": "lr", "now": "1e-4"}, "Lower it (lr, now 1e-4)."),
         ({"key": "lr", "now": "1e-4", "to": "1e-5"}, "lr: 1e-4 → 1e-5. Lower it."),
-        ({"key": "lr", "to": "1e-5"}, "lr = 1e-5. Lower it."),
+        ({"key": "lr", "to": "1e-5"}, "Set lr to 1e-5. Lower it."),
         ({"say": "lower lr or K", "key": "lr"}, "Lower lr or K."),
         ({"say": "lower lr or K", "key": "lr", "now": "1e-4"}, "Lower lr or K (lr is now 1e-4)."),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -249,3 +250,20 @@ def test_the_gravest_notes_on_reading_are_told() -> None:
 )
 def test_numbers_have_three_digits(value: float, told: str) -> None:
     assert short(value) == told
+
+
+def test_a_reward_that_was_lost_is_told_with_its_best() -> None:
+    (reward,) = story(unhealthy(), a_run(series("reward_mean", [1.0, 9.0, 2.0, 2.0]))).courses
+    assert (reward.first, reward.best, reward.best_at, reward.last) == (1.0, 9.0, 2, 2.0)
+
+
+@pytest.mark.parametrize("values", [[1.0, 9.0, 6.0], [1.0, 1.02, 0.5], [5.0, 4.0, 1.0], [math.nan, math.nan]])
+def test_a_reward_that_never_rose_or_is_kept_has_no_best(values: list[float]) -> None:
+    told = story(unhealthy(), a_run(series("reward_mean", values))).courses
+    assert all(course.best is None for course in told)
+
+
+def test_a_problem_is_told_with_what_shows_it_in_this_run() -> None:
+    (problem,) = story(unhealthy(), None).problems
+    assert problem.seen
+    assert problem.title not in problem.seen
