@@ -271,6 +271,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     profile = _without_constants(profile, settings, builder)
     whole, restored = whole_means(profile, settings, builder.series(profile), path)
     whole, decided = settled(whole, {*profile.fuzzy.values()}, path)
+    held = {one.raw: name for name, one in whole.items()}
+    kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
     series = cut(whole, outer.request.steps)
     if not any(len(s) for s in series.values()):
         some = outer.request.steps != (None, None)
@@ -286,7 +288,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(*builder.notes, *restored, *decided, *_names_guessed(profile, path, settings)),
+        notes=(*builder.notes, *restored, *decided, *_names_guessed(replace(profile, fuzzy=kept), path, settings)),
         keys=profile.uses(builder.keys),
     )
 

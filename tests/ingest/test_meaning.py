@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import Axis, Resolution, Series
+from ppo_doctor.pipeline import load_run
 
 
 def series(name: str, values: list[float]) -> Series:
@@ -94,3 +97,12 @@ def test_a_divergence_that_is_printed_coarsely_is_none() -> None:
 )
 def test_a_kl_that_starts_at_0_and_grows_is_that_to_the_start(values: list[float], name: str) -> None:
     assert list(read(series("approx_kl", [*values[:-1], values[-1] * 1.01]))) == [name]
+
+
+def test_a_key_is_told_once_as_what_it_is_read_as(tmp_path: Path) -> None:
+    rows = [{"step": n, "kl": 0.01 * n, "returns": 1.0 + n, "grad_norm": 0.5} for n in range(24)]
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = [str(note) for note in load_run(path).notes if "'kl'" in str(note)]
+    assert len(told) == 1
+    assert "ref_kl" in told[0]

@@ -228,7 +228,14 @@ def test_the_verdict_is_the_heading(verdict: str) -> None:
 def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> None:
     source = html(unhealthy(), a_run()).replace("\u00a0", " ")
     problem = source[source.index("<article") : source.index("</article>")]
-    order = [FLAT_GROUPS.title, ">likely, as one of 2<", ">critical<", "since step 12", "line 12", "Nothing tells good samples"]
+    order = [
+        FLAT_GROUPS.title,
+        ">likely, as one of 2<",
+        ">critical<",
+        "since step 12",
+        "line 12",
+        "Nothing tells good samples",
+    ]
     order += [
         "num_generations: 8 → 16.",
         "Print the rewards of one group",

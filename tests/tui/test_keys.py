@@ -36,7 +36,11 @@ def test_a_digit_shows_its_view():
 def test_the_story_tells_problem_action_chain_and_plots():
     async def script(screen: Screen) -> None:
         page = " ".join(screen.page.split())
-        for part in ("Advantages are exactly zero", "– likely, as one of 2 · critical · since step 12", "num_generations: 8 → 16"):
+        for part in (
+            "Advantages are exactly zero",
+            "– likely, as one of 2 · critical · since step 12",
+            "num_generations: 8 → 16",
+        ):
             assert part in page
         assert page.index("do ") < page.index("Chain ") < page.index("onset 12")
         assert "frac_reward_zero_std" in page
