@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.frameworks import SAME_SETTINGS, of_settings
+from ppo_doctor.frameworks.settings import IN_FORCE
 from ppo_doctor.model import Remedy
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import ConfigValue, Run
 
-#: Metrics that are logged under another name than the setting has.
-LOGGED = {"ent_coef": "entropy_coef"}
 #: More of them hide the first.
 MOST_REMEDIES = 3
 #: The value to set that is the framework's own.
@@ -55,7 +54,7 @@ def _now(setting: str, run: Run) -> ConfigValue:
     held = run.config.get(setting)
     if held is not None and held.how != "default":
         return held.value
-    series = run.series.get(LOGGED.get(setting, setting))
+    series = run.series.get(IN_FORCE.get(setting, setting))
     logged = (value for value in series.values.tolist() if math.isfinite(value)) if series is not None else iter(())
     return next(logged, None if held is None else held.value)
 

@@ -98,3 +98,8 @@ SETTINGS = MappingProxyType(
         "algorithm": "name of the algorithm",
     }
 )
+
+#: Settings that trainers log as they are in force → the metric.
+IN_FORCE = MappingProxyType(
+    {"learning_rate": "learning_rate", "clip_range": "clip_range", "kl_coef": "kl_coef", "ent_coef": "entropy_coef"}
+)

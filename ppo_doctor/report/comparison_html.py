@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.report.comparison import PAID, changed, key, paid, parted, sides, standing, told
 from ppo_doctor.report.fleet import names
+from ppo_doctor.report.html_frame import document
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
 from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.plots import Marks, plot
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Series
     from ppo_doctor.report import RenderOptions
 
-_ASSETS = Path(__file__).parent / "assets"
 #: More plots would make a page that nobody reads to its end; `--all` draws all of them.
 MOST_PLOTS = 12
 
@@ -34,7 +31,9 @@ def page(comparison: Comparison, options: RenderOptions) -> str:
         _section("What parted, in the order in which it did", _plots(comparison, options)),
         _section("Settings that differ", el("ul", *(el("li", text(line)) for (line,) in changed(comparison)))),
     )
-    return _document(" against ".join(called), join((el("section", *parts[:2]), *parts[2:])))
+    main = el("main", join((el("section", *parts[:2]), *parts[2:])))
+    title = f"{' against '.join(called)} · ppo-doctor"
+    return document(title, [el("div", main, cls="frame")], styles=("report.css", "comparison.css"))
 
 
 def _section(title: str, *content: Markup) -> Markup:
@@ -98,30 +97,3 @@ def _figure(comparison: Comparison, metric: str, step: int | None, says: str) ->
 def _series(side: Side, metric: str) -> Series | None:
     found = next((run.series[metric] for run in side.runs if metric in run.series), None)
     return found if found is not None and len(found) else None
-
-
-def _document(title: str, main: Markup) -> str:
-    css = "".join((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "comparison.css"))
-    policy = f"default-src 'none'; style-src 'sha256-{_digest(css)}'; base-uri 'none'; form-action 'none'"
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("title", text(f"{title} · ppo-doctor", 200)),
-        Markup(f"<style>{css}</style>"),
-    )
-    body = el("body", el("div", el("main", main), cls="frame"), _hatch())
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
-
-
-def _hatch() -> Markup:
-    """Return the pattern for records that are not finite."""
-    shape = {"width": "7", "height": "7", "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
-    pattern = el("pattern", el("path", d="M0 0V7", cls="hatch"), id="hatch", **shape)
-    return el("svg", el("defs", pattern), cls="unseen", width="0", height="0", aria_hidden="true", focusable="false")
-
-
-def _digest(content: str) -> str:
-    return b64encode(sha256(content.encode()).digest()).decode()

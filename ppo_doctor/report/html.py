@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import OUTCOMES
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.report.html_frame import document
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing
 from ppo_doctor.report.html_story import badge, told_run
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.story import Story
 
-_ASSETS = Path(__file__).parent / "assets"
 #: A page's own picture, so that no browser asks a server for one.
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -127,23 +123,13 @@ def _course(told: Story, run: Run | None) -> Markup:
 
 
 def _page(title: str, main: Markup, version: str) -> str:
-    css, script = _asset("report.css"), _asset("report.js")
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_policy(css, script)),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="referrer", content="no-referrer"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("meta", name="generator", content=f"ppo-doctor {version}"),
-        el("title", text(f"{title} · ppo-doctor", 200)),
-        el("link", rel="icon", href=_ICON),
-        Markup(f"<style>{css}</style>"),
-    )
     more = f"ppo-doctor {version}. ppo-doctor explain NAME tells more about a cause, a check or a metric."
-    main = el("main", main, id="main", tabindex="-1")
-    body = el("body", _bar(), main, el("footer", el("p", text(more))), _hatch(), Markup(f"<script>{script}</script>"))
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+    body = (_bar(), el("main", main, id="main", tabindex="-1"), el("footer", el("p", text(more))))
+    head = (
+        el("meta", name="generator", content=f"ppo-doctor {version}"),
+        el("link", rel="icon", href=_ICON),
+    )
+    return document(f"{title} · ppo-doctor", body, styles=("report.css",), script="report.js", head=head)
 
 
 def _bar() -> Markup:
@@ -156,34 +142,3 @@ def _bar() -> Markup:
     search = el("div", label, field, found, role="search", cls="search", hidden=True)
     toggle = el("button", text("Dark"), type="button", id="theme", hidden=True)
     return el("header", skip, brand, search, toggle, cls="bar")
-
-
-def _hatch() -> Markup:
-    """Return the pattern for records that are not finite."""
-    line = el("path", d="M0 0V7", cls="hatch")
-    shape = {"width": "7", "height": "7", "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
-    pattern = el("pattern", line, id="hatch", **shape)
-    return el("svg", el("defs", pattern), cls="unseen", width="0", height="0", aria_hidden="true", focusable="false")
-
-
-@cache
-def _asset(name: str) -> str:
-    """Return a style sheet or script of ours; it must not hold what would close its element."""
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-def _policy(css: str, script: str) -> str:
-    """Return a content security policy that lets only these two run, whatever a log smuggled into the page."""
-    rules = (
-        "default-src 'none'",
-        f"style-src 'sha256-{_digest(css)}'",
-        f"script-src 'sha256-{_digest(script)}'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-    return "; ".join(rules)
-
-
-def _digest(content: str) -> str:
-    return b64encode(sha256(content.encode()).digest()).decode()

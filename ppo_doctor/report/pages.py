@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ppo_doctor.evidence import number
 from ppo_doctor.report.escape import prose
 from ppo_doctor.report.sparkline import sparkline
+from ppo_doctor.story.usual import USUAL
 
 #: Characters of a drawn example: with its neighbours it fits 80 columns.
 DRAWN = 20
@@ -101,6 +102,8 @@ def metric_page(metric: Metric, natives: Sequence[tuple[str, str, str]] = ()) ->
     """Return the page of a metric; `natives` are (framework, key as logged, qualifiers)."""
     unit = f"Unit: {metric.unit}." if metric.unit else "It has no unit."
     finite = "It must be finite in every record." if metric.finite else "It may be NaN without anything being wrong."
+    usual = USUAL.get(metric.name)
+    lies = "" if usual is None else f" It is usually {usual} ({_safe(usual.source)})."
     kinds: dict[tuple[str, str], list[str]] = {}
     for framework, key, qualifiers in natives:
         kinds.setdefault((framework, qualifiers), []).append(f"`{key}`")
@@ -108,7 +111,7 @@ def metric_page(metric: Metric, natives: Sequence[tuple[str, str, str]] = ()) ->
     return _page(
         metric.name,
         _sentence(metric.meaning),
-        _section("How to read it", f"{unit} {finite}"),
+        _section("How to read it", f"{unit} {finite}{lies}"),
         _section(
             "What frameworks call it",
             _table(("framework", "key, and what kind of estimate it is"), rows) or "No framework logs it.",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ppo_doctor.frameworks import of_settings
+from ppo_doctor.frameworks.settings import IN_FORCE
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.story.numbers import short
 
@@ -47,7 +48,9 @@ _DEFINITION = "by definition"
 USUAL = MappingProxyType(
     {
         "approx_kl": Usual(0.001, 0.03, f"{_DETAILS}: usually below 0.02; {_SPINNING_UP}"),
-        "clip_fraction": Usual(0.01, 0.3, f"{_DETAILS}; runs of SB3's zoo and of CleanRL's benchmark"),
+        "clip_fraction": Usual(
+            0.01, 0.3, "practice; nineteen of twenty sound runs of ten trainers have less than 0.33 in the median"
+        ),
         "explained_variance": Usual(0.0, 1.0, f"{_DEFINITION}: 0 is as good as a constant, 1 is perfect"),
         "ratio_mean": Usual(1.0, 1.0, f"{_DEFINITION}: its expectation under the old policy is 1"),
         "rollout_ratio_mean": Usual(1.0, 1.0, f"{_DEFINITION}: sampler and trainer give the same probabilities"),
@@ -58,10 +61,7 @@ USUAL = MappingProxyType(
 #: Where each batch is used for one optimizer step, every log-prob is the stored one.
 _ONCE = f"{_DEFINITION}: one update per batch"
 USUAL_ONCE = MappingProxyType({"approx_kl": Usual(0.0, 0.0, _ONCE), "clip_fraction": Usual(0.0, 0.0, _ONCE)})
-#: Metrics that are settings in force, by the settings' names.
-SETTINGS = MappingProxyType(
-    {"learning_rate": "learning_rate", "clip_range": "clip_range", "kl_coef": "kl_coef", "entropy_coef": "ent_coef"}
-)
+SETTINGS = MappingProxyType({metric: setting for setting, metric in IN_FORCE.items()})
 
 
 def usual(run: Run, metric: str, updates: float | None) -> Usual | None:
