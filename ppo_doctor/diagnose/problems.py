@@ -112,9 +112,10 @@ def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: b
         mechanism = next((proven[name] for name in entry.cause.root_of if name in proven), entry.cause)
         groups.setdefault(mechanism.complaints[0], []).append(entry)
     likely = math.inf if planned else LIKELY_DB
-    found = [_group(name, sorted(entries, key=_place), by_rule, likely) for name, entries in groups.items()]
+    best = {name: sorted(entries, key=_place) for name, entries in groups.items()}
+    found = [_group(name, best[name], by_rule, likely) for name in sorted(best, key=lambda n: _rank(best[n][0], likely))]
     learns = RISES in by_rule and by_rule[RISES].status == "fired"
-    ordered = _beside_each_other(sorted((group for group in found if not (learns and group.faint)), key=_rank))
+    ordered = _beside_each_other([group for group in found if not (learns and group.faint)])
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
 
 
@@ -127,9 +128,10 @@ def _speaks(entry: Account) -> bool:
     return bool(entry.support) and (entry.proven or entry.score >= least)
 
 
-def _rank(problem: Group) -> tuple[bool, int, int]:
-    leader = problem.leader
-    return leader.benign, CONFIDENCES.index(leader.confidence), -leader.score_db
+def _rank(best: Account, likely: float) -> tuple[bool, int, bool, int]:
+    """Return the order of problems, by the best account of each."""
+    cause = best.cause
+    return cause.benign, CONFIDENCES.index(_confidence(best, likely)), cause.never_proven, -best.score
 
 
 def _beside_each_other(found: Sequence[Group]) -> tuple[Group, ...]:

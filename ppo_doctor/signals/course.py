@@ -94,6 +94,16 @@ def course(values: FloatArray) -> Course | None:
     return Course(start=start, end=end, scatter=steps, change=(end - start) / (scatter * math.sqrt(1 / 2 + 1 / late)))
 
 
+def drift(values: FloatArray) -> float:
+    """Return by how many standard errors neighbours are more alike than in scatter about one mean.
+
+    Von Neumann 1941: of scatter the mean squared difference of neighbours is twice the variance, give or take 2/√n.
+    """
+    spread = float(np.square(values - values.mean()).sum())
+    ratio = float(np.square(np.diff(values)).sum()) / spread if spread else 2.0
+    return (2 - ratio) * math.sqrt(len(values)) / 2
+
+
 def zero_share(series: Series | None, fewest: int = 1) -> float | None:
     """Return the share of finite records that are exactly 0; None where a 0 may be one in print only."""
     if series is None:
@@ -139,7 +149,7 @@ def given(observations: Observations, name: str) -> float | None:
 
 def told_of(observations: Observations, *names: str) -> str:
     """Return what some facts say, of those that are known."""
-    return "; ".join(str(found.says) for found in map(observations.fact, names) if found is not None)
+    return "; ".join(str(found.says).removeprefix(NOT_SO) for found in map(observations.fact, names) if found is not None)
 
 
 def generation_starts(observations: Observations, series: Series | None) -> BoolArray | None:

@@ -15,6 +15,7 @@ from ppo_doctor.signals.course import (
     condition,
     constant,
     course,
+    drift,
     early,
     fact,
     finite,
@@ -43,6 +44,8 @@ SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
 MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
+#: Standard errors by which neighbours are alike: from where on an entropy drifts, and up to where it is mere scatter.
+DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
 FEWEST = 8
 #: Reference KL that a policy which moved has reached, and one that stands has not.
@@ -174,14 +177,15 @@ def _flatness(observations: Observations) -> str:
 
 
 def entropy_moves(observations: Observations) -> Fact | None:
-    """Tell whether the entropy leaves where it began by more than states that change explain."""
+    """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
     series = series_of(observations, "entropy")
     told = None if series is None else course(finite(series))
     if series is None or told is None:
         return None
     scale = max(abs(told.start), 0.3)
     moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
-    swung = float(np.ptp(finite(series))) > SWUNG * scale
+    swing = float(np.ptp(finite(series)))
+    swung = swing > SWUNG * scale or (swing > JITTER * scale and drift(finite(series)) > DRIFTS)
     says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
     if not (moved or swung) and len(finite(series)) < FEWEST:
         return None  # too few records to say that nothing moves
@@ -233,11 +237,11 @@ def moves_apart_from_ratio(observations: Observations) -> Fact | None:
 
 def policy_moves(observations: Observations) -> Fact | None:
     """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises."""
-    rise, usual = value_of(observations.fact("reward_course")), value_of(observations.fact("divergence_usual"))
+    rise, usual = value_of(observations.fact("reward_trend")), value_of(observations.fact("divergence_usual"))
     apart = truth_of(observations.fact("moves_apart_from_ratio"))
     far = None if usual is None else usual > MOVING_KL
-    moves = any_known(apart, left_the_reference(observations), None if rise is None else rise > 5, far)
-    says = told_of(observations, "moves_apart_from_ratio", "reward_course")
+    moves = any_known(apart, left_the_reference(observations), None if rise is None else rise > 4, far)
+    says = told_of(observations, "moves_apart_from_ratio", "reward_trend")
     return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), says)
 
 
@@ -250,14 +254,21 @@ def policy_stands(observations: Observations) -> Fact | None:
     flat = _is_flat(observations)
     if flat is None:
         return None
-    rise = value_of(observations.fact("reward_course"))
+    rise = value_of(observations.fact("reward_trend"))
     stands = all_known(truth_of(observations.fact("entropy_stands")), stays_at_reference(observations))
-    moved = truth_of(observations.fact("entropy_moves")) is not False or left_the_reference(observations) is True
+    moved = _may_move(observations) or left_the_reference(observations) is True
     if stands is False and not moved and (rise is None or rise <= 4):
         stands = True
     holds = both(flat, stands, None if rise is None else rise <= 6) if rise is not None else both(flat, stands)
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
+
+
+def _may_move(observations: Observations) -> bool:
+    """Tell whether the entropy is more than scatter about one mean, or nobody can tell."""
+    entropy = values_of(observations, "entropy")
+    scatter = entropy is not None and drift(entropy) < SCATTER
+    return not scatter or truth_of(observations.fact("entropy_moves")) is not False
 
 
 def _is_flat(observations: Observations) -> bool | None:
