@@ -120,17 +120,19 @@ class RunBuilder:
             self.tables = [turned(table, size) for table in self.tables]
 
     def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
-        """Return the first key that the log holds and that counts up, else the first that it holds.
+        """Return the first key that counts up, on half as many records at least as any other, else the first held.
 
-        The length of an episode is often called "steps" too.
+        The length of an episode is often called "steps" too, and a summary at the end counts all of them once.
         """
         known = self.keys
         held = [key for key in keys if key in known]
         if len(held) < 2:
             return next(iter(held), None)
         size = self.size
-        columns = ((key, self._by_record(key, size)) for key in held)
-        return next((key for key, values in columns if counts(np.split(values, begins))), held[0])
+        columns = {key: self._by_record(key, size) for key in held}
+        filled = {key: int(np.isfinite(values).sum()) for key, values in columns.items()}
+        often = [key for key in held if 2 * filled[key] >= max(filled.values())]
+        return next((key for key in often if counts(np.split(columns[key], begins))), often[0])
 
     def _clock(self, profile: Profile) -> dict[str, FloatArray]:
         """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""

@@ -166,6 +166,11 @@ def test_the_first_key_of_a_step_wins():
     assert one(columns, axis=("global_step", "step"))[0]["entropy"].axis.steps.tolist() == [100, 200]
 
 
+def test_a_count_in_a_summary_at_the_end_counts_no_records():
+    columns = {"step": [NAN, NAN, NAN, 30], "env_steps": [10, 20, 30, NAN], "entropy": [1, 2, 3, NAN]}
+    assert one(columns, axis=("step", "env_steps"))[0]["entropy"].axis.steps[:3].tolist() == [10, 20, 30]
+
+
 # Names
 
 

@@ -48,6 +48,8 @@ MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
 FEWEST = 8
+#: Standard errors by which a reward rises or falls that a frozen policy does not earn.
+TREND = 4
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
 
@@ -236,11 +238,15 @@ def moves_apart_from_ratio(observations: Observations) -> Fact | None:
 
 
 def policy_moves(observations: Observations) -> Fact | None:
-    """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises."""
-    rise, usual = value_of(observations.fact("reward_trend")), value_of(observations.fact("divergence_usual"))
+    """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises or falls.
+
+    A reward that does neither tells nothing: many policies earn the same.
+    """
+    trend, usual = value_of(observations.fact("reward_trend")), value_of(observations.fact("divergence_usual"))
+    paid = True if trend is not None and abs(trend) > TREND else None
     apart = truth_of(observations.fact("moves_apart_from_ratio"))
     far = None if usual is None else usual > MOVING_KL
-    moves = any_known(apart, left_the_reference(observations), None if rise is None else rise > 4, far)
+    moves = any_known(apart, left_the_reference(observations), paid, far)
     says = told_of(observations, "moves_apart_from_ratio", "reward_trend")
     return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), says)
 
@@ -257,7 +263,7 @@ def policy_stands(observations: Observations) -> Fact | None:
     rise = value_of(observations.fact("reward_trend"))
     stands = all_known(truth_of(observations.fact("entropy_stands")), stays_at_reference(observations))
     moved = _may_move(observations) or left_the_reference(observations) is True
-    if stands is False and not moved and (rise is None or rise <= 4):
+    if stands is False and not moved and (rise is None or rise <= TREND):
         stands = True
     holds = both(flat, stands, None if rise is None else rise <= 6) if rise is not None else both(flat, stands)
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ppo_doctor.derive import Observations
@@ -76,3 +78,21 @@ def test_a_loss_that_is_never_negative_may_be_an_absolute_value():
 
 def test_an_offset_beyond_what_kl_allows_is_no_loss_of_the_update():
     assert not told("surrogate_above_zero", policy_loss="0.9x19", approx_kl="0.001x19")
+
+
+DRIFT = " ".join(f"{1.4 + 0.04 * math.sin(step / 4):.4f}" for step in range(19))
+SCATTER = " ".join(f"{1.4 + 0.04 * math.cos(step * 2.5):.4f}" for step in range(19))
+
+
+def test_an_entropy_whose_records_are_like_their_neighbours_moves_and_scatter_of_the_same_size_does_not():
+    assert told("entropy_moves", entropy=DRIFT)
+    assert not told("entropy_moves", entropy=SCATTER)
+    assert not told("policy_stands", K4, approx_kl="0x19", entropy=DRIFT)
+    assert told("policy_stands", K4, approx_kl="0x19", entropy=SCATTER)
+
+
+def test_a_reward_that_rises_or_falls_tells_that_the_policy_moves_and_one_that_stays_tells_nothing():
+    assert told("policy_moves", episode_return="1+0.5x29")
+    assert told("policy_moves", episode_return="20-0.5x29")
+    assert told("policy_moves", episode_return="1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2") is None
+    assert told("policy_moves", episode_return="1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2", entropy=STAYS) is False
