@@ -267,8 +267,9 @@ def _share(yes: int, of: int) -> float:
 def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
     """Return what each answer weighs for a cause: the words of its file against how often sound runs answer so."""
     told = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
+    words = {**raw, "usual": (*raw.get("requires", ()), *raw.get("usual", ()))}  # what has to be is usual
     for word, often in WORDS.items():
-        for name in raw.get(word, ()):
+        for name in words.get(word, ()):
             sound = rates.get(name, UNKNOWN_RATE)
             fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
             clear = clear if word == SILENT_TELLS else 0
@@ -321,7 +322,7 @@ def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> 
         proof=tuple(raw.get("proof", ())),
         root_of=tuple(raw.get("root_of", ())),
         avoid=raw.get("not", ""),
-        needs=tuple(raw.get("needs", ())),
+        needs=(*raw["needs"], *raw.get("proof", ())) if raw.get("needs") else (),
         twins=tuple(raw.get("twins", ())),
         says=raw["says"],
         remedies=tuple(Remedy(**remedy) for remedy in raw["remedy"]),

@@ -34,8 +34,9 @@ def weight(cause, check, answer):
         return None
     if answer == "yes" and check in cause.get("proof", []):
         return 35
-    for word, often in (("usual", 0.75), ("sometimes", 0.3)):
-        if check in cause.get(word, []):
+    usual = [*cause.get("usual", []), *cause.get("requires", [])]
+    for word, often, checks in (("usual", 0.75, usual), ("sometimes", 0.3, cause.get("sometimes", []))):
+        if check in checks:
             if answer == "yes":
                 return round(10 * math.log10(often / rate(check)))
             if answer == "no" and word == "usual":
@@ -46,7 +47,7 @@ def weight(cause, check, answer):
 def account(cause, answers):
     """Return (proven, score), or None where the cause is not spoken of."""
     needs = cause.get("needs", [])
-    if needs and not any(answers.get(name) == "yes" for name in needs):
+    if needs and not any(answers.get(name) == "yes" for name in (*needs, *cause.get("proof", []))):
         return None
     weights = [weight(cause, check, answer) for check, answer in answers.items()]
     if None in weights:
