@@ -293,7 +293,7 @@ def _is_flat(observations: Observations) -> bool | None:
 
 
 def _entropy_is_one_number(observations: Observations) -> bool:
-    """Tell whether the mean entropy of the choices in many states is the same to the last bit.
+    """Tell whether the mean entropy of the choices in many states is one number, up to float32.
 
     A Gaussian's entropy is that of its deviation, which may be fixed while the mean of the actions moves.
     """
@@ -302,7 +302,7 @@ def _entropy_is_one_number(observations: Observations) -> bool:
     if series is None or gaussian or "action_std" in observations.run.series:
         return False
     values = finite(series)
-    return series.resolution.absolute < RATIO_NOISE and len(values) >= FEWEST and float(np.ptp(values)) == 0
+    return series.resolution.absolute < RATIO_NOISE and len(values) >= FEWEST and constant(values)
 
 
 def policy_stands_beside_critic(observations: Observations) -> Fact | None:
