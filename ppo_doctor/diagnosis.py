@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Finding, Rule, Run
     from ppo_doctor.rulepack import Pack
 
-#: A question counts as answered over at least this many updates: checks for faults of each kind run from there on.
-LEAST_UPDATES = 12
+#: A question counts as answered over at least this many records: from there on what stands still says something.
+LEAST_UPDATES = 8
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
 
