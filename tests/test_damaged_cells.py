@@ -74,3 +74,14 @@ def test_a_lost_cell_of_each_metric_changes_no_diagnosis(path, tmp_path):
     keys = [series.raw for series in sound[0].series.values()]
     torn = runs(with_cells(log, keys, None), tmp_path / "torn", settings)
     assert told(torn) == told(sound)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in LOGS if path.parent.parent.name == "sick"], ids=lambda path: path.parent.name
+)
+def test_large_numbers_make_no_sick_run_healthy(path, tmp_path):
+    log, settings = read(path), [path.parent / name for name in SETTINGS if (path.parent / name).is_file()]
+    keys = [series.raw for series in runs(log, tmp_path / "as it is", settings)[0].series.values()]
+    for name, value in DAMAGE.items():
+        damaged = runs(with_cells(log, keys, value), tmp_path / name, settings)
+        assert "healthy" not in {verdict for verdict, _ in told(damaged)}, name
