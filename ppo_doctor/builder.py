@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Float noise of an estimate that is never negative.
 FLOAT_NOISE = 1e-5
-#: Steps beyond this are clipped: no counter of a real run gets there, and int64 must hold it.
-LARGEST_STEP = 2.0**62
+#: Steps beyond this are none: no counter of a real run gets there, and no float64 counts on.
+LARGEST_STEP = 2.0**53
 #: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
 SILENT = 5
 #: How far beyond its limits rounding leaves a number.
@@ -141,8 +141,9 @@ class RunBuilder:
             key = self._clock_key(keys) if name == "step" else next((key for key in keys if key in held), None)
             if key is not None:
                 clock[name] = self._by_record(key, size)
-        steps = clock.get("step")
-        if steps is None or not np.isfinite(steps).any() or _in_parts(steps):
+        steps = clock.get("step", np.full(size, np.nan))
+        steps = np.where(np.abs(steps) <= LARGEST_STEP, steps, np.nan)
+        if not np.isfinite(steps).any() or _in_parts(steps):
             clock["step"] = np.arange(1.0, size + 1)
             self.numbered = True
         else:
@@ -279,7 +280,7 @@ def _place(
     files, file = _files(holders)
     axis = Axis(
         path=files[0] if len(files) == 1 and several else path,
-        steps=np.clip(clock["step"][taken], -LARGEST_STEP, LARGEST_STEP).astype(np.int64),
+        steps=clock["step"][taken].astype(np.int64),
         lines=lines[order],
         update=_whole(clock.get("update"), taken),
         epoch=_whole(clock.get("epoch"), taken),

@@ -152,12 +152,10 @@ def test_a_first_record_without_a_step_takes_the_first_step():
     assert series["grad_norm"].axis.steps.tolist() == [7]
 
 
-@pytest.mark.parametrize("broken", [NAN, math.inf, -math.inf, 1e300])
+@pytest.mark.parametrize("broken", [NAN, math.inf, -math.inf, 1e300, 9e18, -9e18])
 def test_a_step_that_is_no_integer_takes_the_one_before(broken):
     series, _ = one({"step": [1, broken, 3], "entropy": [1, 2, 3]})
-    steps = series["entropy"].axis.steps.tolist()
-    assert steps == sorted(steps)
-    assert min(steps) >= 1
+    assert series["entropy"].axis.steps.tolist() == [1, 3]
 
 
 def test_the_first_key_of_a_step_wins():
