@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ppo_doctor.model import BoolArray, FloatArray, IntArray
+    from ppo_doctor.model import BoolArray, FloatArray, IntArray, Series
 
 Number = TypeVar("Number", np.float64, np.int64)
 
@@ -30,6 +31,8 @@ SORTED = 1_000
 #: Stretches up to this long are sorted side by side, 24 times the memory of the series, and all of a series up to that
 #: long.
 SIDE_BY_SIDE, POINTS = 24, 512
+#: Of the records of a metric this part, or all but one, hold the metric that was logged beside it: cells get lost.
+MOST = 0.9
 
 
 def median(values: FloatArray | IntArray) -> float:
@@ -244,3 +247,21 @@ def together(columns: Sequence[FloatArray], by: str) -> FloatArray:
     whole = np.where(known, every, 0.0).sum(axis=0)
     mean: FloatArray = np.divide(whole, known.sum(axis=0), out=np.full(len(whole), np.nan), where=known.any(axis=0))
     return mean
+
+
+def beside(series: Series | None, other: Series | None) -> Series | None:
+    """Return another metric at the records of a series, NaN where it has none of its own; None where it mostly has not.
+
+    Where a cell was lost, two metrics of the same records share one record less, and are of the same records still.
+    """
+    if series is None or other is None or series.axis is other.axis:
+        return other if series is not None else None
+    ours, theirs = series.axis.places, other.axis.places
+    if series.axis.path != other.axis.path or not len(theirs):
+        return None
+    order = np.argsort(theirs, kind="stable")
+    at = order[np.minimum(np.searchsorted(theirs, ours, sorter=order), len(theirs) - 1)]
+    known = theirs[at] == ours
+    if np.count_nonzero(known) < max(1.0, min(MOST * len(ours), len(ours) - 1)):
+        return None
+    return replace(other, axis=series.axis, values=np.where(known, other.values[at], np.nan))

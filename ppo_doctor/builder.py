@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import metrics, rounding
-from ppo_doctor.arrays import distinct, finite_of, together
+from ppo_doctor.arrays import together
 from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
+from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -21,16 +22,15 @@ if TYPE_CHECKING:
 
 #: Float noise of an estimate that is never negative.
 FLOAT_NOISE = 1e-5
-#: Steps beyond this are clipped: no counter of a real run gets there, and int64 must hold it.
-LARGEST_STEP = 2.0**62
-#: A column needs this many distinct values before its printing tells how it was rounded.
-DISTINCT = 20
+#: Steps beyond this are none: no counter of a real run gets there, and no float64 counts on.
+LARGEST_STEP = 2.0**53
 #: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
 SILENT = 5
-#: Columns printed with more decimals than this count as written in full.
-MOST_DECIMALS = 6
-#: Values that are looked at first.
-PROBE = 16
+#: How far beyond its limits rounding leaves a number.
+ROUNDED = 1e-3
+#: Of the values of a metric at most this part, or one, is damaged; where more are beyond its limits, the log means
+#: something else by the name: a percentage, a sum.
+DAMAGED = 0.05
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -86,7 +86,7 @@ class RunBuilder:
         if profile.components_left:
             text = f"{profile.components_left} series of parts of the reward are beyond the limit, and left out"
             self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
-        return _with_common_resolution(named)
+        return with_common_resolution(named)
 
     def steps(self, profile: Profile) -> FloatArray:
         """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""
@@ -143,8 +143,9 @@ class RunBuilder:
             key = self._clock_key(keys) if name == "step" else next((key for key in keys if key in held), None)
             if key is not None:
                 clock[name] = self._by_record(key, size)
-        steps = clock.get("step")
-        if steps is None or not np.isfinite(steps).any() or _in_parts(steps):
+        steps = clock.get("step", np.full(size, np.nan))
+        steps = np.where(np.abs(steps) <= LARGEST_STEP, steps, np.nan)
+        if not np.isfinite(steps).any() or _in_parts(steps):
             clock["step"] = np.arange(1.0, size + 1)
             self.numbered = True
         else:
@@ -186,6 +187,7 @@ class RunBuilder:
             axes[identity] = _place(self.path, holders, clock, repeats=metric.repeats, several=several)
         placement = axes[identity]
         values = np.concatenate([_column(table, key, metric) for table in holders])[placement.order]
+        axis, values = self._possible(key, metric, placement.axis, values)
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
         values = values if metric.scale == 1.0 else values * metric.scale
         estimator = self._estimator(key, metric, values)
@@ -193,7 +195,7 @@ class RunBuilder:
         return Series(
             name=metric.name,
             raw=key,
-            axis=placement.axis,
+            axis=axis,
             values=values,
             unit=metrics.unit(metric.name),
             resolution=replace(resolution, rounding=least),
@@ -201,6 +203,21 @@ class RunBuilder:
             aggregation=metric.aggregation,
             reference=metric.reference,
         )
+
+    def _possible(self, key: str, metric: MetricProfile, axis: Axis, values: FloatArray) -> tuple[Axis, FloatArray]:
+        """Leave out the records of a metric that hold a number which it cannot be, and say so; not where many do."""
+        low, high = sorted(limit / metric.scale for limit in metrics.limits(metric.name))
+        room = ROUNDED / abs(metric.scale)
+        beyond = np.isfinite(values) & ((values < low - room) | (values > high + room))
+        count = int(np.count_nonzero(beyond))
+        if not 0 < count <= max(1.0, DAMAGED * len(values)) or 2 * count >= len(values):
+            return axis, values
+        first = int(np.argmax(beyond))
+        text = f"{count} of {len(values)} values of {key} left out, for it cannot be {values[first]:.6g}"
+        source = SourceRef(path=axis.path_of(first), line=int(axis.lines[first]) or None, key=key)
+        self.notes.append(Note(text=text, source=source, count=count, kind="dropped"))
+        kept = np.flatnonzero(~beyond)
+        return axis.take(kept), values[kept]
 
     def _estimator(self, key: str, metric: MetricProfile, values: FloatArray) -> str | None:
         if metric.estimator_if_negative is None or not (values < -FLOAT_NOISE).any():
@@ -265,7 +282,7 @@ def _place(
     files, file = _files(holders)
     axis = Axis(
         path=files[0] if len(files) == 1 and several else path,
-        steps=np.clip(clock["step"][taken], -LARGEST_STEP, LARGEST_STEP).astype(np.int64),
+        steps=clock["step"][taken].astype(np.int64),
         lines=lines[order],
         update=_whole(clock.get("update"), taken),
         epoch=_whole(clock.get("epoch"), taken),
@@ -313,89 +330,11 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
     decimals = [d for d in printed if d is not None]
     if metric.resolution:
         return Resolution(absolute=metric.resolution)
-    if metric.decimals is not None and _fits(values, metric.decimals):
+    if metric.decimals is not None and fits(values, metric.decimals):
         return Resolution(absolute=0.5 * 10.0**-metric.decimals)
     silent = [table.columns[key] for table, places in zip(holders, printed, strict=True) if places is None]
     # A few values printed alike prove nothing, so that a short part of a log tells neither this nor that.
-    if decimals and all(len(column) < SILENT and _fits(column, max(decimals)) for column in silent):
+    if decimals and all(len(column) < SILENT and fits(column, max(decimals)) for column in silent):
         return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
-
-
-def _fits(values: FloatArray, decimals: int) -> bool:
-    """Tell whether every value could have been rounded to that many decimals; an all-zero column could."""
-    finite = values[np.isfinite(values)]
-    return not _vast(finite) and bool(np.array_equal(np.round(finite, decimals), finite))
-
-
-def _vast(values: FloatArray) -> bool:
-    """Tell whether some value is beyond 1e15, where float64 has no decimals left and rounding may overflow."""
-    return bool((np.abs(values) > 1e15).any())
-
-
-def inferred_decimals(values: FloatArray) -> int | None:
-    """Return the decimals to which a column was rounded, or None if it was not or too few values tell.
-
-    Whole numbers are counts, not rounded measurements.
-    """
-    finite = finite_of(values)[:4096]
-    if _written_in_full(finite[:PROBE]):
-        return None
-    held = distinct(finite)
-    if len(held) < DISTINCT or _vast(held) or np.array_equal(held, np.round(held)):
-        return None
-    for decimals in range(1, MOST_DECIMALS + 1):
-        if np.array_equal(np.round(held, decimals), held):
-            return decimals
-    return None
-
-
-def _written_in_full(values: FloatArray) -> bool:
-    """Tell whether a few values below a million surely have more decimals than any rounded column: the usual case."""
-    small = values[np.abs(values) < 1e6]
-    return bool((np.round(small, MOST_DECIMALS) != small).any())
-
-
-def _with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
-    """Give a column that cannot tell its own rounding the finest rounding of a log that rounds everything.
-
-    An all-zero column says nothing about its digits; if every telling column was rounded, so was this one.
-    """
-    if any(s.resolution.exact and _tells_fractions(s) for s in named.values()):
-        return dict(named)  # the usual log, known by its first column
-    fractional = [s for s in named.values() if not s.resolution.exact and _tells_fractions(s)]
-    if not fractional or _by_digits(fractional):
-        return dict(named)
-    finest = min(series.resolution.absolute for series in fractional)
-    places = round(-np.log10(2 * finest))
-    if not all(_fits(s.values, places) for s in named.values() if s.resolution.exact):
-        return dict(named)  # a column of few values has more decimals: they are not common
-    return {name: _rounded(s, finest) if s.resolution.exact else s for name, s in named.items()}
-
-
-def _by_digits(rounded: Sequence[Series]) -> bool:
-    """Tell whether numbers were cut to so many digits (%.4g) rather than decimals: then a 0 is one in full.
-
-    The digits are as many in each column, and the decimals are not.
-    """
-    digits = {max(map(_digits, finite_of(s.values)[:4096].tolist())) for s in rounded}
-    return len(digits) == 1 and len({s.resolution.absolute for s in rounded}) > 1
-
-
-def _digits(value: float) -> int:
-    """Return the significant digits of a number, without the zeros behind them."""
-    return len(f"{abs(value):.14e}".partition("e")[0].replace(".", "").rstrip("0")) if value else 0
-
-
-def _tells_fractions(series: Series) -> bool:
-    values = series.values
-    telling = len(distinct(finite_of(values)[:4096])) >= DISTINCT
-    return telling and not np.array_equal(np.round(values), values, equal_nan=True)
-
-
-def _rounded(series: Series, absolute: float) -> Series:
-    values = series.values[np.isfinite(series.values)]
-    if len(values) and np.array_equal(np.round(values), values) and np.abs(values).max() > 1:
-        return series  # a counter
-    return replace(series, resolution=replace(series.resolution, absolute=absolute))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from types import MappingProxyType
 
 from ppo_doctor.model.frozen import frozen
@@ -218,6 +220,21 @@ _OF_TENSORS = (
     ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
 )
 
+#: Numbers of these units count or time something, and no float64 counts beyond its whole numbers.
+_COUNTS, _MOST = frozenset(("tokens", "steps", "epochs", "s", "1/s")), 2.0**53
+#: Deviations, norms, distances, quotients of probabilities. A learning rate, a coefficient or a KL below 0 is another
+#: matter: a fault of the run, or of its estimator.
+_POSITIVE = re.compile(r"(_std|_var|_norm|_abs_max|_dev|_diff|_diff_max|ratio_mean|ratio_min|ratio_max)$")
+_WITHIN = MappingProxyType(
+    {
+        "explained_variance": (-math.inf, 1.0),
+        "logratio_advantage_corr": (-1.0, 1.0),
+        "rollout_prob_corr": (-1.0, 1.0),
+        "rollout_prob_diff": (0.0, 1.0),
+        "rollout_prob_diff_max": (0.0, 1.0),
+    }
+)
+
 METRICS = MappingProxyType(
     {row[0]: Metric(*row) for row in _ROWS}
     | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
@@ -229,6 +246,19 @@ def unit(name: str) -> str:
     """Return a metric's unit; unknown metrics have none."""
     metric = METRICS.get(name)
     return metric.unit if metric else ""
+
+
+def limits(name: str) -> tuple[float, float]:
+    """Return the least and the largest number that a metric can be by its definition, whatever the run."""
+    name = name.partition(".")[0]  # a part of the reward has its name behind the dot
+    if name in _WITHIN:
+        return _WITHIN[name]
+    of = unit(name)
+    if of == "fraction":
+        return 0.0, 1.0
+    if of in _COUNTS:
+        return 0.0, _MOST
+    return (0.0, math.inf) if _POSITIVE.search(name) else (-math.inf, math.inf)
 
 
 def loggable(name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import beside
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.model import Note, SourceRef
 
@@ -68,8 +69,9 @@ def _share(partial: PartialMean, settings: Mapping[str, Setting]) -> float | Non
 
 
 def _looks_partial(series: Mapping[str, Series]) -> bool:
-    ratio, spread = series.get("ratio_mean"), series.get("ratio_batch_var")
-    if ratio is None or spread is None or ratio.axis is not spread.axis:
+    ratio = series.get("ratio_mean")
+    spread = beside(ratio, series.get("ratio_batch_var"))
+    if ratio is None or spread is None:
         return False
     known = np.isfinite(ratio.values) & np.isfinite(spread.values)
     share, variance = ratio.values[known], spread.values[known]

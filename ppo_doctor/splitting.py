@@ -127,6 +127,7 @@ def _restarted(steps: FloatArray) -> FloatArray:
     if falls.sum() * LEAST_RECORDS > len(values):
         return np.zeros(len(steps))
     fell = np.append(False, falls & (values[1:] <= values[0]))
+    fell[1:-1] &= values[2:] < values[:-2]  # a step that is lost for one record is damage
     starts = [int(i) for i in np.flatnonzero(fell)]
     kept = [i for i, before in zip(starts, [0, *starts], strict=False) if i - before >= LEAST_RECORDS]
     marks = np.zeros(len(steps))

@@ -204,7 +204,7 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
     series: dict[str, Series] = {}
     for name in dict.fromkeys(name for record in records for name in record.values):
         held = tuple(at for at in ordered if name in records[at].values)
-        axis = axes.setdefault(held, _axis([records[at] for at in held], [steps[at] for at in held]))
+        axis = axes.setdefault(held, _axis(held, records, steps))
         values = np.array([records[at].values[name] for at in held], dtype=np.float64)
         estimator = ESTIMATORS.get(name)
         series[name] = Series(
@@ -236,17 +236,19 @@ def _steps(records: Sequence[Measured]) -> list[int]:
     return known if len(known) == len(cells) == len(records) else list(range(1, len(records) + 1))
 
 
-def _axis(records: Sequence[Measured], steps: Sequence[int]) -> Axis:
-    files = tuple(dict.fromkeys(record.path for record in records))
+def _axis(places: Sequence[int], records: Sequence[Measured], steps: Sequence[int]) -> Axis:
+    """Return the axis of the records at some places."""
+    held = [records[at] for at in places]
+    files = tuple(dict.fromkeys(record.path for record in held))
     return Axis(
-        path=records[0].path,
-        steps=np.array(steps, dtype=np.int64),
-        lines=np.zeros(len(records), dtype=np.int64),
-        epoch=_ids([record.epoch for record in records]),
-        minibatch=_ids([record.minibatch for record in records]),
+        path=held[0].path,
+        steps=np.array([steps[at] for at in places], dtype=np.int64),
+        lines=np.zeros(len(held), dtype=np.int64),
+        epoch=_ids([record.epoch for record in held]),
+        minibatch=_ids([record.minibatch for record in held]),
         files=files if len(files) > 1 else (),
-        file=np.array([files.index(record.path) for record in records]) if len(files) > 1 else None,
-        records=np.arange(len(records), dtype=np.int64),
+        file=np.array([files.index(record.path) for record in held]) if len(files) > 1 else None,
+        records=np.array(places, dtype=np.int64),
     )
 
 

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "evidence": {"model"},
     "predicates": {"arrays", "model"},
     "readers": {"arrays", "errors", "literals", "model", "table"},
-    "ingest": {"model"},
+    "ingest": {"arrays", "model"},
     "frameworks": {"compiled", "errors", "ingest", "metrics", "model"},
     "configuration": {"configs", "errors", "frameworks", "ingest", "model"},
     # bytes and lines of configurations; it knows no trainer
@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "literals": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
-    "builder": {"arrays", "clocks", "frameworks", "metrics", "model", "rounding", "table"},
+    "builder": {"arrays", "clocks", "frameworks", "ingest", "metrics", "model", "rounding", "table"},
     "clocks": {"model", "table"},
     "signals": {"arrays", "model"},
     "derive": {"arrays", "frameworks", "metrics", "model", "rounding", "signals"},
@@ -121,7 +121,7 @@ ALLOWED: dict[str, set[str]] = {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
         *("readers", "rescaling", "splitting", "table"),
     },
-    "rescaling": {"frameworks", "model"},
+    "rescaling": {"arrays", "frameworks", "model"},
     "agreement": {"arrays", "model"},
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
     "merging": {

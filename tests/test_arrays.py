@@ -1,16 +1,28 @@
-"""Medians of many spans at once are those that one span at a time has."""
+"""Medians of many spans at once are those that one span at a time has; metrics of the same records."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.arrays import by_value, median, quantile, ranks, running_medians, running_quantiles, span_medians
+from ppo_doctor.arrays import (
+    beside,
+    by_value,
+    median,
+    quantile,
+    ranks,
+    running_medians,
+    running_quantiles,
+    span_medians,
+)
+from tests.synthetic import a_series
 
 values = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60).map(np.array)
 
@@ -77,3 +89,42 @@ def test_ranks_do_not_depend_on_the_order_of_records(held, random):
 def test_places_by_value(held):
     groups = {int(value): places.tolist() for value, places in by_value(np.array(held, dtype=np.int64))}
     assert groups == {value: [i for i, other in enumerate(held) if other == value] for value in sorted(set(held))}
+
+
+def logged(name, records):
+    """Return a metric whose values are the records that hold it, of which each has a step of its own."""
+    series = a_series(name, [float(at) for at in records], steps=[10 * at for at in records])
+    return replace(series, axis=replace(series.axis, records=np.array(records)))
+
+
+def test_metrics_of_the_same_records_stand_beside_each_other_as_they_are():
+    series = logged("approx_kl", range(5))
+    other = replace(series, name="entropy")
+    assert beside(series, other) is other
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(range(20), [*range(7), *range(8, 20)]), ([0, 1, 2], [0, 2])])
+def test_a_lost_cell_is_nan_at_its_record(ours, theirs):
+    series, other = logged("approx_kl", ours), logged("entropy", theirs)
+    found = beside(series, other)
+    assert found.axis is series.axis
+    expected = [float(at) if at in theirs else math.nan for at in ours]
+    assert np.array_equal(found.values, expected, equal_nan=True)
+    whole = beside(other, series)
+    assert whole.axis is other.axis
+    assert whole.values.tolist() == [float(at) for at in theirs]
+
+
+def test_records_that_stand_in_another_order_in_the_log_are_found():
+    series, other = logged("approx_kl", [3, 1, 2, 0]), logged("entropy", [0, 2, 3, 1])
+    assert beside(series, other).values.tolist() == [3.0, 1.0, 2.0, 0.0]
+
+
+def test_what_is_logged_at_other_times_or_in_another_file_is_not_beside():
+    series = logged("approx_kl", range(20))
+    assert beside(series, logged("entropy", range(0, 20, 2))) is None
+    assert beside(series, logged("entropy", range(20, 40))) is None
+    assert beside(series, logged("entropy", [])) is None
+    other = logged("entropy", range(19))
+    assert beside(series, replace(other, axis=replace(other.axis, path="other.jsonl"))) is None
+    assert beside(series, None) is beside(None, series) is None

@@ -19,6 +19,7 @@ import pytest
 
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.table import DERIVED
+from ppo_doctor.model import Run, Series
 from tests.every_metric import NAMES, axis_of, derive_all, observe_all
 
 FEW, MANY = 1_500, 6_000
@@ -48,13 +49,26 @@ SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 KINDS: dict[str, dict[str, Any]] = {
     "k3": {"estimator": "k3"},
     "k1": {"estimator": "k1", "algorithm": "grpo"},
+    "torn": {"estimator": "k3"},
 }
 
 
 def observed(records: int, shape: str, kind: str) -> Observations:
     time, chance = np.linspace(0, 1, records), np.random.default_rng(0)
     columns = {name: SHAPES[shape](time, chance.random(records)) for name in NAMES}
-    return observe_all(axis_of(records), columns.__getitem__, **KINDS[kind])
+    found = observe_all(axis_of(records), columns.__getitem__, **KINDS[kind])
+    return torn(found.run) if kind == "torn" else found
+
+
+def torn(run: Run) -> Observations:
+    """Return observations of a run in which each metric lacks a record of its own, so that no two share an axis."""
+    series = {name: without(one, at) for at, (name, one) in enumerate(run.series.items(), start=1)}
+    return Observations(replace(run, series=series))
+
+
+def without(series: Series, record: int) -> Series:
+    kept = np.delete(np.arange(len(series)), record % len(series))
+    return replace(series, axis=series.axis.take(kept), values=series.values[kept])
 
 
 class Counted(np.ndarray):
@@ -124,8 +138,11 @@ FIRST = next(iter(KINDS))
 
 
 def shapes_of(kind: str) -> list[str]:
-    """Return the shapes in which a kind is measured: another than the first differs in few quantities."""
-    return [*SHAPES][:: 1 if kind == FIRST else 3]
+    """Return the shapes in which a kind is measured: another than the first differs in few quantities.
+
+    Torn records cost what it takes to match them, whatever their values are.
+    """
+    return [*SHAPES][:: {FIRST: 1, "torn": len(SHAPES)}.get(kind, 3)]
 
 
 def own(kind: str, shape: str) -> list[str]:

@@ -184,6 +184,14 @@ def test_a_counter_that_falls_at_a_resume_does_not_count():
     assert found.fact("epochs_share").value == 1
 
 
+@pytest.mark.parametrize("wrong", [9e9, 1.0])
+def test_a_wrong_number_in_a_counter_adds_no_epochs(wrong):
+    totals = [*range(4, 44, 4)]
+    totals[5] = wrong
+    found = observe(a_series("epochs_executed_total", totals), config={"ppo_epochs": 4})
+    assert found.fact("epochs_share").value == 1
+
+
 @pytest.mark.parametrize(("target", "value"), [(0.01, 2.0), (None, 0.0)])
 def test_kl_over_target(target, value):
     found = observe(a_series("approx_kl", [0.02] * 9), config={"target_kl": target})
@@ -333,7 +341,8 @@ def test_a_bound_from_kl_takes_an_estimate_that_is_never_negative(estimator, fir
 
 
 def test_a_bound_takes_two_metrics_of_the_same_records():
-    held = [a_series("clip_fraction", [0.5] * 20), a_series("approx_kl", [1e-4] * 20, estimator="k3")]
+    kl = a_series("approx_kl", [1e-4] * 20, axis=an_axis(TWENTY, path="other"), estimator="k3")
+    held = [a_series("clip_fraction", [0.5] * 20), kl]
     assert observe(*held).fact("implied_clip_range") is None
 
 

@@ -10,6 +10,7 @@ from ppo_doctor.derive.onset import find_collapse, split
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
+from tests.synthetic import a_series, observe
 
 PACK = load_pack()
 
@@ -116,3 +117,10 @@ def test_a_deterministic_policy_says_nothing_of_the_ratio():
     entropy = "0.6 0.3 0.05 " + "1e-9 " * 37
     departure = observed(series={"approx_kl": "0.5 2 4 3 0x35", "entropy": entropy.strip()}).series("ratio_departure")
     assert np.isfinite(departure.values).sum() == 4
+
+
+def test_a_step_far_from_the_others_hides_no_course():
+    rises = np.linspace(0.0, 1.0, 600) + np.random.default_rng(0).normal(scale=0.05, size=600)
+    usual, far = (observe(a_series("reward_mean", rises, steps=[*range(599), last])) for last in (599, 10**12))
+    assert usual.fact("reward_gain").value > 10
+    assert far.fact("reward_gain").value == pytest.approx(usual.fact("reward_gain").value, rel=0.1)

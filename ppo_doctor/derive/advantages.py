@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, same
+from ppo_doctor.arrays import beside, finite_of, same
 from ppo_doctor.model import SINGLE
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def _of_rewards(observations: Observations) -> Series | None:
 
 def _from_extremes(observations: Observations) -> Series | None:
     """Return the larger of |smallest| and |largest advantage|, as verl logs them: 0 only if every advantage is 0."""
-    low, high = (observations.run.series.get(name) for name in ("advantages_min", "advantages_max"))
-    if low is None or high is None or low.axis is not high.axis:
+    high = observations.run.series.get("advantages_max")
+    low = beside(high, observations.run.series.get("advantages_min"))
+    if low is None or high is None:
         return None
     values = np.maximum(np.abs(low.values), np.abs(high.values))
     coarser = max((low.resolution, high.resolution), key=lambda resolution: resolution.absolute)

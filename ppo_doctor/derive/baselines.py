@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
-from ppo_doctor.derive.repeats import beside_each_other
+from ppo_doctor.arrays import beside, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -22,9 +21,10 @@ def loss_tokens_per_written(observations: Observations) -> Fact | None:
 
     None where the number of samples or of passes is not known.
     """
-    tokens, length = observations.run.series.get("tokens_in_loss"), observations.run.series.get("response_length")
+    tokens = observations.run.series.get("tokens_in_loss")
+    length = beside(tokens, observations.run.series.get("response_length"))
     samples, passes = observations.number("rollout_size"), observations.number("ppo_epochs")
-    if tokens is None or length is None or not beside_each_other(tokens, length) or not samples or not passes:
+    if tokens is None or length is None or not samples or not passes:
         return None
     if not observations.configured("rollout_size") or not observations.configured("ppo_epochs"):
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median
+from ppo_doctor.arrays import beside, finite_of, mean_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def rollout_steps_seen(observations: Observations) -> Fact | None:
 
 
 def _counted(observations: Observations) -> Fact | None:
-    steps, rollouts = observations.run.series.get("env_steps"), observations.run.series.get("iteration")
-    if steps is None or rollouts is None or steps.axis is not rollouts.axis or len(steps) < LEAST:
+    steps = observations.run.series.get("env_steps")
+    rollouts = beside(steps, observations.run.series.get("iteration"))
+    if steps is None or rollouts is None or len(steps) < LEAST:
         return None
     done, taken = np.diff(rollouts.values), np.diff(steps.values)
     usable = np.isfinite(done) & np.isfinite(taken) & (done > 0) & (taken > 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import mean_of
+from ppo_doctor.arrays import beside, mean_of
 from ppo_doctor.derive.limits import CLAMPS
 from ppo_doctor.model import Fact
 
@@ -32,7 +32,8 @@ def clamped_share(observations: Observations) -> Fact | None:
     others add to k2, and to k1 (Schulman 2020, Approximating KL Divergence, for the estimators).
     """
     series = observations.run.series
-    kl, ratio, k1 = series.get("approx_kl"), series.get("ratio_mean"), series.get("approx_kl_k1")
+    kl, ratio = series.get("approx_kl"), series.get("ratio_mean")
+    k1 = beside(kl, series.get("approx_kl_k1"))
     if ratio is not None and len(ratio):
         return _fact(ratio, _counted(ratio.values - 1))
     if kl is None or not len(kl) or kl.reference not in (None, "old policy"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ppo_doctor.arrays import finite_median, finite_of
+from ppo_doctor.arrays import beside, finite_median, finite_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -64,8 +64,10 @@ def _of_one_sign(kl: Series) -> bool:
 
 def bound_of_range(clipped: Series, kl: Series) -> tuple[float, str] | None:
     """Return the widest clip range that so large a share can leave at so small a KL, and the formula."""
-    half = max(1, len(kl) // 2)
-    share, divergence = finite_median(clipped.values[:half]), finite_median(kl.values[:half])
-    if clipped.axis is not kl.axis or not (share > 0 and divergence > 0):
+    half, shares = max(1, len(kl) // 2), beside(kl, clipped)
+    if shares is None:
+        return None
+    share, divergence = finite_median(shares.values[:half]), finite_median(kl.values[:half])
+    if not (share > 0 and divergence > 0):
         return None
     return math.sqrt(2 * divergence / share), f"at most sqrt(2·{divergence:.2g}/{share:.2g})"

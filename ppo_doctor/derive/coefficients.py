@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, same
+from ppo_doctor.arrays import beside, median, same
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ def kl_coef_implied(observations: Observations) -> Fact | None:
 
     None where the quotient varies, as under an adaptive controller.
     """
-    penalty, kl = observations.run.series.get("kl_penalty_reward"), observations.run.series.get("ref_kl")
-    if penalty is None or kl is None or penalty.axis is not kl.axis:
+    penalty = observations.run.series.get("kl_penalty_reward")
+    kl = beside(penalty, observations.run.series.get("ref_kl"))
+    if penalty is None or kl is None:
         return None
     known = np.isfinite(penalty.values) & np.isfinite(kl.values) & (np.abs(kl.values) > 1e-6)
     quotients = -penalty.values[known] / kl.values[known]
@@ -66,8 +67,9 @@ def kl_in_loss(observations: Observations) -> Fact | None:
 
     At a ratio of 1 a centred surrogate is 0, and the KL term is all of the loss. None where the quotient varies.
     """
-    loss, kl = observations.run.series.get("loss"), observations.run.series.get("ref_kl")
-    if loss is None or kl is None or loss.axis is not kl.axis:
+    loss = observations.run.series.get("loss")
+    kl = beside(loss, observations.run.series.get("ref_kl"))
+    if loss is None or kl is None:
         return None
     known = np.isfinite(loss.values) & np.isfinite(kl.values) & (np.abs(kl.values) > 1e-6)
     known &= np.abs(loss.values) > loss.resolution.absolute / SPREAD

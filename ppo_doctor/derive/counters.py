@@ -43,6 +43,17 @@ def _counts(series: Series | None) -> FloatArray:
     return values if (values >= 0).all() else np.empty(0)
 
 
+def _growth(counter: Series) -> FloatArray:
+    """Return what a counter of the whole run grows by from record to record, NaN where it falls and next to that.
+
+    It falls where a run starts over, or where one of its numbers is wrong: then the rise to it, or from it, is too.
+    """
+    change: FloatArray = np.diff(counter.values)
+    falls = np.pad(change < 0, 1)
+    change[falls[:-2] | falls[1:-1] | falls[2:]] = np.nan
+    return change
+
+
 def counted(series: Series, value: float, says: str) -> Fact:
     """Return K as a series shows it."""
     return Fact(
@@ -70,7 +81,7 @@ def _from_total(observations: Observations, total: Series) -> Fact | None:
     None where each record is a step, as far as nobody counts batches.
     """
     batches = _batches_between(observations, total)
-    per_batch = np.diff(total.values) / (1 if batches is None else batches)
+    per_batch = _growth(total) / (1 if batches is None else batches)
     per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
     if not len(per_batch) or (batches is None and median(per_batch) == 1 and _undeclared(observations, total)):
         return None
@@ -127,7 +138,7 @@ def epochs_per_batch(observations: Observations) -> Fact | None:
     if counter is None or len(counter) < LEAST:
         return None
     batches = _batches_between(observations, counter)
-    per_batch = np.diff(counter.values) / (1 if batches is None else batches)
+    per_batch = _growth(counter) / (1 if batches is None else batches)
     per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
     if not len(per_batch):
         return None

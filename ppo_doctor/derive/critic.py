@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import beside, finite_of, median
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import Fact
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Below this share of the run's largest spread of returns, or of its square in the loss, returns count as constant.
 ALIVE = 0.1
-#: Part of the records at which another metric has to stand beside one.
-MOST = 0.9
 #: Finite records that a statement about the critic needs.
 LEAST = 6
 #: Optimizer steps below which explained variance near 0 is a beginner's. Measured in this project's lab, one step per
@@ -93,16 +91,9 @@ def _spread(observations: Observations, series: Series, name: str) -> FloatArray
 
 
 def _beside(observations: Observations, series: Series, name: str) -> FloatArray | None:
-    """Return another metric at the records of a series, NaN where it is not logged; None where it mostly is not."""
-    other = observations.run.series.get(name)
-    if other is None or other.axis is series.axis:
-        return None if other is None else other.values
-    _, ours, theirs = np.intersect1d(series.axis.places, other.axis.places, return_indices=True)
-    if other.axis.path != series.axis.path or len(ours) < MOST * len(series):
-        return None
-    values = np.full(len(series), np.nan)
-    values[ours] = other.values[theirs]
-    return values
+    """Return the values of another metric at the records of a series."""
+    other = beside(series, observations.run.series.get(name))
+    return None if other is None else other.values
 
 
 def _alive(observations: Observations, series: Series) -> BoolArray | None:
@@ -136,8 +127,9 @@ def value_loss_growth(observations: Observations) -> Series | None:
 
 def value_loss_overflow(observations: Observations) -> Series | None:
     """Return 1 where the value loss is infinite while the policy loss of the same record is finite, else 0."""
-    value, policy = observations.run.series.get("value_loss"), observations.run.series.get("policy_loss")
-    if value is None or policy is None or value.axis is not policy.axis or not len(value):
+    value = observations.run.series.get("value_loss")
+    policy = beside(value, observations.run.series.get("policy_loss"))
+    if value is None or policy is None or not len(value):
         return None
     alone = (np.isinf(value.values) & np.isfinite(policy.values)).astype(np.float64)
     says = f"{value.raw} infinite, with a finite {policy.raw},"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.derive.repeats import beside_each_other
+from ppo_doctor.arrays import beside
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -29,9 +29,10 @@ def _taught(observations: Observations, metric: str, name: str) -> Series | None
 
     All of it where nothing tells which groups are flat.
     """
-    ratio, flat = (observations.run.series.get(m) for m in (metric, "frac_reward_zero_std"))
+    ratio = observations.run.series.get(metric)
+    flat = beside(ratio, observations.run.series.get("frac_reward_zero_std"))
     if ratio is None:
         return None
-    if flat is None or not beside_each_other(flat, ratio):
+    if flat is None:
         return dataclasses.replace(ratio, name=name)
     return dataclasses.replace(ratio, name=name, values=np.where(flat.values >= 1, np.nan, ratio.values))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, median, running_medians, scatter_of
+from ppo_doctor.arrays import beside, finite_of, mean_of, median, running_medians, scatter_of
 from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.derive.onset import thinned
-from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -97,8 +96,9 @@ def accuracy_since_format(observations: Observations) -> Fact | None:
     Parts of the reward tell by their names which they are. The format is learnt where it reaches 95 % of its best after
     a start below 70 %. None where it was there from the start, where accuracy is solved, or with too few records since.
     """
-    form, right = _part(observations, FORMAT), _part(observations, ACCURACY)
-    if form is None or right is None or not beside_each_other(form, right):
+    form = _part(observations, FORMAT)
+    right = beside(form, _part(observations, ACCURACY))
+    if form is None or right is None:
         return None
     usable = np.isfinite(form.values) & np.isfinite(right.values)
     level, accuracy = form.values[usable], right.values[usable]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import rounding
-from ppo_doctor.arrays import finite_median, finite_of
+from ppo_doctor.arrays import beside, finite_median, finite_of
 from ppo_doctor.derive.counters import told
 from ppo_doctor.model import EXACT
 
@@ -39,9 +39,9 @@ def clip_kl_contradiction(observations: Observations) -> Series | None:
     1 - n·(1 - f) in any n-th part of them, such as the last epoch.
     """
     series = observations.run.series
-    kl, clipped = series.get("approx_kl"), series.get("clip_fraction")
-    epsilon = _range(observations)
-    if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis:
+    kl, epsilon = series.get("approx_kl"), _range(observations)
+    clipped = beside(kl, series.get("clip_fraction"))
+    if kl is None or clipped is None or epsilon is None:
         return None
     parts = _parts(observations, clipped, kl)
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or parts is None:
@@ -87,7 +87,8 @@ def clip_over_spread(observations: Observations) -> Series | None:
     A mixture of such humps, as over epochs or tokens, is one too.
     """
     series = observations.run.series
-    kl, clipped, epsilon = series.get("approx_kl"), series.get("clip_fraction"), _range(observations)
+    kl, epsilon = series.get("approx_kl"), _range(observations)
+    clipped = beside(kl, series.get("clip_fraction"))
     if kl is None or clipped is None or epsilon is None:
         return None
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not kl.shares_window(clipped):
@@ -120,8 +121,9 @@ def kl_over_unclipped(observations: Observations) -> Series | None:
     clipped in all minibatches is none in the last epoch either, so that these two windows may differ.
     """
     series = observations.run.series
-    kl, clipped, epsilon = series.get("approx_kl"), series.get("clip_fraction"), _range(observations)
-    if kl is None or clipped is None or epsilon is None or kl.axis is not clipped.axis or not epsilon < 1:
+    kl, epsilon = series.get("approx_kl"), _range(observations)
+    clipped = beside(kl, series.get("clip_fraction"))
+    if kl is None or clipped is None or epsilon is None or not epsilon < 1:
         return None
     within = kl.aggregation is not None and clipped.aggregation in (kl.aggregation, "all minibatches")
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
@@ -145,10 +147,11 @@ def surrogate_while_moving(observations: Observations) -> Series | None:
 
     At ratio 1 it is the mean of whitened advantages, 0 up to float noise. None where it is of the first pass alone.
     """
-    loss, kl = observations.run.series.get("policy_loss"), observations.series("kl_size")
+    loss = observations.run.series.get("policy_loss")
+    kl = beside(loss, observations.series("kl_size"))
     whitened = observations.setting("normalize_advantages")
     known = "advantages_whitened" in observations.run.facts or (whitened is not None and whitened.value is True)
-    if loss is None or kl is None or not known or loss.aggregation != "all minibatches" or loss.axis is not kl.axis:
+    if loss is None or kl is None or not known or loss.aggregation != "all minibatches":
         return None
     values = np.where(kl.values > MOVES, np.abs(loss.values), np.nan)
     return dataclasses.replace(loss, name="surrogate_while_moving", values=values, how="computed", says=f"|{loss.raw}|")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import beside, finite_of, median
 from ppo_doctor.model import EXACT, Fact, Series
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def mean_ratio_off(observations: Observations) -> Series | None:
     if ratio is not None and len(ratio):
         off, says = np.abs(ratio.values - 1), f"|{ratio.raw} - 1|"
         return dataclasses.replace(ratio, name="mean_ratio_off", values=off, how="computed", says=says)
-    k3, k1 = run.series.get("approx_kl"), run.series.get("approx_kl_k1")
+    k3 = run.series.get("approx_kl")
+    k1 = beside(k3, run.series.get("approx_kl_k1"))
     if k3 is None or k1 is None or k3.estimator != "k3" or not k3.shares_window(k1):
         return None
     off, says = np.abs(k3.values - k1.values), f"|{k3.raw} - {k1.raw}|"
@@ -144,8 +145,9 @@ def first_cell_off(observations: Observations) -> Series | None:
     sample variance is at least (m - 1)²·n/(n - 1)². Values above 1 refute it. Where n is unknown a large one is taken,
     which asks for the least variance.
     """
-    mean, spread = observations.run.series.get("ratio_mean"), observations.run.series.get("ratio_batch_var")
-    if mean is None or spread is None or mean.axis is not spread.axis or spread.aggregation not in (None, CELLS):
+    mean = observations.run.series.get("ratio_mean")
+    spread = beside(mean, observations.run.series.get("ratio_batch_var"))
+    if mean is None or spread is None or spread.aggregation not in (None, CELLS):
         return None
     cells = _cells(observations)
     least = np.square(mean.values - 1) * cells / (cells - 1) / (cells - 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import rounding
+from ppo_doctor.arrays import beside
 from ppo_doctor.model import EXACT
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def kl_over_noise(observations: Observations) -> Series | None:
 
 def _log_prob(observations: Observations, size: Series) -> FloatArray:
     """Return the size of a log-prob per record: the policy's entropy where it is logged, else 1 nat."""
-    entropy = observations.run.series.get("entropy")
-    if entropy is None or entropy.axis is not size.axis:
+    entropy = beside(size, observations.run.series.get("entropy"))
+    if entropy is None:
         return np.ones(len(size))
     sizes = np.abs(entropy.values)
     known = np.isfinite(sizes)

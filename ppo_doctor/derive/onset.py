@@ -113,6 +113,8 @@ def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
     if len(steps) <= POINTS:
         return steps, None
     edges = np.searchsorted(steps, np.linspace(steps[0], steps[-1], POINTS // 2 + 1)[:-1])
+    if len(distinct(edges)) < 3 * SHORTEST:  # one step far from the others leaves these in a single span
+        edges = np.arange(POINTS // 2) * len(steps) // (POINTS // 2)
     bounds = distinct(np.append(edges, len(steps)))
     return steps[bounds[:-1]], bounds
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, finite_of, same
+from ppo_doctor.arrays import beside, finite_median, finite_of, same
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import CONDITION, Fact, Series
 
@@ -83,7 +83,7 @@ def skipped_share(observations: Observations) -> Series | None:
     executed = observations.run.series.get("optimizer_steps")
     if planned is not None and planned.how != "default":
         whole: FloatArray = np.full(len(skipped), float(str(planned.value)))
-    elif executed is not None and executed.axis is skipped.axis:
+    elif (executed := beside(skipped, executed)) is not None:
         whole = executed.values + skipped.values
     else:
         return None
@@ -190,8 +190,8 @@ def _fixed(observations: Observations) -> bool:
 
 
 def _wants_change(observations: Observations, rate: Series) -> BoolArray:
-    kl, desired = observations.series("kl_size"), observations.number("desired_kl")
-    if kl is not None and desired and kl.axis is rate.axis:
+    kl, desired = beside(rate, observations.series("kl_size")), observations.number("desired_kl")
+    if kl is not None and desired:
         return (kl.values > 2 * desired) | ((kl.values < desired / 2) & ~kl.at(0))
     return _next_to_a_bound(rate.values)
 
@@ -199,11 +199,11 @@ def _wants_change(observations: Observations, rate: Series) -> BoolArray:
 def overflowing_gradient(observations: Observations) -> Series | None:
     """Return 1 where the gradient norm is infinite and every loss of the record is finite, else 0."""
     norm = observations.run.series.get("grad_norm")
-    losses = [observations.run.series.get(name) for name in ("policy_loss", "loss", "value_loss")]
-    beside = [series for series in losses if series is not None and norm is not None and series.axis is norm.axis]
-    if norm is None or not len(norm) or not beside:
+    names = ("policy_loss", "loss", "value_loss")
+    losses = [loss for name in names if (loss := beside(norm, observations.run.series.get(name))) is not None]
+    if norm is None or not len(norm) or not losses:
         return None
-    sound = np.all([np.isfinite(series.values) for series in beside], axis=0)
+    sound = np.all([np.isfinite(series.values) for series in losses], axis=0)
     values = (np.isposinf(norm.values) & sound).astype(np.float64)
     says = f"{norm.raw} infinite, with a finite loss,"
     return condition(norm, "overflowing_gradient", values, says)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, mean_of, variance_of
+from ppo_doctor.arrays import beside, finite_of, mean_of, variance_of
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def while_alive(observations: Observations, series: Series) -> Series:
     Nothing is seen to move there, whatever the update does: a ratio of 1 is a theorem, as with one update per batch.
     The update that made the policy deterministic stays.
     """
-    entropy = observations.run.series.get("entropy")
-    if entropy is None or entropy.axis is not series.axis or not len(entropy):
+    entropy = beside(series, observations.run.series.get("entropy"))
+    if entropy is None or not len(entropy):
         return series
     known = np.isfinite(entropy.values) & (entropy.values >= 0)
     fixed = known & (entropy.values + entropy.resolution.absolute < DETERMINISTIC)

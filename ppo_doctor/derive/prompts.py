@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_parts, median
+from ppo_doctor.arrays import beside, finite_parts, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ def answers_share(observations: Observations) -> Fact | None:
     It shrinks in sound runs as well while answers become alike, hence the largest. A reward of one part is that part,
     whose deviation trainers take over the whole batch. None where it has several.
     """
-    within, whole = observations.run.series.get("reward_group_std"), _of_the_only_part(observations)
-    if within is None or whole is None or len(within) != len(whole):
+    within = observations.run.series.get("reward_group_std")
+    whole = beside(within, _of_the_only_part(observations))
+    if within is None or whole is None:
         return None
     shares = within.values / np.where(whole.values > 0, whole.values, math.nan)
     thirds = finite_parts(shares, 3)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import beside
 from ppo_doctor.arrays import same as same_number
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Resolution, Series
@@ -38,7 +39,7 @@ def ratio_departure(observations: Observations) -> Series | None:
     if not held or held[0][0].name in ("ratio_mean", "approx_kl_k1"):
         return None
     first = held[0][0]
-    together = [(s, at) for s, at in held if s.axis is first.axis]
+    together = [(here, at) for s, at in held if (here := beside(first, s)) is not None]
     values = reduce(np.fmax, (_off(s, at) for s, at in together))  # fmax passes over NaN
     departure = Series(
         name="ratio_departure",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, same
+from ppo_doctor.arrays import beside, finite_median, same
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import EXACT
 
@@ -42,27 +42,19 @@ def batch_repeats(observations: Observations) -> Series | None:
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
     if not told or len(told[0]) < 2:
         return None
-    told = [series for series in told if beside_each_other(series, told[0])]
-    others_told = (observations.run.series.get(name) for name in OTHERS)
-    beside = [s for s in others_told if s is not None and beside_each_other(s, told[0])]
+    told = [here for series in told if (here := beside(told[0], series)) is not None]
+    others_told = (beside(told[0], observations.run.series.get(name)) for name in OTHERS)
     alike, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
     enough = np.logical_and.reduce(alike) & np.logical_or.reduce(broken)
     if len(told) > 1:
         enough |= np.sum([one & other for one, other in zip(alike, broken, strict=True)], axis=0) >= 2
     if enough.any():
-        others = np.logical_and.reduce([enough, *(_equal_to_last(s.values) for s in beside)])
+        others = np.logical_and.reduce([enough, *(_equal_to_last(s.values) for s in others_told if s is not None)])
         enough = others & ~_repeats_honestly(observations, told[0])
     values = enough.astype(np.float64)
     values[0] = np.nan
     says = f"{', '.join(series.raw for series in told)} as in the record before"
     return condition(dataclasses.replace(told[0], resolution=EXACT), "batch_repeats", values, says)
-
-
-def beside_each_other(one: Series, other: Series) -> bool:
-    """Tell whether two series are of the same records; parts of a run hold an axis for each series."""
-    if one.axis is other.axis:
-        return True
-    return one.axis.path == other.axis.path and bool(np.array_equal(one.axis.places, other.axis.places))
 
 
 def _fine(observations: Observations, name: str) -> Series | None:
@@ -87,29 +79,29 @@ def _no_whole_number(values: FloatArray) -> BoolArray:
         return np.asarray(np.isfinite(values) & (np.abs(values - np.round(values)) > WHOLE))
 
 
-def _repeats_honestly(observations: Observations, beside: Series) -> BoolArray:
-    honest = np.zeros(len(beside), dtype=bool)
+def _repeats_honestly(observations: Observations, told: Series) -> BoolArray:
+    honest = np.zeros(len(told), dtype=bool)
     for name, bound in (("entropy", SHARP), ("reward_std", 0.0), ("reward_group_std", 0.0)):
-        series = observations.run.series.get(name)
-        if series is not None and beside_each_other(series, beside):
+        series = beside(told, observations.run.series.get(name))
+        if series is not None:
             honest |= (series.values <= bound) | series.at(bound)
-    flat = observations.run.series.get("frac_reward_zero_std")
-    if flat is not None and beside_each_other(flat, beside):
+    flat = beside(told, observations.run.series.get("frac_reward_zero_std"))
+    if flat is not None:
         honest |= flat.at(1)
-    return honest & ~_episodes_differ(observations, beside) if honest.any() else honest
+    return honest & ~_episodes_differ(observations, told) if honest.any() else honest
 
 
-def _episodes_differ(observations: Observations, beside: Series) -> BoolArray:
+def _episodes_differ(observations: Observations, records: Series) -> BoolArray:
     """Tell at which records return and length of the first or the last new episode are others than a record before.
 
     New episodes that differ are new samples, however sure of itself the policy is. Nowhere where they are not logged.
     """
     told = [observations.run.series.get(name) for name in ("episode_return", "episode_length")]
     known = [series for series in told if series is not None and np.isfinite(series.values).sum() > 1]
-    differ = np.full(len(beside), len(known) == len(told), dtype=bool)
+    differ = np.full(len(records), len(known) == len(told), dtype=bool)
     for series in known:
         finite = np.isfinite(series.values)
-        values, until = series.values[finite], np.searchsorted(series.axis.steps[finite], beside.axis.steps, "right")
+        values, until = series.values[finite], np.searchsorted(series.axis.steps[finite], records.axis.steps, "right")
         since = np.minimum(np.concatenate([[0], until[:-1]]), until - 1)
         ends = [np.where(until > 0, values[at], 0.0) for at in (since, until - 1)]
         differ[0] = False
@@ -124,10 +116,9 @@ def equal_episodes(observations: Observations) -> Series | None:
     the run (a cap, a floor), and where the policy always acts alike.
     """
     names = ("episode_return_min", "episode_return_max", "episode_length", "env_steps")
-    low, high, length, steps = (observations.run.series.get(name) for name in names)
+    low, *others = (observations.run.series.get(name) for name in names)
+    high, length, steps = (beside(low, other) for other in others)
     if low is None or high is None or length is None or steps is None or len(low) < 2:
-        return None
-    if not all(beside_each_other(series, low) for series in (high, length, steps)):
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
         ended = np.append(np.nan, np.diff(steps.values)) / length.values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.arrays import beside, finite_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ def raw_advantage_share(observations: Observations) -> Fact | None:
 
     With returns = advantage + value this is √(1 - explained variance): what the critic leaves to learn from.
     """
-    pair = _beside(observations, "advantages_raw_std", "returns_std")
-    if pair is None:
+    raw = observations.run.series.get("advantages_raw_std")
+    returns = beside(raw, observations.run.series.get("returns_std"))
+    if raw is None or returns is None:
         return None
-    raw, returns = pair
     alive = np.where(returns.values > 0, returns.values, math.nan)
     values = (raw.values / alive)[len(raw) // 3 :]
     return _fact("raw_advantage_share", values, raw, f"{raw.raw} / {returns.raw} over the last two thirds")
@@ -51,12 +51,6 @@ def _coefficient(observations: Observations) -> float | None:
     given = [observations.number(name) for name in ("kl_loss_coef", "kl_coef") if observations.configured(name)]
     positive = [number for number in given if number is not None and number > 0]
     return positive[0] if positive else None
-
-
-def _beside(observations: Observations, *names: str) -> tuple[Series, Series] | None:
-    """Return two logged series of the same records."""
-    first, second = (observations.run.series.get(name) for name in names)
-    return None if first is None or second is None or first.axis is not second.axis else (first, second)
 
 
 def _fact(name: str, values: FloatArray, series: Series, says: str, *, unit: str = "") -> Fact | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, mean_of, median
+from ppo_doctor.arrays import beside, finite_median, mean_of, median
 from ppo_doctor.derive import counters
 from ppo_doctor.derive.counters import counted, finite, marked
 from ppo_doctor.frameworks import profile
@@ -166,13 +166,13 @@ def _from_one_loss(observations: Observations) -> Fact | None:
     """
     epochs, loss = counters.epochs_per_batch(observations), observations.run.series.get("loss")
     names = {"policy_loss": "", "value_loss": "vf_coef", "entropy": "ent_coef"}
-    parts = [observations.run.series.get(name) for name in names]
+    parts = [beside(loss, observations.run.series.get(name)) for name in names]
     factors = [observations.number(setting) if setting else 1.0 for setting in names.values()]
     if epochs is None or epochs.value != 1.0 or loss is None or loss.aggregation != "last minibatch":
         return None
     whole: FloatArray = np.zeros(len(loss))
     for part, factor, sign in zip(parts, factors, (1, 1, -1), strict=True):
-        if part is None or factor is None or part.axis is not loss.axis or part.aggregation != "all minibatches":
+        if part is None or factor is None or part.aggregation != "all minibatches":
             return None
         whole = whole + sign * factor * part.values
     known = np.isfinite(loss.values) & np.isfinite(whole)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ppo_doctor.arrays import finite_of, median, quantile
+from ppo_doctor.arrays import beside, finite_of, median, quantile
 from ppo_doctor.derive.critic import MOVED, WITH_BIAS, hardly_trained
-from ppo_doctor.derive.repeats import beside_each_other
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -48,8 +47,9 @@ def value_mean_slope(observations: Observations) -> Fact | None:
     1 for a critic that follows, 0 for one that is frozen. None where the targets' mean moves by less than three times
     what it changes by from record to record.
     """
-    returns, values = observations.run.series.get("returns_mean"), observations.run.series.get("values_mean")
-    if returns is None or values is None or not beside_each_other(returns, values):
+    returns = observations.run.series.get("returns_mean")
+    values = beside(returns, observations.run.series.get("values_mean"))
+    if returns is None or values is None:
         return None
     usable = np.isfinite(returns.values) & np.isfinite(values.values)
     targets, said = returns.values[usable], values.values[usable]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ppo_doctor.arrays import beside
 from ppo_doctor.model import Fact, Note, Series, SourceRef
 
 #: Of these not all can be exactly 0 in a whole run.
@@ -52,14 +53,17 @@ def _lag(series: Mapping[str, Series]) -> Series | None:
 
     Both count from the same start where they are equal at some record, and the sampler never leads.
     """
-    trained, sampling = series.get("policy_version"), series.get("rollout_version")
-    if trained is None or sampling is None or "policy_lag" in series or len(trained) != len(sampling):
+    sampling = series.get("rollout_version")
+    trained = beside(sampling, series.get("policy_version"))
+    if trained is None or sampling is None or "policy_lag" in series:
         return None
     lag = trained.values - sampling.values
-    if not np.array_equal(trained.axis.steps, sampling.axis.steps) or not len(lag) or lag.min() != 0:
+    known = np.flatnonzero(np.isfinite(lag))
+    if not len(known) or lag[known].min() != 0:
         return None
+    axis = sampling.axis if len(known) == len(lag) else sampling.axis.take(known)
     says = f"{trained.raw} less {sampling.raw}"
-    return replace(sampling, name="policy_lag", values=lag, unit="", how="computed", says=says)
+    return replace(sampling, name="policy_lag", axis=axis, values=lag[known], unit="", how="computed", says=says)
 
 
 def generations(series: Mapping[str, Series], guessed: Collection[str], path: str) -> dict[str, Fact]:

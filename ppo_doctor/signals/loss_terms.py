@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import beside
 from ppo_doctor.signals.course import fact, series_of
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ NOTHING = 1e-5
 
 def _terms(observations: Observations) -> tuple[Series, list[Series], FloatArray] | None:
     """Return the loss, the terms that vary beside it, and the finite rows of what they add, then of each of them."""
-    loss, policy = series_of(observations, "loss"), series_of(observations, "policy_loss")
-    if loss is None or policy is None or loss.axis is not policy.axis:
+    loss = series_of(observations, "loss")
+    policy = beside(loss, series_of(observations, "policy_loss"))
+    if loss is None or policy is None:
         return None
-    beside = [one for name in TERMS if (one := series_of(observations, name)) is not None and one.axis is loss.axis]
-    rows = np.column_stack([loss.values - policy.values, *(one.values for one in beside)])
+    terms = [one for name in TERMS if (one := beside(loss, series_of(observations, name))) is not None]
+    rows = np.column_stack([loss.values - policy.values, *(one.values for one in terms)])
     rows = rows[np.isfinite(rows).all(axis=1)]
-    return (loss, beside, rows) if beside and len(rows) >= LEAST else None
+    return (loss, terms, rows) if terms and len(rows) >= LEAST else None
 
 
 def _coefficient(observations: Observations, name: str) -> tuple[Series, float] | None:
@@ -41,9 +43,9 @@ def _coefficient(observations: Observations, name: str) -> tuple[Series, float] 
     found = _terms(observations)
     if found is None:
         return None
-    loss, beside, rows = found
+    loss, held, rows = found
     added, terms = rows[:, 0], rows[:, 1:]
-    names = [one.name for one in beside]
+    names = [one.name for one in held]
     scale = np.abs(terms).max(axis=0)
     if name not in names or not scale.all() or not np.ptp(added):
         return None

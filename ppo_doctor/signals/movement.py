@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import beside, median, quantile
 from ppo_doctor.signals.course import (
     all_known,
     any_known,
@@ -346,13 +346,14 @@ def surrogate_above_zero(observations: Observations) -> Fact | None:
     above that is the mean of the minibatch's advantages and tells nothing. Nor does one that is never negative where no
     KL is logged: some trainers log its absolute value.
     """
-    loss, kl = observations.run.series.get("policy_loss"), observations.run.series.get("approx_kl")
+    loss = observations.run.series.get("policy_loss")
+    kl = beside(loss, observations.run.series.get("approx_kl"))
     if loss is None or not np.isfinite(loss.values).any():
         return None
     high = value_of(observations.fact("divergence_high"))
     if (high is None and bool(np.nanmin(loss.values) >= 0)) or (high is not None and high < 1e-6):
         return None
-    if kl is not None and len(kl) == len(loss):
+    if kl is not None:
         root = np.sqrt(2 * np.abs(kl.values))
         known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
         if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:

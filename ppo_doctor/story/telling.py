@@ -22,7 +22,7 @@ MOST_NOTES, MOST_REMARKS, MOST_METRICS = 2, 3, 3
 #: Checks that a problem is shown by.
 MOST_SEEN = 2
 #: The gravest first.
-NOTE_KINDS = ("lost", "skipped", "merged", "info", "renamed")
+NOTE_KINDS = ("lost", "dropped", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
 FEW = 12
 #: How the reason begins why a measurement would decide a check, and the check's name.

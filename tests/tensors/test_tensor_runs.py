@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ppo_doctor.arrays import beside
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.pipeline import Request, load_run, runs_of
 from ppo_doctor.sources import gather
@@ -72,6 +73,17 @@ def test_a_dump_becomes_series_with_their_origin(tmp_path):
     assert 0 < run.series["effective_sample_size"].values[0] < 1
     assert "clip_fraction" not in run.series, "nobody told the clip range"
     assert any(note.text == SCOPE for note in run.notes)
+
+
+def test_a_metric_that_one_dump_lacks_is_matched_with_the_others_by_dump(tmp_path):
+    for number in range(20):
+        lacking = (lambda held: held.pop("advantages")) if number == 7 else None
+        dump(tmp_path / f"update_{number:02}.npz", seed=number, change=lacking)
+    series = load_run(tmp_path).series
+    places = [beside(series["approx_kl"], series[name]).axis.steps for name in ("ratio_mean", "advantages_mean")]
+    assert [len(steps) for steps in places] == [20, 20]
+    known = np.isfinite(beside(series["approx_kl"], series["advantages_mean"]).values)
+    assert np.flatnonzero(~known).tolist() == [7]
 
 
 def test_a_clip_range_that_was_told_is_counted(tmp_path):
