@@ -132,6 +132,53 @@ class Masked(gymnasium.Env[Any, Any]):
         return self._seen(), pays, self.time >= self.items, False, {}
 
 
+class Corridor(gymnasium.Env[Any, Any]):
+    """Walk to the right end of a corridor, left or right at each step; only the end pays."""
+
+    def __init__(self, length: int = 8) -> None:
+        self.length = length
+        self.observation_space = spaces.Box(0.0, 1.0, (length,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def _seen(self) -> Any:
+        return np.eye(self.length, dtype=np.float32)[self.place]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.time = 0, 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Step:
+        self.time += 1
+        self.place = int(np.clip(self.place + (1 if action else -1), 0, self.length - 1))
+        arrived = self.place == self.length - 1
+        return self._seen(), float(arrived), arrived, self.time >= 5 * self.length, {}
+
+
+class Mass(gymnasium.Env[Any, Any]):
+    """Drive a mass to the origin of a line: one continuous action, and the square of the distance costs."""
+
+    def __init__(self, steps: int = 50) -> None:
+        self.steps = steps
+        self.observation_space = spaces.Box(-5.0, 5.0, (2,), np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def _seen(self) -> Any:
+        return np.array([self.place, self.speed], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.speed, self.time = float(self.np_random.uniform(-2, 2)), 0.0, 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Step:
+        self.time += 1
+        self.speed += 0.1 * float(np.asarray(action).reshape(1)[0])
+        self.place = float(np.clip(self.place + 0.1 * self.speed, -5, 5))
+        self.speed = float(np.clip(self.speed, -3, 3))
+        return self._seen(), -(self.place**2) - 0.1 * self.speed**2, False, self.time >= self.steps, {}
+
+
 class Scaled(gymnasium.RewardWrapper[Any, Any]):
     """Rewards times a factor, plus a constant."""
 
@@ -155,7 +202,20 @@ class BreaksLater(gymnasium.RewardWrapper[Any, Any]):
         return float("nan") if self.seen > self.after else float(reward)
 
 
-TASKS = {"Contextual": Contextual, "Chain": Chain, "Reach": Reach, "Recall": Recall, "Masked": Masked}
+class BrokenObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A sensor that yields NaN from some step on."""
+
+    def __init__(self, env: Any, after: int) -> None:
+        super().__init__(env)
+        self.after, self.seen = after, 0
+
+    def observation(self, observation: Any) -> Any:
+        self.seen += 1
+        return observation * float("nan") if self.seen > self.after else observation
+
+
+KINDS = (Contextual, Chain, Reach, Recall, Masked, Corridor, Mass)
+TASKS = {kind.__name__: kind for kind in KINDS}
 
 
 def register() -> None:

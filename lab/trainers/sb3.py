@@ -17,7 +17,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from lab.cases import Case, main, write_settings
-from lab.tasks import BreaksLater, Scaled, register
+from lab.tasks import BreaksLater, BrokenObservation, Scaled, register
 
 from . import sb3_faults as faults
 
@@ -306,8 +306,8 @@ def _faulty() -> Iterator[Fault]:
         "a reward or a sensor that yields NaN after a good while",
         [
             Recipe(inside=partial(BreaksLater, after=400)),
-            Recipe(inside=partial(faults.BrokenObservation, after=250), before=faults.unchecked, scale="s256"),
-            Recipe(inside=partial(faults.BrokenObservation, after=400), env=REACH, scale="s768"),
+            Recipe(inside=partial(BrokenObservation, after=250), before=faults.unchecked, scale="s256"),
+            Recipe(inside=partial(BrokenObservation, after=400), env=REACH, scale="s768"),
             Recipe(outside=partial(BreaksLater, after=300), before=faults.unchecked, env=REACH, scale="s64"),
         ],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -91,19 +90,6 @@ class Normed(FlattenExtractor):
     def forward(self, observations: Any) -> Any:
         """Return the observations, normalised."""
         return self.norm(super().forward(observations))
-
-
-class BrokenObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A sensor that yields NaN from some step on."""
-
-    def __init__(self, env: Any, after: int) -> None:
-        super().__init__(env)
-        self.after, self.seen = after, 0
-
-    def observation(self, observation: Any) -> Any:
-        """Return the observation, while there is one."""
-        self.seen += 1
-        return observation * float("nan") if self.seen > self.after else observation
 
 
 def freeze_actor(model: Any) -> None:

@@ -24,7 +24,7 @@ from xuance.engine import RunnerDRL
 from xuance.environment import REGISTRY_ENV
 
 from lab.cases import Case, main, write_settings
-from lab.tasks import BreaksLater, Scaled, register
+from lab.tasks import BreaksLater, BrokenObservation, Scaled, register
 
 from . import xuance_faults as faults
 
@@ -284,8 +284,8 @@ def _source_faults() -> Iterator[Fault]:
         "a reward or a sensor that yields NaN after a good while",
         [
             Recipe(wrap=partial(BreaksLater, after=450)),
-            Recipe(wrap=partial(faults.BrokenObservation, after=700), env=CHAIN, scale="many"),
-            Recipe(wrap=partial(faults.BrokenObservation, after=560), env=REACH, scale="mid"),
+            Recipe(wrap=partial(BrokenObservation, after=700), env=CHAIN, scale="many"),
+            Recipe(wrap=partial(BrokenObservation, after=560), env=REACH, scale="mid"),
             Recipe(wrap=partial(BreaksLater, after=350), env=REACH, scale="wide"),
         ],
     )

@@ -39,19 +39,6 @@ class Task:
         self.env.close()
 
 
-class BrokenObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A sensor that yields NaN from some step on."""
-
-    def __init__(self, env: Any, after: int) -> None:
-        super().__init__(env)
-        self.after, self.seen = after, 0
-
-    def observation(self, observation: Any) -> Any:
-        """Return the observation, while there is one."""
-        self.seen += 1
-        return observation * float("nan") if self.seen > self.after else observation
-
-
 def _in_update(old: str, new: str) -> None:
     PPO_Learner.update = edited(PPO_Learner.update, {old: new})
 
