@@ -18,8 +18,9 @@ from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRe
 from ppo_doctor.reading import given_settings
 from ppo_doctor.tensors import archives_in, checkpoint_run, dump_run, read_archive
 from ppo_doctor.tensors.agreement import compared, with_agreement
+from ppo_doctor.tensors.contents import with_roles
 from ppo_doctor.tensors.measured import Measured
-from ppo_doctor.tensors.naming import parse_overrides, role, roles_of, without_row
+from ppo_doctor.tensors.naming import parse_overrides, roles_of, without_row
 from ppo_doctor.tensors.stacked import updates_of
 
 if TYPE_CHECKING:
@@ -59,26 +60,25 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
     settings = configuration.canonical_settings(profile, given)
     configured = configured_updates(profile, settings)
     archives, records = _read(paths, request, settings, configured)
-    notes = [Note(text=SCOPE), *_unread(archives, request), *(note for record in records for note in record.notes)]
+    notes = [Note(text=SCOPE), *_names(archives, request), *(note for record in records for note in record.notes)]
     return Run(
         id=str(paths[0]),
         framework=profile.name,
         algorithm=profile.algorithm,
         sources=tuple(SourceSummary(path=a.path, container=a.container, records=1) for a in archives),
         series=_series(records),
-        facts={fact.name: fact for fact in (FROM_TENSORS, configured, _completions(archives, request)) if fact},
+        facts={fact.name: fact for fact in (FROM_TENSORS, configured, _completions(archives)) if fact},
         config=settings,
         config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
         notes=tuple(notes),
     )
 
 
-def _completions(archives: Sequence[Archive], request: Request) -> Fact | None:
+def _completions(archives: Sequence[Archive]) -> Fact | None:
     """Return that samples are completions of a language model, if tensors of a dump are named for what these have."""
-    names = parse_overrides(request.names)
     for archive in archives:
-        for name in archive.tensors if dump_run.is_dump(archive, names) else ():
-            if role(name, names) is not None and _OF_COMPLETIONS.search(name.rpartition(".")[2]):
+        for name in archive.tensors if dump_run.is_dump(archive) else ():
+            if archive.roles[name] is not None and _OF_COMPLETIONS.search(name.rpartition(".")[2]):
                 says = f"{name} is there: samples are completions"
                 return Fact(
                     name="completions", value=1.0, how="computed", source=SourceRef(path=archive.path), says=says
@@ -117,8 +117,8 @@ def _read(
     Raises:
         DoctorError: a file cannot be read, or nothing in them can be judged.
     """
-    archives = [read_archive(path) for path in _files(paths)]
-    records = _measured(archives, settings, parse_overrides(request.names), updates)
+    archives = with_roles(map(read_archive, _files(paths)), parse_overrides(request.names))
+    records = _measured(archives, settings, updates)
     if not any(record.values for record in records):
         raise _nothing(archives)
     return archives, records
@@ -140,13 +140,11 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return [file for path in paths for file in (archives_in(path) if path.is_dir() else (path,))]
 
 
-def _measured(
-    archives: Sequence[Archive], settings: Mapping[str, Setting], names: Mapping[str, str], updates: Fact | None
-) -> list[Measured]:
-    dumps = [archive for archive in archives if dump_run.is_dump(archive, names)]
+def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], updates: Fact | None) -> list[Measured]:
+    dumps = [archive for archive in archives if dump_run.is_dump(archive)]
     weights = [archive for archive in archives if archive not in dumps]
-    parts = [part for archive in dumps for part in updates_of(archive, names)]
-    found = [dump_run.measure(part, overrides=names, known=_known(settings, updates)) for part in parts]
+    parts = [part for archive in dumps for part in updates_of(archive)]
+    found = [dump_run.measure(part, _known(settings, updates)) for part in parts]
     return dump_run.with_epochs(found) + checkpoint_run.measure(weights, _number(settings, "learning_rate"))
 
 
@@ -178,12 +176,17 @@ def _nothing(archives: Sequence[Archive]) -> DoctorError:
     )
 
 
-def _unread(archives: Sequence[Archive], request: Request) -> list[Note]:
-    """Return a note of the tensors of dumps whose names are not understood, and of how to name them."""
+def _names(archives: Sequence[Archive], request: Request) -> list[Note]:
+    """Return notes of the arrays of dumps that their numbers tell, and of those that are not understood."""
     given = parse_overrides(request.names)
-    roles = [roles_of(a.tensors, given) for a in archives if dump_run.is_dump(a, given)]
-    names = [without_row(name) for found in roles for name, known in found.items() if known is None]
-    return [Note(text=f"not understood: {_listed(names)}; --map ROLE=NAME names one")] if names else []
+    dumps = [archive for archive in archives if dump_run.is_dump(archive)]
+    told, unread = [], []
+    for archive in dumps:
+        by_name = roles_of(archive.roles, given)
+        told += [f"{n} is {known}" for n, known in archive.roles.items() if known not in (None, by_name[n])]
+        unread += [without_row(name) for name in archive.tensors if archive.roles[name] is None]
+    texts = {"by their numbers": told, "not understood": unread}
+    return [Note(text=f"{what}: {_listed(held)}; --map ROLE=NAME names one") for what, held in texts.items() if held]
 
 
 #: Names of tensors that are listed at most; the rest are counted.

@@ -17,8 +17,8 @@ ARRAYS: Mapping[str, str] = {
     "old_log_prob": "logprob old policy? token|action?, logprob before",
     "ref_log_prob": "logprob reference policy? token|action?",
     "rollout_log_prob": "logprob engine|rollout policy? token|action?, logprob completion",
-    "advantages": "reward advantage, advantage norm, advantage target, advantage approx, advantage value, advantage,"
-    " advantage token, advantage after",
+    "advantages": "reward advantage, advantage norm, advantage target, advantage approx, advantage value, advantage"
+    " policy?, advantage token, advantage after",
     "advantages_raw": "advantage before, advantage before after",
     "returns": "target, return discounted, return approx, return lambda, reward return, return, value return, value"
     " target, return target",
@@ -37,17 +37,18 @@ ARRAYS: Mapping[str, str] = {
     "token_scores": "score",
     "token_rewards": "token reward shaped, reward shaped, reward step, reward action, token reward, token reward next",
     "kept_mass": "kept",
-    "step": "optimizer_step, step total?, step environment count?, frame",
-    "update": "update, update iteration|policy|step, iteration, rollout id",
+    "step": "optimizer_step, step optimizer|total|count?, step environment total|count?, frame environment?"
+    " count|total?",
+    "update": "update count?, update iteration|policy|step, iteration count?, iteration step, rollout id|count",
     "epoch": "epoch, epoch optimizer|iteration|update|minibatch|policy",
     "minibatch": "minibatch, minibatch iteration|optimizer, batch iteration|id",
     "dones": "done, done next",
     "truncations": "truncated",
-    "group": "index prompt|group?, group sample|prompt|completion?, prompt",
+    "group": "index prompt|group?, group sample|prompt|completion|episode|environment?, prompt",
     "entropy": "entropy, entropy token, entropy policy",
     "version": "version policy?, version engine|rollout|behaviour|completion|worker|old policy? step?, policy step"
     " engine|rollout|behaviour",
-    "trained_version": "version new|learner policy? step?, learner policy step",
+    "trained_version": "version new|learner|target policy? step?, learner policy step",
 }
 
 #: What an array may be → phrases; which it is shows in what else the dump holds.

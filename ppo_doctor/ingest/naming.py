@@ -243,17 +243,17 @@ def _of_values(concepts: frozenset[str]) -> frozenset[str]:
     return concepts - {"critic"} | {"value"} if "critic" in concepts and len(concepts) > 1 else concepts
 
 
-def role_of(key: str) -> str | None:
-    """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear."""
+def role_of(key: str, *, loosely: bool = False) -> str | None:
+    """Return what an array of a dump is, or may be (`OPEN_ARRAYS`), by its name, None where that is not clear.
+
+    `loosely` leaves out words that nobody knows.
+    """
     spelled = _SYMBOL.sub(lambda found: SYMBOLS[found[0]], SHAPE.sub("", key))
     name, counted = parse(spelled), parse(NUMBERED.sub("id", _CAMEL.sub("_", spelled)))
     uncounted = Name(key=key, concepts=counted.concepts - COUNTED, groups=counted.groups, unknown=counted.unknown)
-    ordinal = next(filter(None, map(_array, (counted, uncounted))), None)
-    return _array(name) or (ordinal if ordinal in ORDINALS else None)
-
-
-def _array(name: Name) -> str | None:
-    return None if name.unknown else _found(name, _ARRAYS)
+    told = [None if each.unknown and not loosely else _found(each, _ARRAYS) for each in (name, counted, uncounted)]
+    ordinal = told[1] or told[2]
+    return told[0] or (ordinal if ordinal in ORDINALS else None)
 
 
 _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")

@@ -35,7 +35,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         " vf_explained_var variance_explained ev",
         "logprob": "logprob logprobs log_prob log_probs log_pis log_likelihood log_likelihoods loglik logp logps log_p"
         " log_pi logpi logpa lp lps log_probability log_probabilities logpac logpacs per_token_logps"
-        " per_token_logp actlogprob actlogprobs",
+        " per_token_logp actlogprob actlogprobs ll",
         "action": "action actions acts act",
         "noise": "noise",
         "beta": "beta",
@@ -139,7 +139,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "sample": "sample samples",
         "sequence": "sequence sequences seq seqs",
         "reward_model": "rm reward_model",
-        "prompt": "problem problems prompt prompts query queries question questions",
+        "prompt": "example examples problem problems prompt prompts query queries question questions",
         "step": "step steps timestep timesteps interact interacts interaction interactions",
         "environment": "env environment environments envs",
         "update": "update updates upd upds",
@@ -185,7 +185,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
-    "version": "model_step model_steps",
+    "version": "model_step model_steps params_step weight_step weights_step params_iteration weights_iteration",
+    "prompt id": "qid qids",
     "epoch minibatch": "mini_epoch mini_epochs",
     "epoch update": "inner_epoch inner_epochs",
     "completion id": "output_id output_ids",

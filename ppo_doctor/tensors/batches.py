@@ -10,7 +10,7 @@ import numpy as np
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.naming import roles_of, without_row
+from ppo_doctor.tensors.naming import without_row
 from ppo_doctor.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Batch:
         return next((self.tensors[known] for known in roles if known in self.tensors), None)
 
 
-def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Batch:
+def batch_of(archive: Archive) -> Batch:
     """Return the tensors of a dump by role.
 
     A second tensor of one role, and one whose size does not go with the log-probs, is left out with a note.
@@ -50,9 +50,8 @@ def batch_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> Ba
         DoctorError: rows that are too long to be joined.
     """
     grouped: dict[str, dict[str, list[Tensor]]] = {}
-    named = roles_of([*archive.tensors, *archive.scalars], overrides)
     for name, tensor in archive.tensors.items():
-        known = named[name]
+        known = archive.roles[name]
         if known is not None:
             stem = without_row(name) if len(tensor.shape) < 2 else name
             grouped.setdefault(known, {}).setdefault(stem, []).append(tensor)

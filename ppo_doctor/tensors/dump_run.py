@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from ppo_doctor.tensors.checkpoints import same_memory
 from ppo_doctor.tensors.jitter import change_correlation
 from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
-from ppo_doctor.tensors.naming import role, roles_of
 from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
 from ppo_doctor.tensors.progress import Cell, Kl, growth, joined, kl_by_cell
 from ppo_doctor.tensors.recompute import recomputed_advantages
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 TELLING = frozenset({"log_prob", "old_log_prob", "rollout_log_prob", "advantages", "advantages_raw"})
 
 
-def is_dump(archive: Archive, overrides: Mapping[str, str] | None = None) -> bool:
-    """Tell whether a file holds samples, by the names of its tensors."""
-    return any(found in TELLING for found in roles_of(archive.tensors, overrides).values())
+def is_dump(archive: Archive) -> bool:
+    """Tell whether a file holds samples, by what its tensors are."""
+    return any(archive.roles[name] in TELLING for name in archive.tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +45,16 @@ class Known:
     single_update: bool = False
 
 
-def measure(archive: Archive, *, overrides: Mapping[str, str] | None = None, known: Known | None = None) -> Measured:
+def measure(archive: Archive, known: Known | None = None) -> Measured:
     """Return what a dump of samples says; its shares are over samples in the loss.
 
     Raises:
         DoctorError: its data cannot be read.
     """
     known = known or Known()
-    batch = batch_of(archive, overrides)
+    batch = batch_of(archive)
     mask = batch.get("mask", "sample_mask")
-    counted = _counted(archive, overrides)
+    counted = _counted(archive)
     cells = _cells(batch, counted)
     found = _of_update(batch, cells, mask, known)
     found |= of_passes(batch, cells, mask, single_update=known.single_update)
@@ -194,13 +193,12 @@ def _of_advantages(batch: Batch, cells: Cells | None, known: Known) -> dict[str,
     }
 
 
-def _counted(archive: Archive, overrides: Mapping[str, str] | None) -> dict[str, int]:
+def _counted(archive: Archive) -> dict[str, int]:
     """Return single whole numbers of a dump by their role: epoch, minibatch, versions."""
-    named = roles_of([*archive.scalars, *archive.tensors], overrides)
     return {
         known: int(number)
         for name, value in archive.scalars.items()
-        if (known := named[name]) is not None and (number := _number(value)) is not None and number == int(number)
+        if (known := archive.roles[name]) and (number := _number(value)) is not None and number == int(number)
     }
 
 
@@ -333,7 +331,7 @@ def _origin(batch: Batch, metric: str) -> str:
 def _step(archive: Archive) -> int | None:
     """Return the step that a dump names: as a number in it, else in its file's name."""
     for name, value in archive.scalars.items():
-        if role(name) in ("step", "update"):
+        if archive.roles[name] in ("step", "update"):
             number = _number(value)
             return None if number is None else int(number)
     return number_in(archive.path)

@@ -150,6 +150,27 @@ def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArra
     )
 
 
+def centred_by(stored: Floats, groups: Floats) -> bool:
+    """Tell whether most groups of rows whose advantages vary have advantages without a mean."""
+    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    means = np.bincount(place, weights=stored) / counts
+    spreads = np.sqrt(np.bincount(place, weights=(stored - means[place]) ** 2) / counts)
+    return _centred(stored, means[spreads > EPS])
+
+
+def centred_in(stored: Floats, rewards: Floats, groups: Floats) -> bool:
+    """Tell whether advantages of rows are, in every group that varies, a multiple of rewards less their mean."""
+    if not np.isfinite(rewards).all() or len(np.unique(rewards)) < 2:
+        return False
+    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    centred = rewards - (np.bincount(place, weights=rewards) / counts)[place]
+    squares = [np.bincount(place, weights=one * other) for one, other in ((centred, centred), (stored, stored))]
+    held = np.bincount(place, weights=centred * stored)
+    varied = (squares[0] > EPS) & (squares[1] > EPS)
+    near = held[varied] > (1 - EPS) * np.sqrt(squares[0][varied] * squares[1][varied])
+    return int(varied.sum()) >= LEAST_GROUPS and bool(near.all())
+
+
 def _varied(stored: Floats, place: npt.NDArray[Any], size: int) -> tuple[Floats, Floats]:
     """Return mean and deviation (of the sample) of the groups that vary; a group of one reward tells nothing."""
     means = np.bincount(place, weights=stored) / size

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.tensors.naming import roles_of
 from ppo_doctor.tensors.tensor import Archive, Tensor
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _NUMBERS = ("update", "step")
 MOST_ROWS, MOST_UPDATES = 1 << 26, 1 << 12
 
 
-def updates_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> list[Archive]:
+def updates_of(archive: Archive) -> list[Archive]:
     """Return a dump as one archive for each update in it, as views; one of a single update as it is.
 
     Updates are told by a number for each row (`update`, `global_step`), or for each entry of a leading axis.
@@ -30,9 +29,8 @@ def updates_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> 
     Raises:
         DoctorError: there are more updates than a dump has, or those of one lie apart.
     """
-    roles = roles_of(archive.tensors, overrides)
-    rows = next((t.shape[0] for name, t in archive.tensors.items() if roles[name] in _LOG_PROBS and t.shape), 0)
-    numbers = _numbers(archive, roles, rows)
+    rows = next((t.shape[0] for t in _samples(archive)), 0)
+    numbers = _numbers(archive, rows)
     if numbers is None:
         return [archive]
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
@@ -40,31 +38,34 @@ def updates_of(archive: Archive, overrides: Mapping[str, str] | None = None) -> 
         hint = "write one file for each update, or the rows of an update one after the other"
         raise DoctorError(f"{archive.path}: rows of {len(starts):,} updates are mixed or too many", hint=hint)
     ends = [*starts[1:].tolist(), rows]
-    return [
-        _part(archive, roles, int(numbers[start]), (int(start), end)) for start, end in zip(starts, ends, strict=True)
-    ]
+    return [_part(archive, int(numbers[start]), (int(start), end)) for start, end in zip(starts, ends, strict=True)]
 
 
-def _numbers(archive: Archive, roles: Mapping[str, str | None], rows: int) -> Ids | None:
+def _samples(archive: Archive) -> list[Tensor]:
+    return [t for name, t in archive.tensors.items() if archive.roles[name] in _LOG_PROBS and t.shape]
+
+
+def _numbers(archive: Archive, rows: int) -> Ids | None:
     """Return the update of each row where there are several."""
     for known in _NUMBERS:
         for name, tensor in archive.tensors.items():
-            if roles[name] == known and tensor.shape == (rows,) and 1 < rows <= MOST_ROWS:
+            if archive.roles[name] == known and tensor.shape == (rows,) and 1 < rows <= MOST_ROWS:
                 values = np.concatenate([piece.astype(np.float64) for piece in tensor.chunks()])
                 if np.isfinite(values).all() and len(np.unique(values)) > 1:
                     return values.astype(np.int64)
     return None
 
 
-def _part(archive: Archive, roles: Mapping[str, str | None], number: int, rows: tuple[int, int]) -> Archive:
-    return replace(archive, tensors=dict(_cut(archive, roles, rows)), scalars={**archive.scalars, "step": number})
+def _part(archive: Archive, number: int, rows: tuple[int, int]) -> Archive:
+    scalars, roles = {**archive.scalars, "step": number}, {**archive.roles, "step": "step"}
+    return replace(archive, tensors=dict(_cut(archive, rows)), scalars=scalars, roles=roles)
 
 
-def _cut(archive: Archive, roles: Mapping[str, str | None], rows: tuple[int, int]) -> Iterator[tuple[str, Tensor]]:
-    whole = next(t.shape[0] for name, t in archive.tensors.items() if roles[name] in _LOG_PROBS and t.shape)
-    deep = any(len(t.shape) == 3 for name, t in archive.tensors.items() if roles[name] in _LOG_PROBS)
+def _cut(archive: Archive, rows: tuple[int, int]) -> Iterator[tuple[str, Tensor]]:
+    samples = _samples(archive)
+    whole, deep = samples[0].shape[0], any(len(t.shape) == 3 for t in samples)
     for name, tensor in archive.tensors.items():
-        if roles[name] in _NUMBERS:
+        if archive.roles[name] in _NUMBERS:
             continue
         yield name, _rows(tensor, rows, squeezed=deep) if tensor.shape[:1] == (whole,) else tensor
 

@@ -144,13 +144,17 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Archive:
-    """What one file of tensors holds; `container` is npz, npy, safetensors, pt, jsonl-dump or parquet."""
+    """What one file of tensors holds; `container` is npz, npy, safetensors, pt, jsonl-dump or parquet.
+
+    `roles` tells what each tensor and single number of a dump is, None for what is not understood.
+    """
 
     path: str
     container: str
     tensors: Mapping[str, Tensor]
     scalars: Mapping[str, ConfigValue]
     notes: tuple[Note, ...] = ()
+    roles: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import pytest
 
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.tensors import Archive, Tensor, checkpoint_run, dump_run
+from ppo_doctor.tensors.contents import with_roles
 from ppo_doctor.tensors.passes import MOVED
 from tests.tensors.dump_references import LOGGED, OF_CHECKPOINTS, OF_DUMPS, OF_LOGS, change_corr, dump
 from tests.tensors.references import CLIP, DUAL, agree
@@ -22,7 +23,7 @@ def test_every_metric_of_tensors_has_a_reference():
 
 def archive(named, scalars=None, path="update_1.npz", container="npz"):
     held = {name: Tensor.of(name, np.asarray(values)) for name, values in named.items()}
-    return Archive(path=path, container=container, tensors=held, scalars=scalars or {})
+    return with_roles([Archive(path=path, container=container, tensors=held, scalars=scalars or {})])[0]
 
 
 @pytest.mark.parametrize(("scale", "extreme"), [(0.0, False), (1e-4, False), (0.3, False), (0.5, True)])
@@ -32,7 +33,7 @@ def test_metrics_of_dumps_agree(scale, extreme):
     for seed in range(4):
         held = dump(seed, scale, extreme)
         known = dump_run.Known(clip=CLIP, dual_clip=DUAL)
-        (record,) = dump_run.with_epochs([dump_run.measure(archive(held), known=known)])
+        (record,) = dump_run.with_epochs([dump_run.measure(archive(held), known)])
         for name, reference in references.items():
             plain, cancels = reference(held)
             if plain is None or math.isnan(plain):

@@ -14,6 +14,7 @@ import pytest
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.tensors import dump_run, read_archive
+from ppo_doctor.tensors.contents import with_roles
 
 
 def needs(*modules):
@@ -224,12 +225,13 @@ def test_completions_that_trl_writes_are_read_and_judged(tmp_path):
     archive = read_archive(tables[-1])
     assert {"step", "prompt", "advantage", "match_reward", "shorter", "rewards"} <= set(archive.tensors)
     assert any("match_reward, shorter" in note.text for note in archive.notes)
-    sound = dump_run.measure(archive).values
+    sound = dump_run.measure(*with_roles([archive])).values
     assert sound["advantages_recomputed_corr"] == pytest.approx(1, abs=1e-4)
     assert sound["advantages_odd_group"] < 1e-4
     assert sound["advantages_group_bound"] < 1.001
     assert alarms(judged(tables[-1])) == []
     wrong = rewritten(tables[-1], tmp_path / "completions_00099.parquet", flipped)
     assert "advantage-sign-flipped" in leaders(judged(wrong))
-    chat = dump_run.measure(read_archive(rewritten(tables[-1], tmp_path / "completions_00098.parquet", conversational)))
+    written = read_archive(rewritten(tables[-1], tmp_path / "completions_00098.parquet", conversational))
+    chat = dump_run.measure(*with_roles([written]))
     assert chat.values["advantages_odd_group"] == pytest.approx(sound["advantages_odd_group"], abs=1e-9)

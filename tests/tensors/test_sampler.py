@@ -11,6 +11,7 @@ from ppo_doctor import load_run
 from ppo_doctor.tensors import Tensor, dump_run, read_archive
 from ppo_doctor.tensors.batches import Batch, batch_of
 from ppo_doctor.tensors.cells import Cells
+from ppo_doctor.tensors.contents import with_roles
 from ppo_doctor.tensors.measured import Measured
 from ppo_doctor.tensors.sampler import joined, moved, said
 
@@ -119,5 +120,6 @@ def test_a_sampler_that_agrees_with_its_trainer_has_no_distance():
 def test_words_are_numbered_alike_in_every_file(tmp_path):
     for number, words in ((1, ["cat", "dog", "elephant"]), (2, ["dog", "cat"])):
         np.savez(tmp_path / f"u_{number}.npz", old_log_probs=np.zeros((len(words), 2)), prompt=np.array(words))
-    first, second = (batch_of(read_archive(tmp_path / f"u_{number}.npz")).prompt.array() for number in (1, 2))
+    archives = with_roles(read_archive(tmp_path / f"u_{number}.npz") for number in (1, 2))
+    first, second = (batch_of(archive).prompt.array() for archive in archives)
     assert list(second) == [first[1], first[0]]

@@ -14,6 +14,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.pipeline import Request, load_run, runs_of
 from ppo_doctor.sources import gather
 from ppo_doctor.tensor_runs import SCOPE
+from ppo_doctor.tensors.contents import with_roles
 
 POLICIES = Path(__file__).resolve().parent / "fixtures" / "policies"
 FOUR_EPOCHS = ("--set", "ppo_epochs=4", "--set", "num_minibatches=4")
@@ -151,7 +152,7 @@ def test_advantages_per_sequence_and_ragged_rows_are_spread_over_tokens(tmp_path
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     from ppo_doctor.tensors import dump_run, read_archive
 
-    ragged = dump_run.measure(read_archive(path))
+    ragged = dump_run.measure(*with_roles([read_archive(path)]))
     for name in ("approx_kl", "ratio_std", "logratio_advantage_corr", "tokens_in_loss"):
         assert ragged.values[name] == pytest.approx(float(whole.series[name].values[0]), rel=1e-9), name
     assert ragged.step == 3

@@ -77,7 +77,7 @@ def _dumped(kind: Kind, plan: Plan, update: Update, rng: np.random.Generator, fo
 
 def _held(kind: Kind, plan: Plan, update: Update, rng: np.random.Generator) -> dict[str, Any]:
     """Return the tensors of an update with the kind's change, the step first."""
-    held = _tensors(plan, update)
+    held = tensors(plan, update)
     if kind.change:
         kind.change(held, update, rng)
     return {name: value for name, value in held.items() if name not in kind.without}
@@ -96,7 +96,7 @@ def _stored(kind: Kind, held: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _tensors(plan: Plan, update: Update) -> dict[str, Any]:
+def tensors(plan: Plan, update: Update) -> dict[str, Any]:
     """Return what the loss read, of shape [rows, tokens], and per row what tells its sample."""
     rows, batch = np.concatenate(update.samples), update.batch
     held: dict[str, Any] = {
