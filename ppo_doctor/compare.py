@@ -207,7 +207,6 @@ def _problem(cause: Mapping[str, Any]) -> Told:
         rank=0,
         cause=cause["id"],
         title=str(cause.get("title") or cause["id"]),
-        says="",
         confidence=_one_of(CONFIDENCES, cause.get("confidence"), "suspected"),
         severity=Severity(cause["severity"]),
         since=since if isinstance(since, int) else None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.phrases import first_action
+from ppo_doctor.report.phrases import first_action, title
 from ppo_doctor.report.words import VERDICT_STYLE, capital, count, flowing
 from ppo_doctor.story.numbers import short
 
@@ -99,7 +99,7 @@ def what(story: Story) -> str:
     if story.problems:
         first = story.problems[0]
         more = f" (+{len(story.problems) - 1} more)" if len(story.problems) > 1 else ""
-        return f"{'suspected: ' * (first.confidence == 'suspected')}{flowing(first.title)}{more}"
+        return title(first) + more
     if story.open and story.verdict == "inconclusive":
         return f"open: {', '.join(question.question for question in story.open)}"
     courses = [f"{course.word} {short(course.first)} → {short(course.last)}" for course in story.courses]

@@ -9,7 +9,7 @@ from ppo_doctor.report import markdown, phrases
 from ppo_doctor.report.blame import leaders, ruling_of, suspects
 from ppo_doctor.report.markup import command_data, command_property, slashes
 from ppo_doctor.report.phrases import outcome
-from ppo_doctor.report.words import capital, sentence
+from ppo_doctor.report.words import capital
 from ppo_doctor.ruling import failing
 from ppo_doctor.story import story
 
@@ -102,8 +102,8 @@ def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tu
     level = _level(problem, any(cause.id in failed for cause in suspects(diagnosis, problem)))
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
     advice = (f"{capital(label)}: {words}" for label, words in phrases.advice(problem))
-    text = " ".join(filter(None, (f"{standing}.", sentence(problem.says), *advice, phrases.follows(problem))))
-    return level, _command(level, f"{problem.cause}: {problem.title}", text, diagnosis, problem.place)
+    text = " ".join(filter(None, (f"{standing}.", *advice, phrases.follows(problem))))
+    return level, _command(level, f"{problem.cause}: {phrases.title(problem)}", text, diagnosis, problem.place)
 
 
 def _held(held: Held, diagnosis: Diagnosis) -> tuple[Level, str]:

@@ -11,7 +11,7 @@ from ppo_doctor.report.html_markup import NOTHING, Markup, el, fold, join, row, 
 from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.standings import UNIT
-from ppo_doctor.report.words import MARKS, flowing, sentence
+from ppo_doctor.report.words import MARKS, flowing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,16 +95,16 @@ def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions, plots:
     """Return a problem: what it is, what to do about it, its plots, and how it was weighed."""
     name = f"{prefix}problem-{problem.rank}"
     rank = el("span", text(str(problem.rank)), cls="rank")
-    heading = el("h3" if prefix else "h2", rank, text(flowing(problem.title)), id=name)
-    tags = [text(word) for word in phrases.standing(problem, diagnosis)]
-    severity = el("li", tags[1], cls=f"sev {problem.severity.value}")
-    standing = el("ul", el("li", tags[0]), severity, *(el("li", tag) for tag in tags[2:]), cls="tags")
-    says = el("p", text(sentence(problem.says))) if problem.says else NOTHING
+    heading = el("h3" if prefix else "h2", rank, text(phrases.title(problem)), id=name)
+    severity = problem.severity.value
+    words = phrases.standing(problem, diagnosis)
+    tags = (el("li", text(word), cls=f"sev {severity}" if word == severity else "") for word in words)
+    standing = el("ul", *tags, cls="tags")
     advice = _pairs(phrases.advice(problem), "advice")
     after = el("p", text(phrases.follows(problem)), cls="follows") if problem.follows else NOTHING
     causes = suspects(diagnosis, problem)
     account = html_behind.accounts(f"How it was weighed, in {UNIT}", causes, diagnosis, unfolded=options.why)
-    parts = (heading, standing, says, advice, after, plots, account)
+    parts = (heading, standing, advice, after, plots, account)
     return el("article", *parts, cls=f"problem {problem.severity.value}", aria_labelledby=name)
 
 

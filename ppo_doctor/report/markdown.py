@@ -78,7 +78,9 @@ def _told(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list
         _table(told.table) if told.table is not None else "",
         _gate(ruling_of(diagnosis, options)),
         *(_problem(problem, shown, options) for problem in told.problems[:MOST_PROBLEMS]),
-        _bullets(f"**{p.rank}. {md(p.title)}** ({_standing(p, shown)})" for p in told.problems[MOST_PROBLEMS:]),
+        _bullets(
+            f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in told.problems[MOST_PROBLEMS:]
+        ),
         _bullets(
             f"**{label}** {md(words)}"
             for label, words in phrases.rest(told, diagnosis)
@@ -117,11 +119,10 @@ def _standing(problem: Told, diagnosis: Diagnosis) -> str:
 
 
 def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions) -> str:
-    says = f" — {md(sentence(problem.says))}" if problem.says else ""
     rows = [f"**{label}** {md(words)}" for label, words in phrases.advice(problem)]
     after = [md(phrases.follows(problem))] if problem.follows else []
     accounts = [_account(cause, diagnosis) for cause in suspects(diagnosis, problem)] if options.why else []
-    head = f"#### {problem.rank}. {md(problem.title)}\n\n{_standing(problem, diagnosis)}{says}"
+    head = f"#### {problem.rank}. {md(phrases.title(problem))}\n\n{_standing(problem, diagnosis)}"
     return "\n\n".join(part for part in [head, _bullets([*rows, *after]), *accounts] if part)
 
 

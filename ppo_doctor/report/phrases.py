@@ -24,14 +24,29 @@ from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, UpdatesPerBatch
-    from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Row, Story, Table, Told
+    from ppo_doctor.story.model import Broken, Check, Checks, Course, Open, Place, Row, Story, Table, Told
+
+#: Metrics that are named of those that broke first.
+MOST_BROKEN = 2
 
 
 def outcome(told: Story) -> str:
     """Return in a sentence what became of the run, with what only the verdict can say."""
     because = capital(flowing(told.because)) or (_answered(told.checks) if told.verdict == "healthy" else "")
     courses = ", ".join(map(_course, told.courses))
-    return stopped("; ".join(filter(None, (because, courses if because else capital(courses)))))
+    became = stopped("; ".join(filter(None, (because, courses if because else capital(courses)))))
+    return " ".join(filter(None, (became, _broken(told.broken) if told.broken is not None else "")))
+
+
+def _broken(broken: Broken) -> str:
+    """Return which metric was the first not to be finite, and what had grown before."""
+    named = [plain(key) for key in broken.keys[:MOST_BROKEN]]
+    named += [bound(f"{len(broken.keys) - MOST_BROKEN} more")] if len(broken.keys) > MOST_BROKEN else []
+    first = f"First {short(broken.value)} at {bound(f'step {broken.step}')}, in {listed(named, 'and')}"
+    if broken.grew is None:
+        return f"{first}."
+    rose = bound(f"{short(broken.grew.first)} → {short(broken.grew.last)}")
+    return f"{first}; before it {plain(broken.grew.key)} rose {rose}."
 
 
 def _course(course: Course) -> str:
@@ -86,12 +101,19 @@ def cells(row: Row) -> list[str]:
     return ["–" if value is None else short(value) for value in row.values]
 
 
+def title(problem: Told) -> str:
+    """Return what a problem is called; a suspicion is called one."""
+    return "Suspected: " * (problem.confidence == "suspected") + flowing(problem.title)
+
+
 def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     """Return how sure a problem is, how grave, since when, and where it shows."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
     place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
-    sure = f"{problem.confidence}, as one of {1 + len(problem.level)}" if problem.level else problem.confidence
-    return [sure, problem.severity.value, *since, *place]
+    sure = "" if problem.confidence == "suspected" else problem.confidence  # the title says so
+    among = f"one of {1 + len(problem.level)}" if problem.level else ""
+    told = ", as ".join(filter(None, (sure, among)))
+    return [*filter(None, (told,)), problem.severity.value, *since, *place]
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
@@ -131,7 +153,7 @@ def _settles(check: Check) -> str:
 def wrong(told: Story) -> str:
     """Return in a line what is wrong with a run, or what became of it where nothing is."""
     further = f" (+{len(told.problems) - 1} more)" if len(told.problems) > 1 else ""
-    return flowing(told.problems[0].title) + further if told.problems else outcome(told)
+    return title(told.problems[0]) + further if told.problems else outcome(told)
 
 
 def follows(problem: Told) -> str:

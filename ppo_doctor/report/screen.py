@@ -15,7 +15,6 @@ from ppo_doctor.report.words import (
     bound,
     capital,
     count,
-    flowing,
     sentence,
 )
 from ppo_doctor.story.model import Row
@@ -90,7 +89,7 @@ def short_screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
     page.row((Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict]), f"  {plain(diagnosis.run.id)}"))
     if told.problems:
         more = f" (and {count(len(told.problems) - 1, 'further problem')})" if len(told.problems) > 1 else ""
-        page.row((Span(flowing(told.problems[0].title), "bold"), more), INDENT)
+        page.row((Span(phrases.title(told.problems[0]), "bold"), more), INDENT)
     else:
         page.row(phrases.outcome(told), INDENT)
     first = phrases.first_action(told)
@@ -101,7 +100,7 @@ def short_screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
 def closing(page: Page, told: Story) -> None:
     """Add verdict and first action once more, where much stands between them and the end of the screen."""
     page.blank()
-    title = BOUND * 2 + (flowing(told.problems[0].title) if told.problems else phrases.outcome(told))
+    title = BOUND * 2 + (phrases.title(told.problems[0]) if told.problems else phrases.outcome(told))
     page.add((Span(told.verdict.upper(), VERDICT_STYLE[told.verdict]), title), 0, INDENT)
     first = phrases.first_action(told)
     if first:
@@ -172,10 +171,11 @@ def key_of(name: str, raw: str) -> str:
 
 def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
     number = f"{problem.rank}".ljust(INDENT - 1).replace(" ", BOUND)
-    confidence, severity, *more = phrases.standing(problem, diagnosis)
-    grave = Span(severity, SEVERITY_STYLE.get(problem.severity, ""))
-    title = Span(flowing(problem.title), "bold")
-    page.add((f"{number} ", title, f" – {confidence} · ", grave, *(f" · {word}" for word in more)), 0, INDENT)
+    severity, style = problem.severity.value, SEVERITY_STYLE.get(problem.severity, "")
+    told = [Span(word, style if word == severity else "") for word in phrases.standing(problem, diagnosis)]
+    title = Span(phrases.title(problem), "bold")
+    joined = (part for word in told for part in (" – " if word is told[0] else " · ", word))
+    page.add((f"{number} ", title, *joined), 0, INDENT)
     _advice(page, problem, cut)
 
 

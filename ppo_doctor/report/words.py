@@ -174,11 +174,14 @@ def remedy_says(remedy: Remedy) -> str:
 
 
 def action_says(told: Action) -> str:
-    """Return what to do as a sentence, with its key and the values that the key has and is to have."""
+    """Return what to do in sentences; the key and its values take the place of the first, which says the change.
+
+    What comes after the first sentence, such as what else to do or why, stands behind the values.
+    """
     text, key, now, to = flowing(told.say), plain(told.key), plain(told.now, 80), plain(told.to, 80)
     if key and to:
         change = f"{key}: {now} → {to}" if now else f"Set {key} to {to}"
-        return f"{bound(change)}. {capital(stopped(text))}"
+        return f"{bound(change)}. {stopped(text.partition('. ')[2])}".rstrip()
     # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
     known = (
         f"{key} is now {now}" if now and told.key in told.say else ", ".join(filter(None, (key, now and f"now {now}")))

@@ -20,6 +20,16 @@ class Course:
 
 
 @frozen
+class Broken:
+    """The metrics that were the first not to be finite, and what had grown most before, if anything had."""
+
+    step: int
+    keys: tuple[str, ...]
+    value: float
+    grew: Course | None = None
+
+
+@frozen
 class Moment:
     """A step at which the run is looked at, and what is telling about it."""
 
@@ -82,8 +92,6 @@ class Told:
     rank: int
     cause: str
     title: str
-    #: what it does to the run
-    says: str
     confidence: Confidence
     severity: Severity
     since: int | None = None
@@ -103,7 +111,7 @@ class Told:
 
 @frozen
 class Remark:
-    """A harmless explanation with its meaning, or what was seen without a cause."""
+    """A harmless explanation with its meaning, or what was seen without a cause with its number."""
 
     title: str
     says: str = ""
@@ -140,6 +148,8 @@ class Story:
     because: str
     courses: tuple[Course, ...]
     checks: Checks
+    #: where numbers stop being finite
+    broken: Broken | None = None
     table: Table | None = None
     problems: tuple[Told, ...] = ()
     #: harmless explanations, and what else was seen, the gravest first

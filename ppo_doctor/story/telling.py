@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from ppo_doctor.evidence import says
 from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 from ppo_doctor.story.actions import actions
-from ppo_doctor.story.model import Check, Checks, Course, Open, Place, Remark, Story, Table, Told
+from ppo_doctor.story.model import Check, Checks, Open, Place, Remark, Story, Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ppo_doctor.model import Diagnosis, Finding, Measurement, RankedCause, Run
+    from ppo_doctor.story.model import Broken, Course, Table
 
 #: What stands in no text file: its records are counted.
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
@@ -33,13 +34,14 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     """Return the story of a diagnosis; without its run it has no numbers."""
     problems = tuple(_problems(diagnosis))
     onset = problems[0].since if problems else None
-    table, courses = _numbers(diagnosis, run, onset)
+    table, courses, broke = _numbers(diagnosis, run, onset)
     unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
     return Story(
         verdict=diagnosis.verdict,
         because=_because(diagnosis, problems, unanswered),
         courses=courses,
         checks=_checks(diagnosis),
+        broken=broke,
         table=table,
         problems=problems,
         remarks=_remarks(diagnosis, problems),
@@ -69,16 +71,21 @@ def _without_quantities(diagnosis: Diagnosis) -> str:
     return because.removesuffix(f": {leading}") if leading else because
 
 
-def _numbers(diagnosis: Diagnosis, run: Run | None, onset: int | None) -> tuple[Table | None, tuple[Course, ...]]:
-    """Return the table of a run and what became of it; nothing without the run."""
+def _numbers(
+    diagnosis: Diagnosis, run: Run | None, onset: int | None
+) -> tuple[Table | None, tuple[Course, ...], Broken | None]:
+    """Return the table of a run, what became of it and what broke first; nothing without the run."""
     if run is None:
-        return None, ()
+        return None, (), None
     from ppo_doctor.story.moments import courses, table  # numpy: only where there are numbers
+    from ppo_doctor.story.nonfinite import broken
 
     harmless = [f for cause in diagnosis.causes if cause.leader and cause.benign for f in _shown(cause, diagnosis)]
     updates = diagnosis.run.updates_per_batch.effective
     drawn = table(run, _telling(diagnosis), onset, updates=updates, expected=harmless)
-    return drawn, tuple(courses(run, drawn.moments)) if drawn is not None else ()
+    ill = [f for cause in diagnosis.causes if cause.leader and not cause.benign for f in _shown(cause, diagnosis)]
+    became = tuple(courses(run, drawn.moments)) if drawn is not None else ()
+    return drawn, became, broken(run, ill)
 
 
 def _problems(diagnosis: Diagnosis) -> Iterable[Told]:
@@ -105,7 +112,6 @@ def _told(leaders: Sequence[RankedCause], follows: tuple[str, ...], diagnosis: D
         rank=cause.rank,
         cause=cause.id,
         title=cause.title,
-        says=cause.says,
         confidence=cause.confidence,
         severity=cause.severity,
         since=min(onsets, default=None),
@@ -173,8 +179,14 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ..
     told = [title for problem in problems for title in (problem.title, *problem.level)]
     calm = [c for c in diagnosis.causes if c.leader and c.benign and c.title not in told]
     harmless = [Remark(title=cause.title, says=cause.says) for cause in calm]
-    titles = [f.title for f in _seen(diagnosis) if f.title not in diagnosis.verdict_because and not problems]
-    return (*harmless, *(Remark(title=title) for title in dict.fromkeys(titles)))[:MOST_REMARKS]
+    seen = [] if problems else [f for f in _seen(diagnosis) if f.title not in diagnosis.verdict_because]
+    return (*harmless, *dict.fromkeys(Remark(title=_with_number(finding)) for finding in seen))[:MOST_REMARKS]
+
+
+def _with_number(finding: Finding) -> str:
+    """Return a check's title, and what it saw where that is one number; the table has what many records hold."""
+    numbers = [e.statistic for e in finding.evidence if e.steps is None and " " in e.statistic]
+    return ": ".join((finding.title, *numbers[:1]))
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:

@@ -133,7 +133,7 @@ def test_the_gravest_run_is_the_first_row():
     ours = [replace(CASES[name], run=replace(CASES[name].run, id=name)) for name in ("healthy", "warning", "unhealthy")]
     rows = [line for line in render_many(ours, RenderOptions(quiet=True), "markdown").splitlines() if "`" in line]
     assert [row.split("|")[1].strip() for row in rows] == ["unhealthy", "warning", "healthy"]
-    assert "Raise the number of generations per prompt" in rows[0]
+    assert "num\\_generations: 8 → 16" in rows[0]
 
 
 def test_a_comment_stays_within_what_github_takes():
