@@ -189,6 +189,7 @@ class RunBuilder:
         values = np.concatenate([_column(table, key, metric) for table in holders])[placement.order]
         axis, values = self._possible(key, metric, placement.axis, values)
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
+        values = np.square(values) if metric.root else values
         values = values if metric.scale == 1.0 else values * metric.scale
         estimator = self._estimator(key, metric, values)
         least = rounding.of(metric.name, estimator, metric.aggregation, values)

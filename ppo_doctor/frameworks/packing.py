@@ -28,6 +28,7 @@ METRIC = frozenset(
     {
         "keys",
         "scale",
+        "root",
         "resolution",
         "decimals",
         "estimator",

@@ -31,7 +31,7 @@ Groups = tuple[tuple[str, ...], ...]
 class MetricProfile:
     """What a framework writes for one canonical metric.
 
-    `scale` turns the logged value into the canonical one; `resolution` is half the last printed digit where the
+    `scale` turns the logged value into the canonical one, after its square where it is a `root`; `resolution` is half the last printed digit where the
     framework always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit
     was rounded); `repeats` says that several records of one step are all meant; `diluted` that padding counts in the
     mean, so that it is nearer to "no change" than the policy is; `constant_when` names settings under which the metric
@@ -41,6 +41,7 @@ class MetricProfile:
     name: str
     keys: tuple[str, ...]
     scale: float = 1.0
+    root: bool = False
     resolution: float = 0.0
     decimals: int | None = None
     estimator: str | None = None

@@ -153,11 +153,17 @@ def told_of(observations: Observations, *names: str) -> str:
 
 
 def generation_starts(observations: Observations, series: Series | None) -> BoolArray | None:
-    """Return which records of a series begin a generation; None where that is nearly every one, or unknown."""
+    """Return which records of a series begin a generation; None where that is nearly every one, or unknown.
+
+    A marker that comes before the first of them is written before the steps on its batch, else with the first one.
+    """
     marker = observations.run.series.get("reward_mean")
-    if series is None or marker is None:
+    if series is None or marker is None or not len(series) or not len(marker):
         return None
-    begins = np.isin(series.axis.steps, marker.axis.steps)
+    steps, marks = series.axis.steps, marker.axis.steps
+    begins = np.isin(steps, marks)
+    if marks[0] < steps[0]:
+        begins = np.isin(np.arange(len(steps)), np.searchsorted(steps, marks, side="right"))
     return begins if begins.sum() >= 3 and (~begins).sum() >= 0.8 * begins.sum() else None
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
     from ppo_doctor.signals.course import Observations
 
-#: Terms that trainers add to the surrogate.
-TERMS = ("value_loss", "entropy", "ref_kl")
+#: Terms that trainers add to the surrogate; the KL as it stands in the loss goes before the KL that it is made of.
+TERMS, PENALTIES = ("value_loss", "entropy"), ("kl_loss", "ref_kl")
 #: Records that have to agree, and how closely: what is left over, as a share of what the terms move.
 LEAST, EXACT = 10, 1e-3
 #: A coefficient is known if its error is below this share of it, or of the least that a trainer sets.
@@ -29,7 +29,8 @@ def _terms(observations: Observations) -> tuple[Series, list[Series], FloatArray
     policy = beside(loss, series_of(observations, "policy_loss"))
     if loss is None or policy is None:
         return None
-    terms = [one for name in TERMS if (one := beside(loss, series_of(observations, name))) is not None]
+    held = (beside(loss, series_of(observations, *names)) for names in (*((name,) for name in TERMS), PENALTIES))
+    terms = [one for one in held if one is not None]
     rows = np.column_stack([loss.values - policy.values, *(one.values for one in terms)])
     rows = rows[np.isfinite(rows).all(axis=1)]
     return (loss, terms, rows) if terms and len(rows) >= LEAST else None
@@ -79,6 +80,13 @@ def bonus_in_loss(observations: Observations) -> Fact | None:
 
 
 def penalty_in_loss(observations: Observations) -> Fact | None:
-    """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not."""
-    found = _fact("penalty_in_loss", observations, "ref_kl", 1)
-    return found if found is not None and found.value else None  # it may be in the rewards
+    """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not.
+
+    Of a KL term that has its coefficient already only the sign is told, where it pays.
+    """
+    penalty = series_of(observations, *PENALTIES)
+    found = None if penalty is None else _fact("penalty_in_loss", observations, penalty.name, 1)
+    if penalty is None or found is None or not isinstance(found.value, float):
+        return None
+    told = found.value < 0 if penalty.name == "kl_loss" else found.value != 0  # it may be in the rewards
+    return found if told else None

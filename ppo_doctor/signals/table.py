@@ -52,7 +52,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "entropy_growth": ("entropy", ("entropy",)),
         "value_loss_in_loss": ("loss_terms", ("loss+policy_loss+value_loss",)),
         "bonus_in_loss": ("loss_terms", ("loss+policy_loss+entropy",)),
-        "penalty_in_loss": ("loss_terms", ("loss+policy_loss+ref_kl",)),
+        "penalty_in_loss": ("loss_terms", ("loss+policy_loss+ref_kl", "loss+policy_loss+kl_loss")),
         "entropy_bonus": ("entropy", ("entropy_coef", "ent_coef", "loss+policy_loss+entropy")),
         "entropy_held_high": ("entropy", ("entropy",)),
         "rate_largest": ("rate", _RATE),
