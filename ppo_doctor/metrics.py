@@ -55,7 +55,7 @@ _ROWS = (
     ("logratio_advantage_corr", "", "correlation of log-ratio and advantage on trained samples"),
     # reference and rollout
     ("ref_kl", "nats", "KL of the policy to the reference model"),
-    ("kl_loss", "", "KL term of the loss, its coefficient included"),
+    ("kl_term", "", "KL term of the loss, its coefficient included"),
     ("reference_shared", "fraction", "share of the policy's trained weights in the memory of the reference model"),
     ("kl_coef", "", "coefficient of the KL penalty"),
     ("entropy_coef", "", "coefficient of the entropy bonus in force"),

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
+#: Records of which a usual number is told.
+MANY = 8
+
 
 def value_loss_left(observations: Observations) -> Fact | None:
     """Return the late value loss over the first; 1 where the change is within its scatter."""
@@ -112,3 +115,12 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
     return condition(
         "critic_drowns_policy", size > 1e4 and high < 5e-6, losses, f"{losses.raw} is {size:.3g} at a KL of {high:.2g}"
     )
+
+
+def values_clipped_usually(observations: Observations) -> Fact | None:
+    """Return the median share of value predictions that are clipped."""
+    clipped = series_of(observations, "value_clip_fraction")
+    if clipped is None or len(finite(clipped)) < MANY:
+        return None
+    part = float(median(finite(clipped)))
+    return fact("values_clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")

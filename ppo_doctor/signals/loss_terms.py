@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 #: Terms that trainers add to the surrogate; the KL as it stands in the loss goes before the KL that it is made of.
-TERMS, PENALTIES = ("value_loss", "entropy"), ("kl_loss", "ref_kl")
+TERMS, PENALTIES = ("value_loss", "entropy"), ("kl_term", "ref_kl")
 #: Records that have to agree, and how closely: what is left over, as a share of what the terms move.
 LEAST, EXACT = 10, 1e-3
 #: A coefficient is known if its error is below this share of it, or of the least that a trainer sets.
@@ -88,5 +88,5 @@ def penalty_in_loss(observations: Observations) -> Fact | None:
     found = None if penalty is None else _fact("penalty_in_loss", observations, penalty.name, 1)
     if penalty is None or found is None or not isinstance(found.value, float):
         return None
-    told = found.value < 0 if penalty.name == "kl_loss" else found.value != 0  # it may be in the rewards
+    told = found.value < 0 if penalty.name == "kl_term" else found.value != 0  # it may be in the rewards
     return found if told else None

@@ -30,8 +30,8 @@ def canonical_values(profile: Profile) -> dict[str, np.ndarray]:
         key = native_key(metric)
         if key in clocks:
             by_key[key] = np.arange(1.0, RECORDS + 1) * 10
-        logged = by_key.setdefault(key, rng.normal(0.3, 0.1, RECORDS) / metric.scale)
-        values[name] = logged * metric.scale
+        logged = by_key.setdefault(key, rng.uniform(0.1, 0.5, RECORDS) / metric.scale)
+        values[name] = (logged**2 if metric.root else logged) * metric.scale
     return values
 
 
@@ -41,7 +41,8 @@ def step_keys(profile: Profile) -> tuple[str, ...]:
 
 def written(profile: Profile, values: Mapping[str, np.ndarray]) -> Table:
     """Return the records that the framework writes for these canonical values."""
-    columns = {native_key(m): values[name] / m.scale for name, m in profile.metrics.items() if name in values}
+    held = [(m, values[name] / m.scale) for name, m in profile.metrics.items() if name in values]
+    columns = {native_key(m): np.sqrt(logged) if m.root else logged for m, logged in held}
     for key in step_keys(profile):
         columns.setdefault(key, np.arange(1.0, RECORDS + 1) * 10)
     records = np.arange(RECORDS)
