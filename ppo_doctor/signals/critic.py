@@ -124,3 +124,18 @@ def values_clipped_usually(observations: Observations) -> Fact | None:
         return None
     part = float(median(finite(clipped)))
     return fact("values_clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")
+
+
+def value_loss_over_returns(observations: Observations) -> Fact | None:
+    """Return the median value loss over the square of the largest |return|, reward or deviation of it.
+
+    None where all of these are 0.
+    """
+    loss, paid = series_of(observations, "value_loss"), ("episode_return", "eval_return", "reward_mean", "reward_std")
+    held = [np.abs(values).max() for name in paid if (values := values_of(observations, name)) is not None]
+    largest = float(max(held, default=0.0))
+    if loss is None or not largest:
+        return None
+    size = float(finite_median(np.abs(loss.values)))
+    says = f"{loss.raw} is {size:.3g} in the median, the largest return {largest:.3g}"
+    return fact("value_loss_over_returns", size / largest**2, loss, says, "times the squared return")

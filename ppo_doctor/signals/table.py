@@ -90,6 +90,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "explained_repeats": ("critic", ("explained_variance+value_loss",)),
         "value_loss_kept": ("critic", ("value_loss+value_loss_unclipped",)),
         "values_clipped_usually": ("critic", ("value_clip_fraction",)),
+        "value_loss_over_returns": ("critic", tuple(f"value_loss+{name}" for name in _REWARD)),
         "value_clip_over_returns": ("critic", ("clip_range_vf+episode_return",)),
         "critic_drowns_policy": ("critic", ("value_loss+approx_kl",)),
         "updates_per_reward": ("batches", ("loss+reward_mean",)),
