@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 LEAST_STEPS, MOST_RESTARTS = 5, 0.4
 #: The same share in a log written newest first, which few are; lengths of episodes that shrink fall as often.
 MOST_RESTARTS_BACK = 0.05
+#: A column of whole numbers that only falls in so many records counts what was added up, newest record first.
+SURELY_BACK = 20
 
 #: Columns of the time at which a record was written, in seconds since 1970, and the least that is one.
 UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
@@ -35,9 +37,22 @@ def counts(parts: Sequence[FloatArray]) -> bool:
 
 
 def added_up(columns: Iterable[FloatArray], begins: Sequence[int]) -> FloatArray | None:
-    """Return a column of any name that mostly rises and never falls in any file, of whole numbers if there is one."""
-    summed = [values for values in columns if _never_falls(np.split(values, begins))]
-    return min(summed, key=lambda values: bool((values[np.isfinite(values)] % 1 != 0).any()), default=None)
+    """Return a column of any name that mostly rises and never falls in any file, of whole numbers if there is one.
+
+    In a log whose newest record stands first, one of whole numbers that mostly falls and never rises.
+    """
+    rising: list[FloatArray] = []
+    falling: list[FloatArray] = []
+    for values in columns:
+        if _never_falls(np.split(values, begins)):
+            rising.append(values)
+        elif len(values) >= SURELY_BACK and not _fractional(values) and _never_falls(np.split(-values, begins)):
+            falling.append(values)
+    return min([*rising, *falling], key=_fractional, default=None)
+
+
+def _fractional(values: FloatArray) -> bool:
+    return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
 def _never_falls(parts: Sequence[FloatArray]) -> bool:

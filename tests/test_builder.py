@@ -119,6 +119,23 @@ def test_a_log_written_newest_first_is_turned():
         assert series["kl"].values.tolist() == loss
 
 
+@pytest.mark.parametrize(
+    ("column", "records", "turned"),
+    [
+        ("episodes so far", 30, True),
+        ("episodes so far", 10, False),  # short: lengths of episodes may shrink for so long
+        ("weight of a bonus", 30, False),  # a schedule that decays is none
+    ],
+)
+def test_a_log_without_a_step_is_turned_where_what_was_added_up_only_falls(column, records, turned):
+    down = np.arange(records, 0.0, -1) * (3.0 if column.startswith("episodes") else 0.01)
+    loss = np.sin(np.arange(records)) + 2.0
+    builder = RunBuilder(path="log", tables=[a_table(range(records), {column: down, "loss": loss})])
+    builder.turn_forward(a_profile(a_metric("loss")))
+    found = builder.series(a_profile(a_metric("loss")))["loss"].values.tolist()
+    assert found == (loss[::-1] if turned else loss).tolist()
+
+
 def test_a_log_that_is_resumed_again_and_again_is_not_turned():
     builder = RunBuilder(path="log", tables=[a_table(range(6), {"step": [3, 4, 2, 3, 1, 2], "loss": [0.0] * 6})])
     held = list(builder.tables)
