@@ -46,13 +46,18 @@ class Asked:
 
     @property
     def answer(self) -> str:
-        """Tell how it was read: right, missed or wrong; what is none of the lab's arrays is right as unknown."""
+        """Tell how it was read: right, missed or wrong; what is none of the lab's arrays may be unknown."""
         if self.array.startswith(OTHER):
-            return "right" if self.found is None else "wrong"
+            return "right" if self.found in (None, means_of(self.array)) else "wrong"
         if self.found is None:
             return "missed"
-        means = role(self.array)
+        means = means_of(self.array)
         return "right" if any({self.found, means} <= same for same in ({means}, *SAME)) else "wrong"
+
+
+def means_of(array: str) -> str | None:
+    """Return the role of an array of the lab, or of another one, such as "-bool=dones:over"."""
+    return array.split(":")[0].partition("=")[2] or None if array.startswith(OTHER) else role(array)
 
 
 def schemes(table: Path = TABLE) -> Mapping[str, Mapping[str, str]]:
@@ -103,7 +108,7 @@ def dumps() -> tuple[Mapping[str, Any], ...]:
 
 def _other(array: str, dump: Mapping[str, Any]) -> Any:
     """Return an array that is none of the lab's: of the kind that stands between "-" and its name."""
-    kind = array.split(":")[0].removeprefix(OTHER)
+    kind = array.split(":")[0].partition("=")[0].removeprefix(OTHER)
     new, old, mask = dump["log_probs"], dump["old_log_probs"], dump["response_mask"]
     rng = np.random.default_rng(5)
     rows = len(new)
@@ -131,8 +136,7 @@ def main() -> None:
         answers = [(each, each.answer) for each in asked(table)]
         for each, answer in answers:
             if answer != "right":
-                means = OTHER if each.array.startswith(OTHER) else role(each.array)
-                sys.stdout.write(f"  {each.scheme}: {each.name} is {means}, read as {each.found}\n")
+                sys.stdout.write(f"  {each.scheme}: {each.name} is {means_of(each.array)}, read as {each.found}\n")
         count = {kind: sum(answer == kind for _, answer in answers) for kind in ("right", "missed", "wrong")}
         told = ", ".join(f"{kind} {number} ({number / len(answers):.3f})" for kind, number in count.items())
         sys.stdout.write(f"{len(schemes(table))} schemes, {len(answers)} names: {told}\n")
