@@ -26,8 +26,8 @@ from .files import GENERATIONS, tensors
 from .mismatch_kinds import versioned
 
 TABLE = Path(__file__).with_name("schemes.csv")
-#: Sixty more, each ten written down, and counted, after the words for those before; two are single letters. The last
-#: twenty hold arrays as well that are none of the lab's, named "-".
+#: Seventy more, each ten written down, and counted, after the words for those before; two are single letters. The last
+#: thirty hold arrays as well that are none of the lab's, named "-" and what they hold.
 LATER = Path(__file__).with_name("later_schemes.csv")
 #: The lab's arrays that are one thing under two roles: values were computed when the policy acted, and a dump of an
 #: update is told by its step or by its number.
@@ -118,6 +118,9 @@ def _other(array: str, dump: Mapping[str, Any]) -> Any:
         "positive_row": lambda: np.full(rows, 0.7, np.float32),
         "floats": lambda: rng.normal(size=(rows, 4)).astype(np.float32),
         "row": lambda: rng.normal(size=rows).astype(np.float32),
+        "floats_samples": lambda: rng.normal(size=new.shape).astype(np.float32),
+        "row_counts": lambda: mask.sum(axis=1),
+        "row_ids": lambda: rng.permutation(rows),
         "bool": lambda: np.diff(mask.astype(int), axis=1, append=0) < 0,
         "bool_row": lambda: rng.random(rows) < 0.2,
         "counter": lambda: 96 * int(dump["update"]),
