@@ -17,8 +17,8 @@ ARRAYS: Mapping[str, str] = {
     "old_log_prob": "logprob old policy? token|action?, logprob before",
     "ref_log_prob": "logprob reference policy? token|action?",
     "rollout_log_prob": "logprob engine|rollout policy? token|action?, logprob completion",
-    "advantages": "reward advantage, advantage norm, advantage target, advantage approx, advantage value, advantage"
-    " policy?, advantage token, advantage after",
+    "advantages": "reward advantage, advantage norm, advantage target, advantage approx group?, advantage group,"
+    " advantage value, advantage policy?, advantage token, advantage after",
     "advantages_raw": "advantage before, advantage before after",
     "returns": "target, return discounted, return approx, return lambda, reward return, return, value return, value"
     " target, return target",
@@ -37,9 +37,9 @@ ARRAYS: Mapping[str, str] = {
     "token_scores": "score",
     "token_rewards": "token reward shaped, reward shaped, reward step, reward action, token reward, token reward next",
     "kept_mass": "kept",
-    "step": "optimizer_step, step optimizer|total|count?, step environment total|count?, frame environment?"
-    " count|total?",
-    "update": "update count?, update iteration|policy|step, iteration count?, iteration step, rollout id|count",
+    "step": "optimizer_step, step optimizer|total|count?, step count done, step environment total|count?, frame"
+    " environment? count|total?",
+    "update": "update count? done?, update iteration|policy|step, iteration count?, iteration step, rollout id|count",
     "epoch": "epoch, epoch optimizer|iteration|update|minibatch|policy",
     "minibatch": "minibatch, minibatch iteration|optimizer, batch iteration|id",
     "dones": "done, done next",

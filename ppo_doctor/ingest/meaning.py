@@ -107,7 +107,7 @@ def _is_bound(kl: Series) -> bool:
 def _entropy(loss: Series) -> Series | None:
     """Return the entropy that an entropy loss is without its coefficient, by how large it is in a fresh policy."""
     start = loss.values[np.isfinite(loss.values)][:FIRST]
-    if len(start) < FIRST or abs(np.median(start)) < FRESH or len(set(np.sign(start))) > 1:
+    if not len(start) or abs(np.median(start)) < FRESH or len(set(np.sign(start))) > 1:
         return None
     sign = float(np.sign(start[0]))
     says = f"{abs(start[0]):.3g} at the start is that of a fresh policy, without a coefficient"

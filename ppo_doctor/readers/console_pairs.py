@@ -22,11 +22,13 @@ _COUNTER = re.compile(
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )
+#: Names and numbers in turn: as few words before a number as it takes, or "kl nan entropy 1.2" would be one name.
+_ENTRY = re.compile(rf"({WORD}(?: {WORD}){{0,2}}?)[ \t]+({NUMBER})(?:[ \t]*[,;|][ \t]*|[ \t]+|\Z)")
 #: Longer lines are no message, and costly to search.
 LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
 PREFIX = re.compile(
-    r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
+    r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{1,4}([-/.])\d\d?\1\d{1,4}[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
     r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[-:|>]+(?=\s)))+\s*"
 )
 _TQDM = re.compile(r".*?\d%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
@@ -48,7 +50,10 @@ _LOSSES = {
 
 
 class Pairs:
-    """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
+    """Reads lines that are mostly pairs; single pairs in a row are one record.
+
+    An indented line goes on with the one above, in names and numbers without a sign between them as well.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -66,11 +71,12 @@ class Pairs:
             return False
         if bar := _TQDM.match(line.text[:_LONGEST_BAR]):
             return self._progress(line, line.text[bar.end() :])
-        pairs = pairs_of(line.text)
+        below = bool(self._cells) and line.number == self._last + 1
+        pairs = pairs_of(line.text) or (words_of(line.text) if below and line.indent > self._indent else [])
         if not pairs:
             return False
         cells = self._sink.pairs(line, pairs)
-        goes_on = self._cells and line.number == self._last + 1 and not cells.keys() & self._cells.keys()
+        goes_on = below and not cells.keys() & self._cells.keys()
         single = len(pairs) == 1
         if not (goes_on and (line.indent > self._indent or (single and self._single))):
             self.finish()
@@ -126,4 +132,15 @@ def _apart(match: re.Match[str]) -> str:
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:
-    return match[1] or match[2] or match[3], match[4]
+    return match[1] or match[2] or match[3], match[4].strip("[ ]")
+
+
+def words_of(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of a line that holds nothing else, else none."""
+    prefix = PREFIX.match(text[:LONGEST])
+    at = prefix.end() if prefix else len(text) - len(text.lstrip())
+    pairs = []
+    while at < len(text) <= LONGEST and (found := _ENTRY.match(text, at)):
+        pairs.append((found[1], found[2].strip("[ ]")))
+        at = found.end()
+    return pairs if at == len(text) else []

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_base import NUMBER
-from ppo_doctor.readers.console_pairs import LONGEST, PREFIX, WORD
+from ppo_doctor.readers.console_pairs import words_of
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-#: As few words before a number as it takes, or "kl nan entropy 1.2" would be one name.
-_ENTRY = re.compile(rf"({WORD}(?: {WORD}){{0,2}}?)[ \t]+({NUMBER})(?:[ \t]*[,;|][ \t]*|[ \t]+|\Z)")
 #: Two pairs are a sentence ("epoch 3 took 12.5"), and a log has few layouts.
 FEWEST, MOST_LAYOUTS = 3, 32
 
@@ -48,14 +44,3 @@ class Words:
 
     def _hand_on(self, line: Line) -> None:
         self._sink.loose(line.number, self._sink.pairs(line, words_of(line.text)))
-
-
-def words_of(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of a line that holds nothing else, else none."""
-    prefix = PREFIX.match(text[:LONGEST])
-    at = prefix.end() if prefix else len(text) - len(text.lstrip())
-    pairs = []
-    while at < len(text) <= LONGEST and (found := _ENTRY.match(text, at)):
-        pairs.append((found[1], found[2]))
-        at = found.end()
-    return pairs if at == len(text) else []

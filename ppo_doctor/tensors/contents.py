@@ -70,7 +70,7 @@ def _base(archive: Archive, roles: Mapping[str, str | None]) -> Tensor | None:
 
 
 def _impossible(dump: Dump) -> Told:
-    """Take back what counts by its name and holds fractions, and values that are one whole number for each row.
+    """Take back what counts by its name and holds fractions, and values that are of a type of whole numbers.
 
     Of several counters of one thing the one that says least beside it is meant.
     """
@@ -78,7 +78,7 @@ def _impossible(dump: Dump) -> Told:
         if dump.array(name).size and not (dump.whole(name) and (dump.roles[name] != "group" or dump.per_row(name))):
             yield name, None
     for name in dump.named("values", "old_values", "returns"):
-        if dump.shape[1] > 1 and dump.per_row(name) and dump.whole(name):
+        if dump.integers(name):
             yield name, None
     for role in ("step", "update", "version", "trained_version"):
         held = sorted(dump.named(role), key=lambda name: len(meanings_of(name)))
@@ -145,6 +145,11 @@ def _versions(dump: Dump) -> Told:
         yield high, "trained_version"
 
 
+def _advantages(dump: Dump) -> Told:
+    """Return the advantages that a part of a name tells of, which relations begin with."""
+    return ((name, role) for name, role in _parts_of_names(dump) if role == "advantages")
+
+
 def _parts_of_names(dump: Dump) -> Told:
     """A name with words that nobody knows is what the others say if its numbers may be that, and nothing else is."""
     meant: dict[str, list[str]] = {}
@@ -185,7 +190,7 @@ _ALLOWED: Mapping[str, Callable[[Dump, str], bool]] = {
     "rewards": _are_of_rows,
 }
 _RULES: tuple[Callable[[Dump], Any], ...] = (
-    *(_impossible, rewards, _masks, critic, step_rewards, row_rewards, _tokens, cells, log_probs),
+    *(_impossible, rewards, _masks, _advantages, critic, step_rewards, row_rewards, _tokens, cells, log_probs),
     *(groups, group_rewards),
     *(_versions, _parts_of_names),
 )

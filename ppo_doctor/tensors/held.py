@@ -84,6 +84,10 @@ class Dump:
         """Tell whether an array has a number for each row, or one for all."""
         return self.array(name).shape in ((self.head,), ()) or (self.shape[1] == 1 and self.per_sample(name))
 
+    def integers(self, name: str) -> bool:
+        """Tell whether an array is of a type of whole numbers, or a single whole number."""
+        return self._tensors[name].dtype.startswith(("int", "uint")) if name in self._tensors else self.whole(name)
+
     def whole(self, name: str) -> bool:
         """Tell whether an array holds whole numbers only."""
         values = self.array(name)
@@ -101,10 +105,10 @@ class Dump:
 
     @property
     def mask(self) -> Bools:
-        """Return which samples count: those of the mask, else all."""
-        name = next((name for name in self.named("mask") if self.per_sample(name)), None)
-        kept = np.ones((self.head, self.shape[1]), bool) if name is None else self.array(name) != 0
-        return kept if kept.any() else ~kept
+        """Return which samples count: those of the mask, else those with an advantage, else all."""
+        marks = self.one("mask", "advantages_raw", "advantages")
+        kept = np.empty(0, bool) if marks is None else np.asarray(marks != 0)
+        return kept if kept.any() else np.ones((self.head, self.shape[1]), bool)
 
     def one(self, *roles: str) -> Floats | None:
         """Return the first array with one of some roles that has a number for each sample."""

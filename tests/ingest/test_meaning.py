@@ -33,6 +33,11 @@ def test_an_entropy_loss_as_large_as_a_fresh_policys_entropy_is_it(sign: int) ->
     assert "entropy_loss" not in found
 
 
+def test_one_record_tells_an_entropy_as_well() -> None:
+    assert read(series("entropy_loss", [38.0])).keys() == {"entropy"}
+    assert read(series("entropy_loss", [np.nan])).keys() == {"entropy_loss"}
+
+
 def test_an_entropy_loss_with_a_coefficient_stays_one() -> None:
     small = series("entropy_loss", [-0.0138, -0.0137, -0.012])
     assert read(small).keys() == {"entropy_loss"}

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from ppo_doctor.readers.console_words import MOST_LAYOUTS, words_of
+from ppo_doctor.readers.console_pairs import words_of
+from ppo_doctor.readers.console_words import MOST_LAYOUTS
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,26 @@ def test_layouts_without_end_are_not_kept(reading):
         {"e": 1, "f": 2, "g": 3},
         {"e": 4, "f": 5, "g": 6},
     ]
+
+
+BLOCKS = """\
+23/11/2026 13:35:10 [INFO] Iteration 1:
+\t\t\t\trewards -138.5 vf_loss [1432.125]
+\t\t\t\tentropy 1.5  kl 2.5e-05
+23/11/2026 13:35:10 [INFO] ----------
+23/11/2026 13:35:17 [INFO] Iteration 2:
+\t\t\t\trewards -190.25 vf_loss [2674.5]
+\t\t\t\tentropy nan  kl 1.25e-05
+"""
+
+
+def test_indented_names_and_numbers_belong_to_the_counter_above(reading):
+    got = reading(BLOCKS).records
+    assert got[0] == {"Iteration": 1, "rewards": -138.5, "vf_loss": 1432.125, "entropy": 1.5, "kl": 2.5e-05}
+    assert [record["vf_loss"] for record in got] == [1432.125, 2674.5]
+    assert math.isnan(got[1]["entropy"])
+
+
+def test_an_array_of_several_numbers_is_no_value(reading):
+    text = BLOCKS.replace("[1432.125]", "[1432.125 7.0]").replace("[2674.5]", "[2674.5, 7.0]")
+    assert all("vf_loss" not in record for record in reading(text).records)

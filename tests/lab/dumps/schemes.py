@@ -26,8 +26,8 @@ from .files import GENERATIONS, tensors
 from .mismatch_kinds import versioned
 
 TABLE = Path(__file__).with_name("schemes.csv")
-#: Sixty more, each ten written down, and counted, after the words for those before; two are single letters. The last
-#: twenty hold arrays as well that are none of the lab's, named "-".
+#: Seventy more, each ten written down, and counted, after the words for those before; two are single letters. The last
+#: thirty hold arrays as well that are none of the lab's, named "-" and what they hold.
 LATER = Path(__file__).with_name("later_schemes.csv")
 #: The lab's arrays that are one thing under two roles: values were computed when the policy acted, and a dump of an
 #: update is told by its step or by its number.
@@ -46,13 +46,18 @@ class Asked:
 
     @property
     def answer(self) -> str:
-        """Tell how it was read: right, missed or wrong; what is none of the lab's arrays is right as unknown."""
+        """Tell how it was read: right, missed or wrong; what is none of the lab's arrays may be unknown."""
         if self.array.startswith(OTHER):
-            return "right" if self.found is None else "wrong"
+            return "right" if self.found in (None, means_of(self.array)) else "wrong"
         if self.found is None:
             return "missed"
-        means = role(self.array)
+        means = means_of(self.array)
         return "right" if any({self.found, means} <= same for same in ({means}, *SAME)) else "wrong"
+
+
+def means_of(array: str) -> str | None:
+    """Return the role of an array of the lab, or of another one, such as "-bool=dones:over"."""
+    return array.split(":")[0].partition("=")[2] or None if array.startswith(OTHER) else role(array)
 
 
 def schemes(table: Path = TABLE) -> Mapping[str, Mapping[str, str]]:
@@ -103,7 +108,7 @@ def dumps() -> tuple[Mapping[str, Any], ...]:
 
 def _other(array: str, dump: Mapping[str, Any]) -> Any:
     """Return an array that is none of the lab's: of the kind that stands between "-" and its name."""
-    kind = array.split(":")[0].removeprefix(OTHER)
+    kind = array.split(":")[0].partition("=")[0].removeprefix(OTHER)
     new, old, mask = dump["log_probs"], dump["old_log_probs"], dump["response_mask"]
     rng = np.random.default_rng(5)
     rows = len(new)
@@ -113,6 +118,9 @@ def _other(array: str, dump: Mapping[str, Any]) -> Any:
         "positive_row": lambda: np.full(rows, 0.7, np.float32),
         "floats": lambda: rng.normal(size=(rows, 4)).astype(np.float32),
         "row": lambda: rng.normal(size=rows).astype(np.float32),
+        "floats_samples": lambda: rng.normal(size=new.shape).astype(np.float32),
+        "row_counts": lambda: mask.sum(axis=1),
+        "row_ids": lambda: rng.permutation(rows),
         "bool": lambda: np.diff(mask.astype(int), axis=1, append=0) < 0,
         "bool_row": lambda: rng.random(rows) < 0.2,
         "counter": lambda: 96 * int(dump["update"]),
@@ -131,8 +139,7 @@ def main() -> None:
         answers = [(each, each.answer) for each in asked(table)]
         for each, answer in answers:
             if answer != "right":
-                means = OTHER if each.array.startswith(OTHER) else role(each.array)
-                sys.stdout.write(f"  {each.scheme}: {each.name} is {means}, read as {each.found}\n")
+                sys.stdout.write(f"  {each.scheme}: {each.name} is {means_of(each.array)}, read as {each.found}\n")
         count = {kind: sum(answer == kind for _, answer in answers) for kind in ("right", "missed", "wrong")}
         told = ", ".join(f"{kind} {number} ({number / len(answers):.3f})" for kind, number in count.items())
         sys.stdout.write(f"{len(schemes(table))} schemes, {len(answers)} names: {told}\n")
