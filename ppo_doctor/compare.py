@@ -75,7 +75,6 @@ class Side:
     """One side of a comparison: a run, seeds of one configuration, or a report without its log."""
 
     name: str
-    verdicts: tuple[str, ...]
     config: Mapping[str, ConfigValue]
     #: key as written → canonical setting
     canonical: Mapping[str, str] = field(default_factory=dict)
@@ -84,6 +83,11 @@ class Side:
     #: what is told of each of them, of a report its problems only
     stories: tuple[Story, ...] = ()
     runs: tuple[Run, ...] = ()
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return the verdict on each of the runs."""
+        return tuple(story.verdict for story in self.stories)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +170,6 @@ def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
     more = f" and {len(judged) - 1} more" if len(judged) > 1 else ""
     return Side(
         name=first.id + more,
-        verdicts=tuple(diagnosis.verdict for _, diagnosis in judged),
         config=first.config_raw,
         canonical={setting.key: name for name, setting in first.config.items() if setting.how != "default"},
         causes={name: leading.count(name) for name in leading},
@@ -182,7 +185,6 @@ def side_of_report(diagnoses: Sequence[Mapping[str, Any]]) -> Side:
     run = diagnoses[0]["run"]
     return Side(
         name=run["id"],
-        verdicts=tuple(str(d.get("verdict")) for d in diagnoses),
         config=dict(run.get("config") or {}),
         causes={name: leading.count(name) for name in leading},
         stories=stories,

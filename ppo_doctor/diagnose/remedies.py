@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_REMEDIES = 3
 #: The value to set that is the framework's own.
 DEFAULT = "default"
+#: How a value follows from the one that is: a multiple or a part of it.
+SCALES = ("*", "/")
 
 
 def fitting(remedies: Iterable[Remedy], run: Run) -> tuple[Remedy, ...]:
@@ -33,9 +35,12 @@ def _told(remedy: Remedy, run: Run) -> Remedy | None:
     """Return a remedy with the run's key and values; None where the run follows it already."""
     if remedy.setting is None:
         return replace(remedy, now=run.config_raw.get(remedy.key or ""))
-    key, now = _key(remedy.setting, run), _now(remedy.setting, run)
-    to = target(remedy.to, now, _default(remedy.setting, run))
-    if now is not None and to is None and remedy.to[1:2] == "=":
+    key, now, default = _key(remedy.setting, run), _now(remedy.setting, run), _default(remedy.setting, run)
+    # That the user left a default alone is likely enough to hold advice back, not to compute a value from it.
+    held = default if now is None and remedy.to[:1] not in SCALES else now
+    to = target(remedy.to, held, default)
+    known = default is not None or not remedy.to.endswith(DEFAULT)
+    if held is not None and to is None and known and remedy.to[:1] not in ("", *SCALES):
         return None
     return replace(remedy, key=key, now=now, then=to if key else None)
 
@@ -50,13 +55,13 @@ def _key(setting: str, run: Run) -> str | None:
 
 
 def _now(setting: str, run: Run) -> ConfigValue:
-    """Return the value of a setting: as configured, as first logged, or the framework's default."""
+    """Return the value of a setting, as configured or as first logged; None where neither tells."""
     held = run.config.get(setting)
     if held is not None and held.how != "default":
         return held.value
     series = run.series.get(IN_FORCE.get(setting, setting))
     logged = (value for value in series.values.tolist() if math.isfinite(value)) if series is not None else iter(())
-    return next(logged, None if held is None else held.value)
+    return next(logged, None)
 
 
 def _default(setting: str, run: Run) -> ConfigValue:
@@ -69,7 +74,7 @@ def target(to: str, now: ConfigValue, default: ConfigValue) -> ConfigValue:
     how, _, value = to.partition(" ")
     if not how:
         return None
-    if how in "*/":
+    if how in SCALES:
         return _scaled(now, float(value) if how == "*" else 1 / float(value))
     wanted = default if value == DEFAULT else parse_value(value)
     if not isinstance(now, int | float) or not isinstance(wanted, int | float):

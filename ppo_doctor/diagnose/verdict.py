@@ -40,7 +40,7 @@ def verdict(
         return "unhealthy", f"the chain breaks at {dead.link}: {dead.witness}"
     unexplained = _unexplained(findings, pack, named(found))
     if unexplained is not None:
-        return "warning", f"{unexplained.title}, and no cause that we know explains it"
+        return "warning", f"{unexplained.title}, and no known cause explains it"
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_leading(worst)}"
     if dead is not None:
@@ -76,7 +76,7 @@ def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
         return f"{LEFT_OPEN} {', nor '.join(unanswered)}"
     answers = {name: findings[name].status for name in (STAYED, BEST) if name in findings}
     if answers.get(STAYED) == "fired" and answers.get(BEST) != "fired":
-        return "nothing found, but the reward does not rise: whether the policy learns does not show"
+        return "nothing found, but the reward does not rise: the log does not show whether the policy learns"
     return ""
 
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     Cells: TypeAlias = tuple[str, ...]
 
 INDENT = 3
-#: Lines beside the rows of what parted and of settings: two headings, and the blank lines between parts.
+#: Lines beside the rows of what diverged and of settings: two headings, and the blank lines between parts.
 FRAME = 5
 #: Rows of either part that the other gives way for.
 LEAST_ROWS = 4
 PAID = ("reward", "first", "last", "best")
-PARTED = ("parted", "from step", "A since", "B since")
+PARTED = ("diverged", "from step", "A since", "B since")
 SETTINGS = ("settings that differ",)
 #: Characters of a setting's name, and twice those of its value.
 LONGEST = 60
@@ -39,7 +39,7 @@ UNPAID = "unknown: no series of it"
 
 
 def text(comparison: Comparison, options: RenderOptions) -> str:
-    """Return a comparison for a terminal: reward, what parted and when, settings, and the verdict on each side."""
+    """Return a comparison for a terminal: reward, what diverged and when, settings, and the verdict on each side."""
     page = page_for(options)
     end = Page(width=page.width, ascii=page.ascii)
     for (letter, side), name in zip(sides(comparison), names([comparison.a.name, comparison.b.name]), strict=True):
@@ -80,7 +80,7 @@ def key(side: Side, metric: str) -> str:
 
 
 def parted(comparison: Comparison) -> list[Cells]:
-    """Return a row per metric that parted, in the order in which they did: its key, the step, and both medians."""
+    """Return a row per metric that diverged, in the order in which they did: its key, the step, and both medians."""
     if comparison.divergences is None:
         return [("unknown: a report holds no series; compare the logs",)]
     rows: list[Cells] = [
@@ -88,13 +88,13 @@ def parted(comparison: Comparison) -> list[Cells]:
         for d in comparison.divergences
     ]
     # A lower bar was passed, that of a metric on which a setting acts that differs.
-    note = ("* by its level; seeds may differ as much, several with --group tell",)
+    note = ("* judged by level alone; seeds may differ as much: compare several with --group",)
     rows += [note] * any(d.expected for d in comparison.divergences)
-    return rows or [("none, beyond what each wanders by itself, over the steps that both have",)]
+    return rows or [("none beyond the scatter of each run, over the steps that both have",)]
 
 
 def changed(comparison: Comparison) -> list[Cells]:
-    """Return a row per setting that differs, first those that may explain what parted, with the reason."""
+    """Return a row per setting that differs, first those that may explain what diverged, with the reason."""
     why = {each.difference: each.metrics for each in comparison.explanations}
     rows: list[Cells] = [(f"{_values(each)}: {_because(comparison, metrics)}",) for each, metrics in why.items()]
     rows += [(_values(each),) for each in comparison.differences if each not in why]

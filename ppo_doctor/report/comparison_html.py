@@ -1,4 +1,4 @@
-"""A comparison as one HTML file: both sides, their reward, and each metric that parted with both curves in one plot."""
+"""A comparison as one HTML file: both sides, the reward, and a plot of both curves for each metric that diverged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ppo_doctor.report.comparison import PAID, changed, key, paid, parted, sides
 from ppo_doctor.report.fleet import names
 from ppo_doctor.report.html_frame import document
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
+from ppo_doctor.report.html_story import badge
 from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.plots import Marks, plot
 from ppo_doctor.story.numbers import short
@@ -28,7 +29,7 @@ def page(comparison: Comparison, options: RenderOptions) -> str:
         el("h1", text("Two runs compared")),
         el("div", *(_side(*side, name) for side, name in zip(sides(comparison), called, strict=True)), cls="sides"),
         _section("Reward", _reward(comparison)),
-        _section("What parted, in the order in which it did", _plots(comparison, options)),
+        _section("Metrics that diverged, earliest first", _plots(comparison, options)),
         _section("Settings that differ", el("ul", *(el("li", text(line)) for (line,) in changed(comparison)))),
     )
     main = el("main", join((el("section", *parts[:2]), *parts[2:])))
@@ -45,7 +46,7 @@ def _side(letter: str, side: Side, name: str) -> Markup:
     return el(
         "section",
         el("h2", el("span", cls=f"key key-{letter.lower()}"), text(f"{letter}  {name}")),
-        el("p", *(el("span", text(word), cls=f"badge {word}") for word in dict.fromkeys(side.verdicts))),
+        el("p", *(badge(word) for word in dict.fromkeys(side.verdicts))),
         el("p", text(standing(side))),
         el("p", el("strong", text("do ")), text(action)) if action else NOTHING,
         cls=f"side-of {letter.lower()}",
@@ -76,7 +77,7 @@ def _plots(comparison: Comparison, options: RenderOptions) -> Markup:
 
 
 def _says(step: int, a: float, b: float, *, level: bool) -> str:
-    doubt = "; by its level, and seeds may differ as much" if level else ""
+    doubt = "; judged by level alone, and seeds may differ as much" if level else ""
     return f"From step {step} on the median of A is {short(a)}, that of B {short(b)}{doubt}."
 
 
@@ -88,7 +89,7 @@ def _figure(comparison: Comparison, metric: str, step: int | None, says: str) ->
         return NOTHING
     steps = [int(series.axis.steps[place]) for series in (a, b) for place in (0, -1)]
     title = f"{a.raw} of A, and of B dashed"
-    marks = Marks(onset=step, began="parted")
+    marks = Marks(onset=step, began="diverged")
     drawn = plot(a, (min(steps), max(steps)), marks, title, other=b)
     heading = el("h3", code(key(comparison.a, metric)))
     return el("figure", heading, drawn, el("figcaption", text(says)) if says else NOTHING, cls="exhibit")

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 MOST_OF_EVIDENCE, MOST_PLOTS = 4, 16
 #: Titles of findings under a plot.
 MOST_TITLES = 2
-KEY = (
-    "Dotted upright: since when. Shaded, with a bar below: records past a bound, which is dashed. Hatched: not finite."
-)
+KEY = "Dotted line: onset. Shaded, with a bar below: records beyond the dashed bound. Hatched: NaN or infinite."
 
 
 @frozen

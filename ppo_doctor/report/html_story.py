@@ -110,7 +110,7 @@ def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions, plots:
 
 def _pairs(rows: Sequence[tuple[str, str]], cls: str) -> Markup:
     """Return sentences, each with its label beside it."""
-    pairs = (join((el("dt", text(label)), el("dd", text(words)))) for label, words in rows)
+    pairs = (join((el("dt", text(label), cls="do" * (label == "do")), el("dd", text(words)))) for label, words in rows)
     return el("dl", *pairs, cls=cls) if rows else NOTHING
 
 

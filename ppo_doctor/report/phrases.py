@@ -134,7 +134,7 @@ def advice(problem: Told, *, seen: bool = True, resorts: int = 99, because: bool
         check = ("check", _settles(problem.check if because else replace(problem.check, because="")))
         lines.insert(0 if problem.confidence == "suspected" else len(lines), check)
     if seen and problem.seen:
-        lines.insert(0, ("seen", sentence("; ".join(flowing(title) for title in problem.seen))))
+        lines.insert(0, ("seen", " ".join(map(sentence, problem.seen))))
     if problem.avoid:
         lines.append(("not", sentence(problem.avoid)))
     if problem.level:

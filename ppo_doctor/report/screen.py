@@ -145,7 +145,8 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
             values = "".join(f"  {' ' * (widths[i] - columns(line[i]))}{line[i]}" for i in shown)
             tail = "".join(f"  {line[i]}{' ' * (widths[i] - columns(line[i]))}" for i in tails).rstrip()
             text = key + " " * (label - columns(key))
-            page.row((text, Span(values, "dim" if number < 2 else ""), Span(tail, "dim")), INDENT)
+            quiet = tail.removesuffix(line[-1])  # what is high or low is not
+            page.row((text, Span(values, "dim" if number < 2 else ""), Span(quiet, "dim"), line[-1]), INDENT)
 
 
 def _cells(table: Table, rows: Sequence[Row]) -> list[list[str]]:

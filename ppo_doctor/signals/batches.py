@@ -26,7 +26,7 @@ def updates_per_reward(observations: Observations) -> Fact | None:
         "updates_per_reward",
         per,
         rewards,
-        f"{len(updates)} updates stand beside {len(rewards)} records of {rewards.raw}",
+        f"{len(updates)} updates for {len(rewards)} records of {rewards.raw}",
     )
 
 
@@ -99,7 +99,7 @@ def length_over_bound(observations: Observations) -> Fact | None:
     if series is None or bound is None or bound < 1:
         return None
     longest = float(finite(series).max())
-    says = f"{series.raw} is {longest:.4g} at most, and at most {bound:g} tokens are sampled"
+    says = f"{series.raw} reaches {longest:.4g}, and at most {bound:g} tokens are sampled"
     return fact("length_over_bound", longest / bound, series, says)
 
 

@@ -174,7 +174,7 @@ def _witness(observations: Observations) -> Series | None:
 def _flatness(observations: Observations) -> str:
     told = told_of(observations, "divergence_high", "surrogate_high", "losses_repeat")
     clipped = series_of(observations, "clip_fraction")
-    most = "" if clipped is None else f"{clipped.raw} is {np.nanmax(clipped.values):.3g} at most"
+    most = "" if clipped is None else f"{clipped.raw} reaches {np.nanmax(clipped.values):.3g}"
     return "; ".join(filter(None, (told, most)))
 
 

@@ -42,7 +42,7 @@ def rate_largest(observations: Observations) -> Fact | None:
     series = series_of(observations, "learning_rate")
     if series is not None:
         most = float(finite(series).max())
-        return fact("rate_largest", most, series, f"{series.raw} is {most:.3g} at most")
+        return fact("rate_largest", most, series, f"{series.raw} reaches {most:.3g}")
     rate = given(observations, "learning_rate")
     if not observations.run.series:
         return None  # of a configuration alone the domains of settings say what is unusual

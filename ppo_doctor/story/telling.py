@@ -26,6 +26,8 @@ MOST_SEEN = 2
 NOTE_KINDS = ("lost", "dropped", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
 FEW = 12
+#: What a fact says of the run, if that is a sentence with a number.
+_NUMBER = re.compile(r" .*\d")
 #: How the reason begins why a measurement would decide a check, and the check's name.
 _DECIDES = re.compile(rf"^{WOULD_DECIDE}[\w.-]+: ")
 
@@ -56,7 +58,7 @@ def _because(diagnosis: Diagnosis, problems: Sequence[Told], unanswered: Sequenc
     if diagnosis.verdict == "healthy" or (problems and diagnosis.verdict != "inconclusive"):
         return ""
     if unanswered and diagnosis.verdict_because.startswith(LEFT_OPEN):
-        return "nothing was found, and not everything could be asked"
+        return "nothing was found, but not every question could be answered"
     return _without_quantities(diagnosis)
 
 
@@ -184,8 +186,8 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ..
 
 
 def _with_number(finding: Finding) -> str:
-    """Return a check's title, and what it saw where that is one number; the table has what many records hold."""
-    numbers = [e.statistic for e in finding.evidence if e.steps is None and " " in e.statistic]
+    """Return a check's title, and what it saw where that is a number; the table has what many records hold."""
+    numbers = [e.statistic for e in finding.evidence if e.steps is None and _NUMBER.search(e.statistic)]
     return ": ".join((finding.title, *numbers[:1]))
 
 

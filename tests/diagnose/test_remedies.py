@@ -74,6 +74,24 @@ def test_a_framework_without_the_setting_is_told_no_key() -> None:
     assert (found.key, found.then) == (None, None)
 
 
+def test_a_default_that_nobody_is_known_to_use_is_not_told_as_the_run_s_value() -> None:
+    unset = {"rollout_steps": Setting(key="n_steps", value=2048, how="default", source=PLACE)}
+    found = told(Remedy(do="collect more", setting="rollout_steps", to="* 8"), config=unset)
+    assert (found.key, found.now, found.then) == ("n_steps", None, None)
+    found = told(Remedy(do="look farther", setting="gae_lambda", to="= 0.9"))
+    assert (found.key, found.now, found.then) == ("gae_lambda", None, 0.9)
+
+
+def test_a_value_that_the_run_has_is_no_remedy() -> None:
+    hot = Remedy(do="sample at 1", setting="temperature", to="= 1")
+    assert fitting([hot], a_run(framework="trl-grpo", config=configured("temperature", "temperature", 1.0))) == ()
+    assert fitting([hot], a_run(framework="trl-grpo", config=configured("temperature", "temperature", 0.7)))
+
+
+def test_what_a_default_follows_already_is_no_remedy() -> None:
+    assert fitting([Remedy(do="look farther", setting="gae_lambda", to="= 0.95")], a_run(framework="sb3")) == ()
+
+
 def test_what_the_run_follows_already_is_no_remedy() -> None:
     high = Remedy(do="raise it", setting="ent_coef", to=">= 0.01")
     assert fitting([high], a_run(framework="sb3", config=configured("ent_coef", "ent_coef", 0.05))) == ()

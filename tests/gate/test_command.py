@@ -184,7 +184,7 @@ def test_compare_takes_reports(cli, tmp_path):
     cli("analyze", SICK, "--format", "json", "-o", tmp_path / "a.json")
     outcome = cli("compare", tmp_path / "a.json", HEALTHY)
     assert outcome.code == 0
-    assert "A  UNHEALTHY  The learning rate is exactly zero" in outcome.out
+    assert "A  UNHEALTHY  The learning rate is exactly 0" in outcome.out
     assert "a report holds no series" in outcome.out
 
 

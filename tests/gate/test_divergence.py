@@ -51,7 +51,7 @@ def test_numbers_that_break_part():
 
 
 def side(**config):
-    return Side(name="x", verdicts=("healthy",), config=config)
+    return Side(name="x", config=config)
 
 
 def test_what_belongs_to_one_run_is_no_difference():

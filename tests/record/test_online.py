@@ -58,7 +58,7 @@ def test_a_critical_cause_asks_for_the_end(tmp_path, capfd):
     ended = next(update for update in Run(judged, frozen=True).updates(60) if judged.should_stop)
     assert FIRST <= ended + 1 <= 3 * FIRST
     assert "critical" in judged.stop_reason
-    assert "The learning rate is exactly zero" in judged.stop_reason
+    assert "The learning rate is exactly 0" in judged.stop_reason
     assert ppo_doctor.analyze(tmp_path / "run.jsonl").causes[0].id == "lr-zero"
     assert capfd.readouterr().err == ""
 

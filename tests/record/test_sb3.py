@@ -92,7 +92,7 @@ def test_a_dead_run_is_stopped_and_leaves_its_last_minibatch(tmp_path, capfd):
     callback = RecorderCallback(tmp_path / "run.jsonl", stop_on="critical", dump_when="unhealthy")
     model = train(CASES["lr-zero"], callback, updates=40)
     assert model.num_timesteps < 40 * sb3.ENVS * 64
-    assert capfd.readouterr().err.count("training is stopped: critical: The learning rate is exactly zero") == 1
+    assert capfd.readouterr().err.count("training is stopped: critical: The learning rate is exactly 0") == 1
     (dump,) = tmp_path.glob("*.safetensors")
     assert ppo_doctor.load_run(dump).series["ratio_max"].values == pytest.approx([1.0], abs=1e-5)
     assert "evaluate_actions" not in vars(model.policy)

@@ -43,7 +43,7 @@ def test_a_comparison_fits_one_screen(pair: tuple[str, str]) -> None:
 
 def test_the_verdict_comes_last_and_reward_first() -> None:
     told = "\n".join(lines("sick/lr-zero.sb3", "healthy/healthy.sb3"))
-    order = ["\nreward", "\nparted", "\nsettings", "\nA  UNHEALTHY", "do ", "\nB  HEALTHY"]
+    order = ["\nreward", "\ndiverged", "\nsettings", "\nA  UNHEALTHY", "do ", "\nB  HEALTHY"]
     assert [told.find(part) for part in order] == sorted(told.find(part) for part in order)
     assert all(part in told for part in order)
 
@@ -78,7 +78,7 @@ def test_a_page_draws_both_curves_with_the_step_of_parting() -> None:
     )
     parted = found.divergences or ()
     assert source.count('class="line other"') == len(parted) + 1  # and that of the reward
-    assert all(f"parted: step {divergence.step}<" in source for divergence in parted)
+    assert all(f"diverged: step {divergence.step}<" in source for divergence in parted)
 
 
 def test_a_page_fetches_and_runs_nothing() -> None:

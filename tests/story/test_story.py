@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Axis, Measurement, Note, Problem, Run, Series
+from ppo_doctor.model import Axis, Evidence, Finding, Measurement, Note, Problem, Run, Series, Severity
 from ppo_doctor.story import story
 from ppo_doctor.story.numbers import short
 from tests.report.cases import (
@@ -200,7 +200,7 @@ def test_open_questions_name_what_would_answer_them() -> None:
         "whether there is a learning signal",
     ]
     assert told.open[0].metrics == ("ratio_std", "ratio_max", "clip_fraction")
-    assert told.because == "nothing was found, and not everything could be asked"
+    assert told.because == "nothing was found, but not every question could be answered"
 
 
 def test_a_short_log_says_so() -> None:
@@ -267,3 +267,26 @@ def test_a_problem_is_told_with_what_shows_it_in_this_run() -> None:
     (problem,) = story(unhealthy(), None).problems
     assert problem.seen
     assert problem.title not in problem.seen
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("lr reaches 0.3", "Too high: lr reaches 0.3"),
+        ("configured", "Too high"),
+        ("env_steps per iteration", "Too high"),
+    ],
+)
+def test_a_remark_on_a_check_has_its_number_where_it_tells_one(says: str, told: str) -> None:
+    shown = Evidence(metric="rate_largest", raw="lr", statistic=says, observed=0.3, op=">=", bound=0.02)
+    high = Finding(
+        rule="rate-huge",
+        code="R1",
+        title="Too high",
+        link="step",
+        status="fired",
+        severity=Severity.MEDIUM,
+        evidence=(shown,),
+    )
+    found = replace(healthy(), findings=(high,), verdict_because="")
+    assert [remark.title for remark in story(found, None).remarks] == [told]

@@ -38,7 +38,7 @@ def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
     watched = watching(samples.joinpath(*SICK))
     watched.look()
     text = "\n".join(drawn(watched.session.view, 100, 30))
-    assert "● The learning rate is exactly zero – established · critical" in text
+    assert "● The learning rate is exactly 0 – established · critical" in text
     assert "  do " in text
     assert "learning_rate" in text
     assert "step 80" in text
@@ -64,7 +64,7 @@ def test_a_cause_that_is_not_confirmed_says_so(watching, tmp_path, lines, append
         if watched.session.view.monitor and watched.session.view.monitor.pending:
             break
     text = "\n".join(drawn(watched.session.view, 100, 30))
-    assert "○ The learning rate is exactly zero – not yet confirmed · critical" in text
+    assert "○ The learning rate is exactly 0 – not yet confirmed · critical" in text
 
 
 def test_waiting_and_silence_are_shown(watching, tmp_path, lines, append):

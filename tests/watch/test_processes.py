@@ -24,7 +24,7 @@ from tests.watch_replay import onset
 from .conftest import SICK, SOUND
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
-TITLE = "The learning rate is exactly zero"
+TITLE = "The learning rate is exactly 0"
 COMMAND = [sys.executable, "-m", "ppo_doctor", "watch"]
 #: Seconds after which a test gives up; nothing here takes a twentieth of it.
 LONGEST = 120.0

@@ -24,7 +24,7 @@ from ppo_doctor.watch.session import Options, Pulse, Session
 from .conftest import SICK, SOUND, copied
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
-TITLE = "The learning rate is exactly zero"
+TITLE = "The learning rate is exactly 0"
 JUDGED = [log for log in tomllib.loads((SAMPLES / "index.toml").read_text())["log"] if log["verdict"] != "error"]
 
 
