@@ -113,7 +113,9 @@ def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: b
         groups.setdefault(mechanism.complaints[0], []).append(entry)
     likely = math.inf if planned else LIKELY_DB
     best = {name: sorted(entries, key=_place) for name, entries in groups.items()}
-    found = [_group(name, best[name], by_rule, likely) for name in sorted(best, key=lambda n: _rank(best[n][0], likely))]
+    found = [
+        _group(name, best[name], by_rule, likely) for name in sorted(best, key=lambda n: _rank(best[n][0], likely))
+    ]
     learns = RISES in by_rule and by_rule[RISES].status == "fired"
     ordered = _beside_each_other([group for group in found if not (learns and group.faint)])
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))

@@ -149,7 +149,9 @@ def given(observations: Observations, name: str) -> float | None:
 
 def told_of(observations: Observations, *names: str) -> str:
     """Return what some facts say, of those that are known."""
-    return "; ".join(str(found.says).removeprefix(NOT_SO) for found in map(observations.fact, names) if found is not None)
+    return "; ".join(
+        str(found.says).removeprefix(NOT_SO) for found in map(observations.fact, names) if found is not None
+    )
 
 
 def generation_starts(observations: Observations, series: Series | None) -> BoolArray | None:
