@@ -123,7 +123,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "moment": {
         "first": "first start begin",
         "last": "last final",
-        "before": "unnorm denormalized denormalised unwhitened before pre raw unnormalized unnormalised unclipped",
+        "before": "unnorm denormalized denormalised unwhitened before pre raw unnormalized unnormalised",
+        "unclipped": "unclipped",
         "after": "scaled normed after post whitened whitening normalized normalised",
         "executed": "executed performed",
         "total": "total totals cumulative lifetime",
@@ -239,8 +240,8 @@ NEUTRAL = (
 METRICS: Mapping[str, str] = {
     "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss, policy"
     " clip loss, surrogate clip loss, surrogate clip, objective loss",
-    "value_loss": "value loss, value reward loss, value approx loss",
-    "value_loss_unclipped": "value loss before",
+    "value_loss": "value loss, value reward loss, value approx loss, value loss before",
+    "value_loss_unclipped": "value loss unclipped, value loss before clip",
     "loss": "loss, loss total",
     "objective_entropy": "entropy objective",
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
@@ -293,7 +294,7 @@ METRICS: Mapping[str, str] = {
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
-    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before, reward completion, reward"
+    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion, reward"
     " token, reward instantaneous, reward last, reward step",
     "reward_group_std": "reward group std",
     "reward_total": "reward total, reward with kl penalty, reward with kl, reward with penalty, reward shaped",
