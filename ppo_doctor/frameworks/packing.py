@@ -48,6 +48,7 @@ AGGREGATIONS = frozenset(
         "all minibatches",
         "all minibatches, padding included",
         "last minibatch",
+        "moving average",
         "last epoch",
         "last optimizer step",
         "one random minibatch",

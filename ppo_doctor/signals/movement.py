@@ -29,6 +29,8 @@ from ppo_doctor.signals.course import (
     zero_share,
 )
 
+from ppo_doctor.signals.rewards import REWARDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,8 +50,8 @@ MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
 FEWEST = 8
-#: Standard errors by which a reward rises or falls that a frozen policy does not earn.
-TREND = 4
+#: Standard errors by which a reward rises or falls that a frozen policy does not earn: of thirds, and of blocks.
+TREND, BLOCKS = 4, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
 
@@ -242,13 +244,24 @@ def policy_moves(observations: Observations) -> Fact | None:
 
     A reward that does neither tells nothing: many policies earn the same.
     """
-    trend, usual = value_of(observations.fact("reward_trend")), value_of(observations.fact("divergence_usual"))
-    paid = True if trend is not None and abs(trend) > TREND else None
+    usual = value_of(observations.fact("divergence_usual"))
+    paid = True if _reward_moves(observations) else None
     apart = truth_of(observations.fact("moves_apart_from_ratio"))
     far = None if usual is None else usual > MOVING_KL
     moves = any_known(apart, left_the_reference(observations), paid, far)
-    says = told_of(observations, "moves_apart_from_ratio", "reward_trend")
-    return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl"), says)
+    says = told_of(observations, "moves_apart_from_ratio", "reward_course")
+    return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl", *REWARDS), says)
+
+
+def _reward_moves(observations: Observations) -> bool:
+    """Tell whether the reward goes where a frozen policy's does not: by blocks, or by thirds where it is an average.
+
+    A moving average is like its neighbours whatever it averages, and begins with few episodes.
+    """
+    trend, blocks = (value_of(observations.fact(name)) for name in ("reward_trend", "reward_course"))
+    reward = series_of(observations, *REWARDS)
+    averaged = reward is not None and reward.aggregation == "moving average"
+    return abs(trend or 0.0) > TREND or (not averaged and abs(blocks or 0.0) > BLOCKS)
 
 
 def policy_stands(observations: Observations) -> Fact | None:
