@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
+from ppo_doctor.readers.console_several import spelled_out
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -14,7 +15,12 @@ WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
 _KEY = rf"(?:{_SEVERAL} ?= ?|({WORD})\s?= ?|({WORD}(?: {WORD}){{0,4}}) ?: ?)"
-_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
+#: What adds nothing to a number but what it counts.
+UNIT = (
+    r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
+    r"|s/it|fps|(?:time)?steps?|episodes?)"
+)
+_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT})?(?=\s|[,;|)\]}}]|\.?\Z|\.\s)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
     r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
@@ -27,26 +33,14 @@ LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
 PREFIX = re.compile(
     r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
-    r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[-:|>]+(?=\s)))+\s*"
+    r"|<?\b(?:DEBUG|INFO|WARNING|ERROR)\b>?(?::(?:[\w.]{1,80}:)?)?|[-:|>=*#+]+(?=\s)"
+    r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
-_TQDM = re.compile(r".*?\d%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
+#: A bar drawn behind a text, which may hold pairs, and the values behind the bar.
+_TQDM = re.compile(r"(.*?)\d{0,3}\d%\|.*?\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
+_RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
 #: "Epoch:[1/1](20/3000)" of minimind
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
-#: "Loss(P/V/E): -0.01/0.07/0.31": several values under one key, which names them by words or their first letters
-_PLAIN = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|nan|inf)"
-_SLASHED = re.compile(
-    rf"\b([Ll]oss(?:es)?) ?\(([A-Za-z]\w*(?:/[A-Za-z]\w*)+)\) ?[:=] ?({_PLAIN}(?:/{_PLAIN})+)(?=\s|[,;|]|\Z)"
-)
-_LOSSES = {
-    "p": "policy loss",
-    "pi": "policy loss",
-    "a": "actor loss",
-    "v": "value loss",
-    "c": "critic loss",
-    "e": "entropy",
-}
-
-
 class Pairs:
     """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
 
@@ -65,10 +59,10 @@ class Pairs:
         if len(line.text) > LONGEST:
             return False
         if bar := _TQDM.match(line.text[:_LONGEST_BAR]):
-            return self._progress(line, line.text[bar.end() :])
+            return self._progress(line, bar[1].rstrip(": "), line.text[bar.end() :])
         pairs = pairs_of(line.text)
         if not pairs:
-            return False
+            return self._goes_over(line)
         cells = self._sink.pairs(line, pairs)
         goes_on = self._cells and line.number == self._last + 1 and not cells.keys() & self._cells.keys()
         single = len(pairs) == 1
@@ -78,6 +72,12 @@ class Pairs:
         self._cells |= cells
         self._last = line.number
         return True
+
+    def _goes_over(self, line: Line) -> bool:
+        """Tell whether a line is a rule below a title, with the pairs of its block to come."""
+        rule = self._single and bool(self._cells) and line.number == self._last + 1 and bool(_RULE.fullmatch(line.text))
+        self._last += rule
+        return rule
 
     def finish(self) -> None:
         """Hand on the record that is open; a pair all alone is no record, but again and again a part of the next."""
@@ -89,23 +89,30 @@ class Pairs:
         self._again.update(self._cells if len(self._cells) == 1 else ())
         self._cells = {}
 
-    def _progress(self, line: Line, postfix: str) -> bool:
-        """Read the values behind a progress bar, which is drawn again and again with the same ones."""
-        cells = dict(map(_pair, _PAIR.finditer(postfix)))
-        if len(cells) > 1 and cells != self._bar:
+    def _progress(self, line: Line, text: str, postfix: str) -> bool:
+        """Read the values before and behind a progress bar, which is drawn again and again with the same ones."""
+        described = dict(map(_pair, _PAIR.finditer(spelled_out(text))))
+        cells = described | dict(map(_pair, _PAIR.finditer(spelled_out(postfix))))
+        if not described and len(cells) < 2:
+            return False
+        if cells != self._bar:
             self.finish()
             self._bar = cells
             self._sink.loose(line.number, cells)
-        return len(cells) > 1
+        return True
+
+
+def bare(text: str) -> str:
+    """Return what a line says, without what a logger or a frame puts around it, and with a name for each number."""
+    prefix = PREFIX.match(text)
+    return spelled_out(text[prefix.end() if prefix else 0 :].strip(" \t-=*#"))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line, none where they are less than half of it."""
     if "=" not in text and ":" not in text and "|" not in text and not _COUNTER.match(text.strip()):
         return []
-    body = _SLASHED.sub(_apart, _MINIMIND.sub(r"Epoch: \1, Step: \2", text))
-    prefix = PREFIX.match(body)
-    body = body[prefix.end() if prefix else 0 :].strip()
+    body = bare(_MINIMIND.sub(r"Epoch: \1, Step: \2", text))
     counter = _COUNTER.match(body)
     pairs = [(counter[1], counter[2])] if counter else []
     covered = counter.end() if counter else 0
@@ -115,14 +122,6 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     if len(pairs) == 1:
         return pairs if covered >= 0.9 * len(body) else []
     return pairs if 2 * covered >= len(body.replace(" ", "")) else []
-
-
-def _apart(match: re.Match[str]) -> str:
-    """Return losses that share one key as pairs of their own; unchanged where names and numbers are not as many."""
-    names, values = match[2].split("/"), match[3].split("/")
-    if len(names) != len(values):
-        return match[0]
-    return ", ".join(f"{_LOSSES.get(n.lower(), f'{n} loss')}: {v}" for n, v in zip(names, values, strict=True))
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:

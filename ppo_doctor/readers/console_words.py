@@ -1,4 +1,4 @@
-"""Names and numbers in turn, without a sign between them: "epoch 3 reward 12.5 kl 0.01"."""
+"""Names and numbers in turn, mostly without a sign between them: "epoch 3 reward 12.5 kl 0.01"."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
-from ppo_doctor.readers.console_pairs import LONGEST, PREFIX, WORD
+from ppo_doctor.readers.console_pairs import LONGEST, UNIT, WORD, bare
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-#: As few words before a number as it takes, or "kl nan entropy 1.2" would be one name.
-_ENTRY = re.compile(rf"({WORD}(?: {WORD}){{0,2}}?)[ \t]+({NUMBER})(?:[ \t]*[,;|][ \t]*|[ \t]+|\Z)")
-#: Two pairs are a sentence ("epoch 3 took 12.5"), and a log has few layouts.
-FEWEST, MOST_LAYOUTS = 3, 32
+#: Words before a number; the name is what follows the last mark, as few words as stand before the number.
+_ENTRY = re.compile(
+    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+)({NUMBER})(?: ?{UNIT}(?![\w:=]))?"
+    r"(?:[ \t]*[,;|][ \t]*|\.?[ \t]+|\.?\Z)"
+)
+#: A number without a name at the start of a line counts the lines.
+_COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
+#: One pair is a sentence, and a log has few layouts.
+FEWEST, MOST_LAYOUTS = 2, 32
 
 
 class Words:
@@ -52,10 +57,13 @@ class Words:
 
 def words_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line that holds nothing else, else none."""
-    prefix = PREFIX.match(text[:LONGEST])
-    at = prefix.end() if prefix else len(text) - len(text.lstrip())
-    pairs = []
-    while at < len(text) <= LONGEST and (found := _ENTRY.match(text, at)):
+    if len(text) > LONGEST:
+        return []
+    body = bare(text)
+    count = _COUNT.match(body)
+    at = count.end() if count else 0
+    pairs = [("step", count[1])] if count else []
+    while at < len(body) and (found := _ENTRY.match(body, at)):
         pairs.append((found[1], found[2]))
         at = found.end()
-    return pairs if at == len(text) else []
+    return pairs if at == len(body) else []
