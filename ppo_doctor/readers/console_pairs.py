@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
-from ppo_doctor.readers.console_several import spelled_out
+from ppo_doctor.readers.console_several import SPREAD, spelled_out
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
-_KEY = rf"(?:{_SEVERAL} ?= ?|({WORD})\s?= ?|({WORD}(?: {WORD}){{0,4}}) ?: ?)"
+_SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
+_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?: {WORD}){{0,4}}){_SIGN % ':'})"
 #: What adds nothing to a number but what it counts.
 UNIT = (
     r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
@@ -65,7 +66,7 @@ class Pairs:
             return self._goes_over(line)
         cells = self._sink.pairs(line, pairs)
         goes_on = self._cells and line.number == self._last + 1 and not cells.keys() & self._cells.keys()
-        single = len(pairs) == 1
+        single = _is_single(pairs)
         if not (goes_on and (line.indent > self._indent or (single and self._single))):
             self.finish()
             self._first, self._indent, self._single = line.number, line.indent, single
@@ -119,9 +120,14 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     for match in _PAIR.finditer(body[covered:].lstrip()):
         pairs.append(_pair(match))
         covered += match.end() - match.start()
-    if len(pairs) == 1:
+    if _is_single(pairs):
         return pairs if covered >= 0.9 * len(body) else []
     return pairs if 2 * covered >= len(body.replace(" ", "")) else []
+
+
+def _is_single(pairs: list[tuple[str, str]]) -> bool:
+    """Tell whether pairs hold one number, perhaps with its spread."""
+    return len(pairs) == 1 or (len(pairs) == 2 and pairs[1][0] == f"{pairs[0][0]}{SPREAD}")
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:

@@ -1,14 +1,23 @@
-"""Tables of many columns set with pipes: what a notebook shows (Unsloth), or markdown."""
+"""Tables with a header: set with pipes as a notebook (Unsloth) or markdown does, drawn as grids, or with blanks."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.readers.console_base import NUMBER
+
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
 _RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
+#: A rule of a grid; two columns are a box.
+_GRID = re.compile(r"\+(?:[-=]{3,}\+){3,}\Z")
+_NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[A-Za-z_][\w./%()-]{0,99}")
+#: Columns of a table without rules: fewer words above numbers are prose.
+_FEWEST_COLUMNS = 3
+#: Longer lines are no row.
+_LONGEST = 1 << 12
 
 
 class Pipes:
@@ -44,3 +53,93 @@ class Pipes:
 
 def _cells(text: str) -> list[str]:
     return [cell.strip() for cell in text.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
+class Grids:
+    """Reads one record per row of a grid; grids of other columns below each other are one that was too wide."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._names: list[str] = []
+        self._cells: dict[str, str] = {}
+        self._first = 0
+        #: whether the line before was a rule, and whether the open grid has a row
+        self._ruled = self._has_row = False
+
+    def take(self, line: Line) -> bool:
+        """Read a rule, a header or a row; any other line ends the grids."""
+        text = line.text.strip()
+        if _GRID.match(text):
+            self._names = [] if self._ruled else self._names
+            self._ruled = True
+            return True
+        ruled, self._ruled = self._ruled, False
+        if not (text.startswith("|") and text.endswith("|") and (ruled or self._names)):
+            self.finish()
+            return False
+        cells = _cells(text)
+        if self._names:
+            self._add(line, cells)
+        else:
+            self._names, self._has_row = cells, False
+        return True
+
+    def finish(self) -> None:
+        """Hand on the row that is open."""
+        if self._cells:
+            self._sink.cells(self._first, self._cells)
+        self._names, self._cells = [], {}
+
+    def _add(self, line: Line, cells: list[str]) -> None:
+        """Add a row to the record of the grids above it, or begin one."""
+        if len(cells) != len(self._names):
+            detail = f"{len(cells)} instead of {len(self._names)}"
+            self._sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
+            return
+        if self._cells and (self._has_row or not self._cells.keys().isdisjoint(self._names[1:])):
+            self._sink.cells(self._first, self._cells)
+            self._cells = {}
+        self._first = self._first if self._cells else line.number
+        self._cells |= self._sink.pairs(line, list(zip(self._names, cells, strict=True)))
+        self._has_row = True
+
+
+class Rows:
+    """Reads rows of numbers below a line of as many names, which may come once; two rows make a table."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._names: list[str] = []
+        #: the names of the line before, and the first row while it is the only one
+        self._above: list[str] = []
+        self._held: tuple[int, dict[str, str]] | None = None
+
+    def take(self, line: Line) -> bool:
+        """Read a row; a line of names is remembered."""
+        cells = line.text.replace("|", " ").split() if len(line.text) <= _LONGEST else []
+        above, self._above = self._above, []
+        if len(cells) < _FEWEST_COLUMNS:
+            return False
+        if not all(map(_NUMBER.fullmatch, cells)):
+            self._above = cells if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else []
+            return False
+        if len(cells) not in (len(above), len(self._names)):
+            return False
+        self._add(line, above, cells)
+        return True
+
+    def finish(self) -> None:
+        """Nothing is ever open."""
+
+    def _add(self, line: Line, above: list[str], cells: list[str]) -> None:
+        """Add a row; of names as many as those of the table, which may be a message, those of the table count."""
+        if len(above) == len(cells) != len(self._names):
+            self._names, self._held = above, (0, {})
+        row = line.number, self._sink.pairs(line, list(zip(self._names, cells, strict=True)))
+        if self._held == (0, {}):
+            self._held = row
+            return
+        if self._held:
+            self._sink.loose(*self._held)
+            self._held = None
+        self._sink.loose(*row)

@@ -15,7 +15,10 @@ _NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b
 _N = rf"(?:{_NUMBER})"
 _WORD = r"[A-Za-z_]\w{0,60}"
 _END = r"(?=[\s,;|)\]]|\.?\Z|\.\s)"
-_SIGN = r"(?: ?[:=] ?| )"
+_SIGN = r"(?:[ \t]{0,40}+[:=][ \t]{0,40}+| )"
+#: What follows the name of a mean in that of its standard deviation.
+SPREAD = " std"
+_SYMBOLS = {"∇": "gradient norm"}
 #: "mean/median reward 20.1/19.0", "Loss(P/V/E): -0.01/0.07/0.31": names and numbers with as many slashes.
 _SLASHED = re.compile(
     rf"(?<![\w/.])((?:{_WORD}(?: |(?=\()|(?= \())){{0,2}}) ?(\(?)({_WORD}(?:/{_WORD})++)\)?((?: {_WORD}){{0,3}})({_SIGN})"
@@ -48,7 +51,9 @@ def spelled_out(text: str) -> str:
     if "/" in text:
         text = _SLASHED.sub(_apart, text)
     if "±" in text or "+/-" in text or "+-" in text:
-        text = _SPREAD.sub(r"\1\2\3, \1 std\2\4", text)
+        text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
+    for symbol, words in _SYMBOLS.items():
+        text = text.replace(symbol, words)
     if "μ" in text:
         text = _LETTERED.sub(_by_letters, text)
     return _LIST.sub(_summary, text) if "[" in text else text
@@ -82,7 +87,7 @@ def _summary(match: re.Match[str]) -> str:
     numbers = [float(item.strip("'")) for item in re.split(r"[\s,]+", items)]
     if len(numbers) == 1:
         return f"{name}{sign}{numbers[0]!r}"
-    return f"{name}{sign}{fmean(numbers)!r}, {name} std{sign}{_spread(numbers)!r}"
+    return f"{name}{sign}{fmean(numbers)!r}, {name}{SPREAD}{sign}{_spread(numbers)!r}"
 
 
 def _spread(numbers: Sequence[float]) -> float:
