@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
 WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
-#: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
+#: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to seven.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
 _SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
-_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?: {WORD}){{0,4}}){_SIGN % ':'})"
+_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?: {WORD}){{0,6}}){_SIGN % ':'})"
 #: What adds nothing to a number but what it counts.
 UNIT = (
     r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
@@ -38,7 +38,7 @@ PREFIX = re.compile(
     r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
 #: A bar drawn behind a text, which may hold pairs, and the values behind the bar.
-_TQDM = re.compile(r"(.*?)\d{0,3}\d%\|.*?\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
+_TQDM = re.compile(r"(.*?)[ \d]{0,3}\d%\|[^|]*+\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
 _RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
 #: "Epoch:[1/1](20/3000)" of minimind
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
@@ -60,7 +60,7 @@ class Pairs:
         if len(line.text) > LONGEST:
             return False
         if bar := _TQDM.match(line.text[:_LONGEST_BAR]):
-            return self._progress(line, bar[1].rstrip(": "), line.text[bar.end() :])
+            return self._progress(line, bar[1].rstrip(" :"), line.text[bar.end() :])
         pairs = pairs_of(line.text)
         if not pairs:
             return self._goes_over(line)
@@ -111,10 +111,10 @@ def bare(text: str) -> str:
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line, none where they are less than half of it."""
-    if "=" not in text and ":" not in text and "|" not in text and not _COUNTER.match(text.strip()):
-        return []
     body = bare(_MINIMIND.sub(r"Epoch: \1, Step: \2", text))
     counter = _COUNTER.match(body)
+    if not counter and "=" not in body and ":" not in body:
+        return []
     pairs = [(counter[1], counter[2])] if counter else []
     covered = counter.end() if counter else 0
     for match in _PAIR.finditer(body[covered:].lstrip()):

@@ -29,6 +29,8 @@ _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(
 #: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number
 _LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μσmM]{{2,4}})((?: {_N}){{2,4}}){_END}")
 _STATISTICS = {"μ": "mean", "σ": "std", "m": "min", "M": "max"}
+#: "statistics:[('average_value', 0.13), ('n_updates', 320)]"
+_TUPLE = re.compile(rf"\('([\w./ ]{{1,100}})', ({_N})\)")
 #: "rewards: tensor([0.25, 2.25], device='cuda:0')", "Score: ['1.5', '2.5']", "episodic_return=[22.]"
 _ITEM = rf"'?{_N}'?"
 _LIST = re.compile(
@@ -53,9 +55,11 @@ def spelled_out(text: str) -> str:
     if "±" in text or "+/-" in text or "+-" in text:
         text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
     for symbol, words in _SYMBOLS.items():
-        text = text.replace(symbol, words)
+        text = text.replace(symbol, words, 1)
     if "μ" in text:
         text = _LETTERED.sub(_by_letters, text)
+    if "('" in text:
+        text = _TUPLE.sub(r"\1: \2", text)
     return _LIST.sub(_summary, text) if "[" in text else text
 
 
