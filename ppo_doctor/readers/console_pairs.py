@@ -42,6 +42,8 @@ _TQDM = re.compile(r"(.*?)[ \d]{0,3}\d%\|[^|]*+\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[
 _RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
 #: "Epoch:[1/1](20/3000)" of minimind
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
+
+
 class Pairs:
     """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
 

@@ -14,6 +14,7 @@ _RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
 #: A rule of a grid; two columns are a box.
 _GRID = re.compile(r"\+(?:[-=]{3,}\+){3,}\Z")
 _NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[A-Za-z_][\w./%()-]{0,99}")
+_CELL = re.compile(r"[^\s|]+")
 #: Columns of a table without rules: fewer words above numbers are prose.
 _FEWEST_COLUMNS = 3
 #: Longer lines are no row.
@@ -110,36 +111,42 @@ class Rows:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._names: list[str] = []
-        #: the names of the line before, and the first row while it is the only one
-        self._above: list[str] = []
+        #: the line before where it may hold names, and the first row while it is the only one
+        self._above = ""
         self._held: tuple[int, dict[str, str]] | None = None
 
     def take(self, line: Line) -> bool:
         """Read a row; a line of names is remembered."""
-        cells = line.text.replace("|", " ").split() if len(line.text) <= _LONGEST else []
-        above, self._above = self._above, []
+        above, self._above = self._above, ""
+        cells = _CELL.findall(line.text) if len(line.text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
         if not all(map(_NUMBER.fullmatch, cells)):
-            self._above = cells if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else []
+            self._above = line.text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
             return False
-        if len(cells) not in (len(above), len(self._names)):
+        # Of names as many as those of the table, which may be a message, those of the table count.
+        names = _CELL.findall(above)
+        if len(names) == len(cells) != len(self._names) and _aligned(above, line.text):
+            self._names, self._held = names, (line.number, self._pairs(line, names, cells))
+            return True
+        if len(cells) != len(self._names):
             return False
-        self._add(line, above, cells)
+        if self._held:
+            self._sink.loose(*self._held)
+            self._held = None
+        self._sink.loose(line.number, self._pairs(line, self._names, cells))
         return True
 
     def finish(self) -> None:
         """Nothing is ever open."""
 
-    def _add(self, line: Line, above: list[str], cells: list[str]) -> None:
-        """Add a row; of names as many as those of the table, which may be a message, those of the table count."""
-        if len(above) == len(cells) != len(self._names):
-            self._names, self._held = above, (0, {})
-        row = line.number, self._sink.pairs(line, list(zip(self._names, cells, strict=True)))
-        if self._held == (0, {}):
-            self._held = row
-            return
-        if self._held:
-            self._sink.loose(*self._held)
-            self._held = None
-        self._sink.loose(*row)
+    def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
+        return self._sink.pairs(line, list(zip(names, cells, strict=True)))
+
+
+def _aligned(names: str, numbers: str) -> bool:
+    """Tell whether each number stands below its name, or tabs set both."""
+    if names.strip().count("\t") == numbers.strip().count("\t") > 0:
+        return True
+    above, below = ([found.span() for found in _CELL.finditer(text.expandtabs())] for text in (names, numbers))
+    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(above, below, strict=True))

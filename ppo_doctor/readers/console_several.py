@@ -1,4 +1,4 @@
-"""Several numbers under one name, written out as pairs of their own: "mean/max reward 20.1/35.0", "reward 3.1 ± 0.4"."""
+"""Several numbers under one name, written out as pairs: "mean/max reward 20.1/35.0", "reward 3.1 ± 0.4"."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SPREAD = " std"
 _SYMBOLS = {"∇": "gradient norm"}
 #: "mean/median reward 20.1/19.0", "Loss(P/V/E): -0.01/0.07/0.31": names and numbers with as many slashes.
 _SLASHED = re.compile(
-    rf"(?<![\w/.])((?:{_WORD}(?: |(?=\()|(?= \())){{0,2}}) ?(\(?)({_WORD}(?:/{_WORD})++)\)?((?: {_WORD}){{0,3}})({_SIGN})"
-    rf"({_N}(?: ?/ ?{_N})++){_END}"
+    rf"(?<![\w/.])((?:{_WORD}(?: |(?=\())){{0,2}})\(?({_WORD}(?:/{_WORD})++)\)?((?: {_WORD}){{0,3}})"
+    rf"({_SIGN})({_N}(?: ?/ ?{_N})++){_END}"
 )
 #: "reward: -959.97 +/- 246.97"
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
@@ -65,7 +65,7 @@ def spelled_out(text: str) -> str:
 
 def _apart(match: re.Match[str]) -> str:
     """Return numbers as pairs; unchanged where names are not as many, or two counters are a progress ("3/10")."""
-    before, _, joined, after, sign, values = match.groups()
+    before, joined, after, sign, values = match.groups()
     names, numbers = joined.split("/"), [number.strip() for number in values.split("/")]
     if len(names) != len(numbers) or all(number.isdigit() for number in numbers):
         return match[0]
@@ -86,11 +86,11 @@ def _by_letters(match: re.Match[str]) -> str:
 
 
 def _summary(match: re.Match[str]) -> str:
-    """Return the one number of a list, or mean and standard deviation of its numbers."""
+    """Return the one number of a list, or mean and standard deviation of its numbers; two are a range."""
     name, sign, items = match.groups()
     numbers = [float(item.strip("'")) for item in re.split(r"[\s,]+", items)]
-    if len(numbers) == 1:
-        return f"{name}{sign}{numbers[0]!r}"
+    if len(numbers) < 3:
+        return f"{name}{sign}{numbers[0]!r}" if len(numbers) == 1 else match[0]
     return f"{name}{sign}{fmean(numbers)!r}, {name}{SPREAD}{sign}{_spread(numbers)!r}"
 
 

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 #: Words before a number; the name is what follows the last mark, as few words as stand before the number.
 _ENTRY = re.compile(
-    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+)({NUMBER})(?: ?{UNIT}(?![\w:=]))?"
-    r"(?:[ \t]*[,;|][ \t]*|\.?[ \t]+|\.?\Z)"
+    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+)({NUMBER})"
+    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*[,;|][ \t]*|\.?[ \t]+|\.?\Z)"
 )
 #: A number without a name at the start of a line counts the lines.
 _COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
-#: One pair is a sentence, and a log has few layouts.
-FEWEST, MOST_LAYOUTS = 2, 32
+#: Two pairs are a sentence ("epoch 3 took 12.5"), if no sign is between them, and a log has few layouts.
+FEWEST, MOST_LAYOUTS = 3, 32
+_SIGNS = re.compile(r"[:=,;|\t]")
 
 
 class Words:
@@ -35,9 +36,11 @@ class Words:
         """Read a line, or hold it back."""
         pairs = [] if self._ended else words_of(line.text)
         names = tuple(name for name, _ in pairs)
-        if len(set(names)) < FEWEST or (names not in self._layouts and len(self._layouts) >= MOST_LAYOUTS):
+        if len(set(names)) < FEWEST - bool(_SIGNS.search(line.text)):
             return False
         if names not in self._layouts:
+            if len(self._layouts) >= MOST_LAYOUTS:
+                return False
             self._layouts[names] = line
             return True
         if (first := self._layouts[names]) is not None:
