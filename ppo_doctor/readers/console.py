@@ -12,8 +12,9 @@ from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_errors import EarlyStops, Exceptions
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
-from ppo_doctor.readers.console_pipes import Pipes
+from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
+from ppo_doctor.readers.console_several import Lists
 from ppo_doctor.readers.console_verl import Verl
 from ppo_doctor.readers.console_words import Words
 
@@ -62,11 +63,13 @@ class Feed:
             EarlyStops(sink),
             RayResults(sink),
             Dicts(sink),
+            Lists(sink),
+            Grids(sink),
             Pipes(sink),
             Boxes(sink),
         )
         reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
-        last = (UnitySummaries(sink), Columns(sink), Pairs(sink), Words(sink))
+        last = (UnitySummaries(sink), Columns(sink), Rows(sink), Pairs(sink), Words(sink))
         self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:

@@ -6,15 +6,22 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
+from ppo_doctor.readers.console_several import SPREAD, spelled_out
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
 WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
-#: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to five.
+#: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to seven.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
-_KEY = rf"(?:{_SEVERAL} ?= ?|({WORD})\s?= ?|({WORD}(?: {WORD}){{0,4}}) ?: ?)"
-_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?:s|ms|GB|GiB)?(?=\s|[,;|)\]}}]|\Z)")
+_SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
+_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?: {WORD}){{0,6}}){_SIGN % ':'})"
+#: What adds nothing to a number but what it counts.
+UNIT = (
+    r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
+    r"|s/it|fps|(?:time)?steps?|episodes?)"
+)
+_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT})?(?=\s|[,;|)\]}}]|\.?\Z|\.\s)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
     r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
@@ -22,38 +29,30 @@ _COUNTER = re.compile(
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )
-#: Names and numbers in turn: as few words before a number as it takes, or "kl nan entropy 1.2" would be one name.
-_ENTRY = re.compile(rf"({WORD}(?: {WORD}){{0,2}}?)[ \t]+({NUMBER})(?:[ \t]*[,;|][ \t]*|[ \t]+|\Z)")
+#: Words before a number; the name is what follows the last mark, as few words as stand before the number.
+_ENTRY = re.compile(
+    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+)({NUMBER})"
+    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*[,;|][ \t]*|\.?[ \t]+|\.?\Z)"
+)
+#: A number without a name at the start of a line counts the lines.
+_COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
 #: Longer lines are no message, and costly to search.
 LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
 PREFIX = re.compile(
     r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{1,4}([-/.])\d\d?\1\d{1,4}[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
-    r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[-:|>]+(?=\s)))+\s*"
+    r"|<?\b(?:DEBUG|INFO|WARNING|ERROR)\b>?(?::(?:[\w.]{1,80}:)?)?|[-:|>=*#+]+(?=\s)"
+    r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
-_TQDM = re.compile(r".*?\d%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
+#: A bar drawn behind a text, which may hold pairs, and the values behind the bar.
+_TQDM = re.compile(r"(.*?)[ \d]{0,3}\d%\|[^|]*+\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
+_RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
 #: "Epoch:[1/1](20/3000)" of minimind
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
-#: "Loss(P/V/E): -0.01/0.07/0.31": several values under one key, which names them by words or their first letters
-_PLAIN = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|nan|inf)"
-_SLASHED = re.compile(
-    rf"\b([Ll]oss(?:es)?) ?\(([A-Za-z]\w*(?:/[A-Za-z]\w*)+)\) ?[:=] ?({_PLAIN}(?:/{_PLAIN})+)(?=\s|[,;|]|\Z)"
-)
-_LOSSES = {
-    "p": "policy loss",
-    "pi": "policy loss",
-    "a": "actor loss",
-    "v": "value loss",
-    "c": "critic loss",
-    "e": "entropy",
-}
 
 
 class Pairs:
-    """Reads lines that are mostly pairs; single pairs in a row are one record.
-
-    An indented line goes on with the one above, in names and numbers without a sign between them as well.
-    """
+    """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -70,20 +69,26 @@ class Pairs:
         if len(line.text) > LONGEST:
             return False
         if bar := _TQDM.match(line.text[:_LONGEST_BAR]):
-            return self._progress(line, line.text[bar.end() :])
+            return self._progress(line, bar[1].rstrip(" :"), line.text[bar.end() :])
         below = bool(self._cells) and line.number == self._last + 1
         pairs = pairs_of(line.text) or (words_of(line.text) if below and line.indent > self._indent else [])
         if not pairs:
-            return False
+            return self._goes_over(line)
         cells = self._sink.pairs(line, pairs)
         goes_on = below and not cells.keys() & self._cells.keys()
-        single = len(pairs) == 1
+        single = _is_single(pairs)
         if not (goes_on and (line.indent > self._indent or (single and self._single))):
             self.finish()
             self._first, self._indent, self._single = line.number, line.indent, single
         self._cells |= cells
         self._last = line.number
         return True
+
+    def _goes_over(self, line: Line) -> bool:
+        """Tell whether a line is a rule below a title, with the pairs of its block to come."""
+        rule = self._single and bool(self._cells) and line.number == self._last + 1 and bool(_RULE.fullmatch(line.text))
+        self._last += rule
+        return rule
 
     def finish(self) -> None:
         """Hand on the record that is open; a pair all alone is no record, but again and again a part of the next."""
@@ -95,40 +100,44 @@ class Pairs:
         self._again.update(self._cells if len(self._cells) == 1 else ())
         self._cells = {}
 
-    def _progress(self, line: Line, postfix: str) -> bool:
-        """Read the values behind a progress bar, which is drawn again and again with the same ones."""
-        cells = dict(map(_pair, _PAIR.finditer(postfix)))
-        if len(cells) > 1 and cells != self._bar:
+    def _progress(self, line: Line, text: str, postfix: str) -> bool:
+        """Read the values before and behind a progress bar, which is drawn again and again with the same ones."""
+        described = dict(map(_pair, _PAIR.finditer(spelled_out(text))))
+        cells = described | dict(map(_pair, _PAIR.finditer(spelled_out(postfix))))
+        if not described and len(cells) < 2:
+            return False
+        if cells != self._bar:
             self.finish()
             self._bar = cells
             self._sink.loose(line.number, cells)
-        return len(cells) > 1
+        return True
+
+
+def bare(text: str) -> str:
+    """Return what a line says, without what a logger or a frame puts around it, and with a name for each number."""
+    prefix = PREFIX.match(text)
+    return spelled_out(text[prefix.end() if prefix else 0 :].strip(" \t-=*#"))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line, none where they are less than half of it."""
-    if "=" not in text and ":" not in text and "|" not in text and not _COUNTER.match(text.strip()):
-        return []
-    body = _SLASHED.sub(_apart, _MINIMIND.sub(r"Epoch: \1, Step: \2", text))
-    prefix = PREFIX.match(body)
-    body = body[prefix.end() if prefix else 0 :].strip()
+    body = bare(_MINIMIND.sub(r"Epoch: \1, Step: \2", text))
     counter = _COUNTER.match(body)
+    if not counter and "=" not in body and ":" not in body:
+        return []
     pairs = [(counter[1], counter[2])] if counter else []
     covered = counter.end() if counter else 0
     for match in _PAIR.finditer(body[covered:].lstrip()):
         pairs.append(_pair(match))
         covered += match.end() - match.start()
-    if len(pairs) == 1:
+    if _is_single(pairs):
         return pairs if covered >= 0.9 * len(body) else []
     return pairs if 2 * covered >= len(body.replace(" ", "")) else []
 
 
-def _apart(match: re.Match[str]) -> str:
-    """Return losses that share one key as pairs of their own; unchanged where names and numbers are not as many."""
-    names, values = match[2].split("/"), match[3].split("/")
-    if len(names) != len(values):
-        return match[0]
-    return ", ".join(f"{_LOSSES.get(n.lower(), f'{n} loss')}: {v}" for n, v in zip(names, values, strict=True))
+def _is_single(pairs: list[tuple[str, str]]) -> bool:
+    """Tell whether pairs hold one number, perhaps with its spread."""
+    return len(pairs) == 1 or (len(pairs) == 2 and pairs[1][0] == f"{pairs[0][0]}{SPREAD}")
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:
@@ -137,10 +146,13 @@ def _pair(match: re.Match[str]) -> tuple[str, str]:
 
 def words_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line that holds nothing else, else none."""
-    prefix = PREFIX.match(text[:LONGEST])
-    at = prefix.end() if prefix else len(text) - len(text.lstrip())
-    pairs = []
-    while at < len(text) <= LONGEST and (found := _ENTRY.match(text, at)):
+    if len(text) > LONGEST:
+        return []
+    body = bare(text)
+    count = _COUNT.match(body)
+    at = count.end() if count else 0
+    pairs = [("step", count[1])] if count else []
+    while at < len(body) and (found := _ENTRY.match(body, at)):
         pairs.append((found[1], found[2].strip("[ ]")))
         at = found.end()
-    return pairs if at == len(text) else []
+    return pairs if at == len(body) else []

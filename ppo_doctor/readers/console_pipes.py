@@ -1,14 +1,24 @@
-"""Tables of many columns set with pipes: what a notebook shows (Unsloth), or markdown."""
+"""Tables with a header: set with pipes as a notebook (Unsloth) or markdown does, drawn as grids, or with blanks."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.readers.console_base import NUMBER
+
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
 _RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
+#: A rule of a grid; two columns are a box.
+_GRID = re.compile(r"\+(?:[-=]{3,}\+){3,}\Z")
+_NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[A-Za-z_][\w./%()-]{0,99}")
+_CELL = re.compile(r"[^\s|]+")
+#: Columns of a table without rules: fewer words above numbers are prose.
+_FEWEST_COLUMNS = 3
+#: Longer lines are no row.
+_LONGEST = 1 << 12
 
 
 class Pipes:
@@ -44,3 +54,99 @@ class Pipes:
 
 def _cells(text: str) -> list[str]:
     return [cell.strip() for cell in text.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
+class Grids:
+    """Reads one record per row of a grid; grids of other columns below each other are one that was too wide."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._names: list[str] = []
+        self._cells: dict[str, str] = {}
+        self._first = 0
+        #: whether the line before was a rule, and whether the open grid has a row
+        self._ruled = self._has_row = False
+
+    def take(self, line: Line) -> bool:
+        """Read a rule, a header or a row; any other line ends the grids."""
+        text = line.text.strip()
+        if _GRID.match(text):
+            self._names = [] if self._ruled else self._names
+            self._ruled = True
+            return True
+        ruled, self._ruled = self._ruled, False
+        if not (text.startswith("|") and text.endswith("|") and (ruled or self._names)):
+            self.finish()
+            return False
+        cells = _cells(text)
+        if self._names:
+            self._add(line, cells)
+        else:
+            self._names, self._has_row = cells, False
+        return True
+
+    def finish(self) -> None:
+        """Hand on the row that is open."""
+        if self._cells:
+            self._sink.cells(self._first, self._cells)
+        self._names, self._cells = [], {}
+
+    def _add(self, line: Line, cells: list[str]) -> None:
+        """Add a row to the record of the grids above it, or begin one."""
+        if len(cells) != len(self._names):
+            detail = f"{len(cells)} instead of {len(self._names)}"
+            self._sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
+            return
+        if self._cells and (self._has_row or not self._cells.keys().isdisjoint(self._names[1:])):
+            self._sink.cells(self._first, self._cells)
+            self._cells = {}
+        self._first = self._first if self._cells else line.number
+        self._cells |= self._sink.pairs(line, list(zip(self._names, cells, strict=True)))
+        self._has_row = True
+
+
+class Rows:
+    """Reads rows of numbers below a line of as many names, which may come once; two rows make a table."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._names: list[str] = []
+        #: the line before where it may hold names, and the first row while it is the only one
+        self._above = ""
+        self._held: tuple[int, dict[str, str]] | None = None
+
+    def take(self, line: Line) -> bool:
+        """Read a row; a line of names is remembered."""
+        above, self._above = self._above, ""
+        cells = _CELL.findall(line.text) if len(line.text) <= _LONGEST else []
+        if len(cells) < _FEWEST_COLUMNS:
+            return False
+        if not all(map(_NUMBER.fullmatch, cells)):
+            self._above = line.text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
+            return False
+        # Of names as many as those of the table, which may be a message, those of the table count.
+        names = _CELL.findall(above)
+        if len(names) == len(cells) != len(self._names) and _aligned(above, line.text):
+            self._names, self._held = names, (line.number, self._pairs(line, names, cells))
+            return True
+        if len(cells) != len(self._names):
+            return False
+        if self._held:
+            self._sink.loose(*self._held)
+            self._held = None
+        self._sink.loose(line.number, self._pairs(line, self._names, cells))
+        return True
+
+    def finish(self) -> None:
+        """Nothing is ever open."""
+
+    def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
+        return self._sink.pairs(line, list(zip(names, cells, strict=True)))
+
+
+def _aligned(names: str, numbers: str) -> bool:
+    """Tell whether each number stands below its name, or tabs set both."""
+    if names.strip().count("\t") == numbers.strip().count("\t") > 0:
+        return True
+    above, below = ([found.span() for found in _CELL.finditer(text.expandtabs())] for text in (names, numbers))
+    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(above, below, strict=True))

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
+from ppo_doctor.readers.console_pairs import WORD
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -21,6 +22,9 @@ _REWARD = re.compile(rf"\b(Mean Reward|Std of Reward|Mean Group Reward|ELO): ({N
 _STAMP = r"\s*(?:\d{4}-\d\d-\d\d [^|]*\|\s*)?(?:\[[^\]]*\]\s*(?:\|\s*)?)?"
 _RULES = re.compile(_STAMP + r"-{5,}\s{1,4}-{5,}\s*\Z")
 _ROW = re.compile(_STAMP + rf"(\S[^|]{{0,199}}?)\s{{2,}}({NUMBER})\s*\Z")
+#: Rows without rules: words with one blank between them, then more blanks.
+_PLAIN_ROW = re.compile(rf"\s*({WORD}(?: {WORD}){{0,4}})(?:\t|[ \t]{{2,}})\s*({NUMBER})\s*\Z")
+_FEWEST_ROWS, _MOST_TABLES = 3, 32
 
 
 class RayResults:
@@ -91,29 +95,51 @@ class UnitySummaries:
 
 
 class Columns:
-    """Reads one record per table of two columns between rules of dashes, perhaps behind a time and a name."""
+    """Reads one record per table of two columns between rules of dashes, perhaps behind a time and a name.
+
+    Without rules, rows below each other are a table where one with the same first name comes again.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._pairs: list[tuple[str, str]] = []
         self._first = 0
+        self._ruled = False
+        #: the first names of tables without rules → the first such table, None once there were two
+        self._tables: dict[str, tuple[int, dict[str, str]] | None] = {}
 
     def take(self, line: Line) -> bool:
         """Read a rule or a row; a line that is neither ends the table, and its rows count."""
         if _RULES.match(line.text):
-            opens = not self._first
+            opens = not self._ruled
             self.finish()
-            self._first = line.number if opens else 0
+            self._first, self._ruled = line.number, opens
             return True
-        row = _ROW.match(line.text) if self._first else None
+        row = (_ROW if self._ruled else _PLAIN_ROW).match(line.text)
         if row is None:
             self.finish()
             return False
+        if any(row[1] == name for name, _ in self._pairs) and not self._ruled:
+            self.finish()
+        self._first = self._first if self._pairs or self._ruled else line.number
         self._pairs += [] if line.torn else [(row[1], row[2])]
         return True
 
     def finish(self) -> None:
         """Hand on the table that is open."""
-        if self._pairs:
+        if self._pairs and self._ruled:
             self._sink.cells(self._first, dict(self._pairs))
-        self._pairs, self._first = [], 0
+        elif len(self._pairs) >= _FEWEST_ROWS:
+            self._hold(self._pairs[0][0], dict(self._pairs))
+        self._pairs, self._first, self._ruled = [], 0, False
+
+    def _hold(self, name: str, cells: dict[str, str]) -> None:
+        """Hold a table back until a second one begins like it."""
+        if name not in self._tables:
+            if len(self._tables) < _MOST_TABLES:
+                self._tables[name] = self._first, cells
+            return
+        if (held := self._tables[name]) is not None:
+            self._sink.loose(*held)
+        self._tables[name] = None
+        self._sink.loose(self._first, cells)

@@ -1,7 +1,8 @@
-"""Names and numbers in turn, without a sign between them: "epoch 3 reward 12.5 kl 0.01"."""
+"""Names and numbers in turn, mostly without a sign between them: "epoch 3 reward 12.5 kl 0.01"."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_pairs import words_of
@@ -9,8 +10,9 @@ from ppo_doctor.readers.console_pairs import words_of
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-#: Two pairs are a sentence ("epoch 3 took 12.5"), and a log has few layouts.
+#: Two pairs are a sentence ("epoch 3 took 12.5"), if no sign is between them, and a log has few layouts.
 FEWEST, MOST_LAYOUTS = 3, 32
+_SIGNS = re.compile(r"[:=,;|\t]")
 
 
 class Words:
@@ -26,9 +28,11 @@ class Words:
         """Read a line, or hold it back."""
         pairs = [] if self._ended else words_of(line.text)
         names = tuple(name for name, _ in pairs)
-        if len(set(names)) < FEWEST or (names not in self._layouts and len(self._layouts) >= MOST_LAYOUTS):
+        if len(set(names)) < FEWEST - bool(_SIGNS.search(line.text)):
             return False
         if names not in self._layouts:
+            if len(self._layouts) >= MOST_LAYOUTS:
+                return False
             self._layouts[names] = line
             return True
         if (first := self._layouts[names]) is not None:

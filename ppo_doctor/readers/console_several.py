@@ -1,0 +1,143 @@
+"""Several numbers under one name, written out as pairs: "mean/max reward 20.1/35.0", "reward 3.1 ± 0.4"."""
+
+from __future__ import annotations
+
+import re
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ppo_doctor.readers.console_base import Line, Sink
+
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b"
+_N = rf"(?:{_NUMBER})"
+_WORD = r"[A-Za-z_]\w{0,60}"
+_END = r"(?=[\s,;|)\]]|\.?\Z|\.\s)"
+_SIGN = r"(?:[ \t]{0,40}+[:=][ \t]{0,40}+| )"
+#: What follows the name of a mean in that of its standard deviation.
+SPREAD = " std"
+_SYMBOLS = {"∇": "gradient norm"}
+#: "mean/median reward 20.1/19.0", "Loss(P/V/E): -0.01/0.07/0.31": names and numbers with as many slashes.
+_SLASHED = re.compile(
+    rf"(?<![\w/.])((?:{_WORD}(?: |(?=\())){{0,2}})\(?({_WORD}(?:/{_WORD})++)\)?((?: {_WORD}){{0,3}})"
+    rf"({_SIGN})({_N}(?: ?/ ?{_N})++){_END}"
+)
+#: "reward: -959.97 +/- 246.97"
+_SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
+#: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number
+_LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μσmM]{{2,4}})((?: {_N}){{2,4}}){_END}")
+_STATISTICS = {"μ": "mean", "σ": "std", "m": "min", "M": "max"}
+#: "statistics:[('average_value', 0.13), ('n_updates', 320)]"
+_TUPLE = re.compile(rf"\('([\w./ ]{{1,100}})', ({_N})\)")
+#: "rewards: tensor([0.25, 2.25], device='cuda:0')", "Score: ['1.5', '2.5']", "episodic_return=[22.]"
+_ITEM = rf"'?{_N}'?"
+_LIST = re.compile(
+    rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})(\s{{0,4}}[:=]\s{{0,8}})(?:[\w.]{{1,20}}\()?"
+    rf"\[++\s*+({_ITEM}(?:[\s,]++{_ITEM})*+),?\s*+\]++(?:(?:, ?\w+=[\w.':<>]+)*+\))?"
+)
+#: What the losses of one list are called by their first letters.
+_LOSSES = {
+    "p": "policy loss",
+    "pi": "policy loss",
+    "a": "actor loss",
+    "v": "value loss",
+    "c": "critic loss",
+    "e": "entropy",
+}
+
+
+def spelled_out(text: str) -> str:
+    """Return a line with a pair for each number that shares its name with others."""
+    if "/" in text:
+        text = _SLASHED.sub(_apart, text)
+    if "±" in text or "+/-" in text or "+-" in text:
+        text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
+    for symbol, words in _SYMBOLS.items():
+        text = text.replace(symbol, words, 1)
+    if "μ" in text:
+        text = _LETTERED.sub(_by_letters, text)
+    if "('" in text:
+        text = _TUPLE.sub(r"\1: \2", text)
+    return _LIST.sub(_summary, text) if "[" in text else text
+
+
+def _apart(match: re.Match[str]) -> str:
+    """Return numbers as pairs; unchanged where names are not as many, or two counters are a progress ("3/10")."""
+    before, joined, after, sign, values = match.groups()
+    names, numbers = joined.split("/"), [number.strip() for number in values.split("/")]
+    if len(names) != len(numbers) or all(number.isdigit() for number in numbers):
+        return match[0]
+    before = before.strip()
+    if before.lower() in ("loss", "losses") and not after:
+        names = [_LOSSES.get(name.lower(), f"{name} loss") for name in names]
+    else:
+        names = [f"{before} {name}{after}".strip() for name in names]
+    return ", ".join(f"{name}{sign}{number}" for name, number in zip(names, numbers, strict=True))
+
+
+def _by_letters(match: re.Match[str]) -> str:
+    numbers = match[3].split()
+    if len(numbers) != len(match[2]):
+        return match[0]
+    letters = zip(match[2], numbers, strict=True)
+    return ", ".join(f"{match[1]} {_STATISTICS[letter]} {number}" for letter, number in letters)
+
+
+def _summary(match: re.Match[str]) -> str:
+    """Return the one number of a list, or mean and standard deviation of its numbers; two are a range."""
+    name, sign, items = match.groups()
+    numbers = [float(item.strip("'")) for item in re.split(r"[\s,]+", items)]
+    if len(numbers) < 3:
+        return f"{name}{sign}{numbers[0]!r}" if len(numbers) == 1 else match[0]
+    return f"{name}{sign}{fmean(numbers)!r}, {name}{SPREAD}{sign}{_spread(numbers)!r}"
+
+
+def _spread(numbers: Sequence[float]) -> float:
+    try:
+        return pstdev(numbers)
+    except (AttributeError, OverflowError, ValueError):  # of infinities there is none
+        return float("nan")
+
+
+#: A list that goes on in the next lines, these lines, and how many they may be.
+_OPENS = re.compile(rf"[^\[\]]*[:=]\s{{0,8}}(?:[\w.]{{1,20}}\()?\[++\s*+{_ITEM}[\s,'\d.eE+\-naif]*+\Z")
+_GOES_ON = re.compile(r"[\[\s,'\d.eE+\-naif]++(?:\][^\[]{0,80})?\Z")
+_MOST_LINES = 256
+
+
+class Lists:
+    """Joins the lines of one printed tensor or array, and gives them back as one line."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._open: list[Line] = []
+        #: lines up to this one were no list
+        self._refused = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line that opens a list, or goes on with an open one."""
+        if not self._open:
+            if "[" not in line.text or line.number <= self._refused or not _OPENS.match(line.text):
+                return False
+            self._open = [line]
+            return True
+        self._open.append(line)
+        if not _GOES_ON.match(line.text) or len(self._open) > _MOST_LINES:
+            self.finish()
+        elif "]" in line.text:
+            self._close()
+        return True
+
+    def finish(self) -> None:
+        """Give back the lines of a list that is never closed."""
+        if self._open:
+            self._refused = self._open[-1].number
+            self._sink.given_back += self._open
+            self._open = []
+
+    def _close(self) -> None:
+        first, text = self._open[0], " ".join(line.text.strip() for line in self._open)
+        self._sink.given_back.append(type(first)(first.text[: first.indent] + text, first.number, self._open[-1].torn))
+        self._open = []
