@@ -30,7 +30,7 @@ def canonical_values(profile: Profile) -> dict[str, np.ndarray]:
         key = native_key(metric)
         if key in clocks:
             by_key[key] = np.arange(1.0, RECORDS + 1) * 10
-        logged = by_key.setdefault(key, rng.normal(0.3, 0.1, RECORDS) / metric.scale)
+        logged = by_key.setdefault(key, rng.uniform(0.1, 0.5, RECORDS) / metric.scale)
         values[name] = logged * metric.scale
     return values
 
