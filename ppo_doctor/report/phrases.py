@@ -138,9 +138,9 @@ def advice(problem: Told, *, seen: bool = True, resorts: int = 99, because: bool
     if problem.avoid:
         lines.append(("not", sentence(problem.avoid)))
     if problem.level:
-        tells = "; the check would tell" if problem.check is not None else ""
+        tells = "; the check can" if problem.check is not None else ""
         names = listed([flowing(title) for title in problem.level])
-        lines.append(("or", f"{names}: cannot be told apart by this log{tells}."))
+        lines.append(("or", f"{names}: this log cannot tell which{tells}."))
     return lines
 
 
