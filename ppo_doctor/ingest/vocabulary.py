@@ -294,8 +294,8 @@ METRICS: Mapping[str, str] = {
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
-    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion, reward"
-    " token, reward instantaneous, reward last, reward step",
+    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion,"
+    " reward token, reward instantaneous, reward last, reward step",
     "reward_group_std": "reward group std",
     "reward_total": "reward total, reward with kl penalty, reward with kl, reward with penalty, reward shaped",
     "reward_std": "reward std, reward reward_model std",

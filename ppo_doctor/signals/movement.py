@@ -28,7 +28,6 @@ from ppo_doctor.signals.course import (
     values_of,
     zero_share,
 )
-
 from ppo_doctor.signals.rewards import REWARDS
 
 if TYPE_CHECKING:
