@@ -45,8 +45,9 @@ def test_what_is_no_series_of_numbers_stays(text):
     assert spelled_out(text) == text
 
 
-def test_letters_stand_for_statistics():
-    line = "U 3 | F 006144 | rR:μσmM 0.50 0.10 0.00 0.75 | H 1.5 | ∇ 0.046"
+@pytest.mark.parametrize("letters", ["μσmM", "x\u0304σmM"])
+def test_letters_stand_for_statistics(letters):
+    line = f"U 3 | F 006144 | rR:{letters}  0.50 0.10 0.00 0.75 | H 1.5 | ∇ 0.046"
     assert dict(words_of(line)) == {
         "U": "3",
         "F": "006144",
