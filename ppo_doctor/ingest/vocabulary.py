@@ -96,7 +96,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "target": "target targets targ",
     },
     "statistic": {
-        "mean": "mean avg average means averaged",
+        "mean": "mean avg avgs average averages means averaged",
         "std": "sd std stdev stddev std_dev standard_deviation sigma stds",
         "variance": "var variance",
         "min": "min minimum smallest lowest mins",
@@ -127,7 +127,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "unclipped": "unclipped",
         "after": "scaled normed after post whitened whitening normalized normalised",
         "executed": "executed performed",
-        "total": "total totals cumulative lifetime",
+        "total": "total totals cumulative lifetime so_far",
         "threshold": "threshold",
         "with": "with including incl",
         "objective": "objective",
@@ -196,13 +196,17 @@ COMPOUNDS: Mapping[str, str] = {
     "policy learning_rate": "act_lr",
     "policy loss": "act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
     "policy surrogate": "policy_gradient",
-    "value loss": "c_loss v_loss loss_v closs vloss lossv",
+    "value loss": "c_loss v_loss loss_v closs vloss lossv obj_c obj_critic",
     "value old": "v_old",
     "value": "reward_value reward_values",
     "reward": "r_training",
-    "evaluation reward": "r_evaluation",
+    "evaluation reward": "r_evaluation fitness fitnesses",
     "kl engine": "kl_sample_train kl_train_sample sample_train_kl",
     "entropy": "dist_entropy action_entropy",
+    "mean reward": "r_avg avg_r",
+    "min reward": "r_min",
+    "max reward": "r_max",
+    "std reward": "std_r r_std",
     "kl old": "kl_old_new kl_new_old",
     "gradient norm": "grad_gnorm gnorm",
     "noise std": "noise_std",
@@ -233,7 +237,7 @@ NEUTRAL = (
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
-    " packed padded flat flattened stacked"
+    " packed padded flat flattened stacked undiscounted"
 )
 
 #: metric → phrases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
@@ -113,6 +114,7 @@ class Pairs:
         return True
 
 
+@lru_cache(maxsize=1)  # two dialects ask for the same line
 def bare(text: str) -> str:
     """Return what a line says, without what a logger or a frame puts around it, and with a name for each number."""
     prefix = PREFIX.match(text)

@@ -118,7 +118,7 @@ class Rows:
     def take(self, line: Line) -> bool:
         """Read a row; a line of names is remembered."""
         above, self._above = self._above, ""
-        cells = _CELL.findall(line.text) if len(line.text) <= _LONGEST else []
+        cells = line.text.replace("|", " ").split() if len(line.text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
         if not all(map(_NUMBER.fullmatch, cells)):

@@ -26,9 +26,9 @@ _SLASHED = re.compile(
 )
 #: "reward: -959.97 +/- 246.97"
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
-#: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number
-_LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μσmM]{{2,4}})((?: {_N}){{2,4}}){_END}")
-_STATISTICS = {"μ": "mean", "σ": "std", "m": "min", "M": "max"}
+#: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
+_LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μxσmM\u0304]{{2,5}})((?: {{1,2}}{_N}){{2,4}}){_END}")
+_STATISTICS = {"μ": "mean", "x": "mean", "σ": "std", "m": "min", "M": "max"}
 #: "statistics:[('average_value', 0.13), ('n_updates', 320)]"
 _TUPLE = re.compile(rf"\('([\w./ ]{{1,100}})', ({_N})\)")
 #: "rewards: tensor([0.25, 2.25], device='cuda:0')", "Score: ['1.5', '2.5']", "episodic_return=[22.]"
@@ -56,7 +56,7 @@ def spelled_out(text: str) -> str:
         text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
     for symbol, words in _SYMBOLS.items():
         text = text.replace(symbol, words, 1)
-    if "μ" in text:
+    if "σ" in text:
         text = _LETTERED.sub(_by_letters, text)
     if "('" in text:
         text = _TUPLE.sub(r"\1: \2", text)
@@ -78,10 +78,10 @@ def _apart(match: re.Match[str]) -> str:
 
 
 def _by_letters(match: re.Match[str]) -> str:
-    numbers = match[3].split()
-    if len(numbers) != len(match[2]):
+    numbers, signs = match[3].split(), match[2].replace("\u0304", "")
+    if len(numbers) != len(signs):
         return match[0]
-    letters = zip(match[2], numbers, strict=True)
+    letters = zip(signs, numbers, strict=True)
     return ", ".join(f"{match[1]} {_STATISTICS[letter]} {number}" for letter, number in letters)
 
 

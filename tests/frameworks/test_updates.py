@@ -24,6 +24,8 @@ DEFAULTS = (
     ("rllib", 938),
     ("rllib-old", 930),
     ("skrl", 16),
+    ("torch-ac", 32),
+    ("ppo-for-beginners", 5),
     ("rsl-rl", 20),
     ("sample-factory", 1),
     ("ml-agents", 30),

@@ -459,3 +459,32 @@ def test_a_number_of_any_length_is_searched_in_one_pass(reading):
     began = time.process_time()
     reading(line * 10)
     assert time.process_time() - began < 5
+
+
+def test_blocks_between_rules_begin_with_their_counter(reading):
+    block = "-------- Iteration #{n} --------\nAverage Return: -{n}.5\nIteration took: 1.0 secs\n------------------\n\n"
+    title = "Iteration {n}\n-----------\nMean reward       : {n}.5 +/- 2.0\nEntropy           : 0.5 nats\n\n"
+    assert reading("".join(block.format(n=n) for n in (1, 2))).records == [
+        {"Iteration": n, "Average Return": -n - 0.5, "Iteration took": 1} for n in (1, 2)
+    ]
+    assert reading("".join(title.format(n=n) for n in (1, 2))).records == [
+        {"Iteration": n, "Mean reward": n + 0.5, "Mean reward std": 2, "Entropy": 0.5} for n in (1, 2)
+    ]
+
+
+def test_full_stops_and_prefixes_of_loggers_are_no_part_of_a_pair(reading):
+    got = reading("".join(f" Epoch: {n}. Mean Return: {n}.25. Mean Length: 20.5\n" for n in (1, 2)))
+    assert got.records == [{"Epoch": n, "Mean Return": n + 0.25, "Mean Length": 20.5} for n in (1, 2)]
+    glog = "I0526 10:0{n}:00.123456 1407373 run.py:4{n}] {text}: {n}.5\n"
+    texts = ("Average undiscounted return per training episode", "Average training steps per second")
+    got = reading("".join(glog.format(n=n, text=text) for n in (1, 2) for text in texts))
+    assert got.records == [dict.fromkeys(texts, n + 0.5) for n in (1, 2)]
+    got = reading("".join(f"[2020-07-26 22:45:53] <INFO>:default:Episode {n} total reward=1{n}.5\n" for n in (1, 2)))
+    assert got.records == [{"Episode": n, "total reward": 10.5 + n} for n in (1, 2)]
+
+
+def test_the_text_before_a_progress_bar_is_read(reading):
+    bar = "Loss: {}:  33%|###  | {}/3 [00:00<00:00,  9.04it/s]\n"
+    got = reading("".join(bar.format(loss, n) for n, loss in enumerate((0.5, 0.5, -0.25))))
+    assert [record["Loss"] for record in got.records] == [0.5, -0.25]
+    assert reading("Downloading shards:  33%|###  | 1/3 [00:00<00:00,  9.04it/s]\n" * 3).records == []
