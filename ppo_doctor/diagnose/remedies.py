@@ -64,13 +64,12 @@ def _key(setting: str, run: Run) -> str | None:
 
 
 def _now(setting: str, run: Run) -> ConfigValue:
-    """Return the value of a setting, as configured or as first logged; None where neither tells."""
-    held = run.config.get(setting)
-    if held is not None and held.how != "default":
-        return held.value
-    series = run.series.get(IN_FORCE.get(setting, setting))
-    logged = (value for value in series.values.tolist() if math.isfinite(value)) if series is not None else iter(())
-    return next(logged, None)
+    """Return the value of a setting: the one that every record logs, else as configured, else as first logged."""
+    held, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
+    logged = [value for value in series.values.tolist() if math.isfinite(value)] if series is not None else []
+    if held is None or held.how == "default" or len(set(logged)) == 1:  # a rate of 0 is, whatever was asked for
+        return logged[0] if logged else None
+    return held.value
 
 
 def _default(setting: str, run: Run) -> ConfigValue:

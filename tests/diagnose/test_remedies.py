@@ -71,6 +71,14 @@ def test_a_setting_that_only_the_log_tells_has_the_framework_s_key() -> None:
     assert (found.key, found.now, found.then) == ("learning_rate", 0.01, 0.001)
 
 
+@pytest.mark.parametrize(("logged", "now"), [([0.0, 0.0], 0.0), ([0.01, 0.005], 0.02)])
+def test_a_value_that_every_record_logs_is_the_one_in_force(logged: list[float], now: float) -> None:
+    axis = Axis(path="run.csv", steps=np.arange(2), lines=np.arange(2))
+    rate = Series(name="learning_rate", raw="lr", axis=axis, values=np.array(logged))
+    found = told(RATE, series={"learning_rate": rate}, config=configured("learning_rate", "lr", 0.02))
+    assert found.now == now
+
+
 def test_a_framework_without_the_setting_is_told_no_key() -> None:
     found = told(Remedy(do="raise it", setting="num_generations", to="= 8"))
     assert (found.key, found.then) == (None, None)
