@@ -25,23 +25,32 @@ SCALES = ("*", "/")
 
 
 def fitting(remedies: Iterable[Remedy], run: Run) -> tuple[Remedy, ...]:
-    """Return the first remedies for a run's framework or for any; none that the run follows already."""
+    """Return the first remedies for a run's framework or for any, without those that the run follows already.
+
+    Where it follows all of them, something that no setting shows is wrong, and they are told in words.
+    """
     own = (None, run.framework, SAME_SETTINGS.get(run.framework))
-    told = (_told(remedy, run) for remedy in remedies if remedy.framework in own)
-    return tuple(remedy for remedy in told if remedy is not None)[:MOST_REMEDIES]
+    ours = [remedy for remedy in remedies if remedy.framework in own]
+    open_ = [remedy for remedy in ours if not _followed(remedy, run)] or ours
+    return tuple(_told(remedy, run) for remedy in open_[:MOST_REMEDIES])
 
 
-def _told(remedy: Remedy, run: Run) -> Remedy | None:
-    """Return a remedy with the run's key and values; None where the run follows it already."""
+def _followed(remedy: Remedy, run: Run) -> bool:
+    """Tell whether the run has the value to set, or its framework has and nothing says that the run has another."""
+    if remedy.setting is None or remedy.to[:1] in ("", *SCALES):
+        return False
+    now, default = _now(remedy.setting, run), _default(remedy.setting, run)
+    held = default if now is None else now
+    known = default is not None or not remedy.to.endswith(DEFAULT)
+    return held is not None and known and target(remedy.to, held, default) is None
+
+
+def _told(remedy: Remedy, run: Run) -> Remedy:
+    """Return a remedy with the run's key and values; a part or a multiple is never one of a mere default."""
     if remedy.setting is None:
         return replace(remedy, now=run.config_raw.get(remedy.key or ""))
-    key, now, default = _key(remedy.setting, run), _now(remedy.setting, run), _default(remedy.setting, run)
-    # That the user left a default alone is likely enough to hold advice back, not to compute a value from it.
-    held = default if now is None and remedy.to[:1] not in SCALES else now
-    to = target(remedy.to, held, default)
-    known = default is not None or not remedy.to.endswith(DEFAULT)
-    if held is not None and to is None and known and remedy.to[:1] not in ("", *SCALES):
-        return None
+    key, now = _key(remedy.setting, run), _now(remedy.setting, run)
+    to = target(remedy.to, now, _default(remedy.setting, run))
     return replace(remedy, key=key, now=now, then=to if key else None)
 
 
@@ -55,13 +64,12 @@ def _key(setting: str, run: Run) -> str | None:
 
 
 def _now(setting: str, run: Run) -> ConfigValue:
-    """Return the value of a setting, as configured or as first logged; None where neither tells."""
-    held = run.config.get(setting)
-    if held is not None and held.how != "default":
-        return held.value
-    series = run.series.get(IN_FORCE.get(setting, setting))
-    logged = (value for value in series.values.tolist() if math.isfinite(value)) if series is not None else iter(())
-    return next(logged, None)
+    """Return the value of a setting: the one that every record logs, else as configured, else as first logged."""
+    held, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
+    logged = [value for value in series.values.tolist() if math.isfinite(value)] if series is not None else []
+    if held is None or held.how == "default" or len(set(logged)) == 1:  # a rate of 0 is, whatever was asked for
+        return logged[0] if logged else None
+    return held.value
 
 
 def _default(setting: str, run: Run) -> ConfigValue:

@@ -55,6 +55,8 @@ def told(remedy: Remedy, **parts: Any) -> Remedy:
 
 
 RATE = Remedy(do="lower it", setting="learning_rate", to="/ 10")
+HOT = Remedy(do="sample at 1", setting="temperature", to="= 1")
+OTHER = Remedy(do="look at the log-probs")
 
 
 def test_a_setting_has_the_run_s_own_key_and_value() -> None:
@@ -67,6 +69,14 @@ def test_a_setting_that_only_the_log_tells_has_the_framework_s_key() -> None:
     logged = Series(name="learning_rate", raw="train/learning_rate", axis=axis, values=np.array([0.01, 0.005]))
     found = told(RATE, series={"learning_rate": logged})
     assert (found.key, found.now, found.then) == ("learning_rate", 0.01, 0.001)
+
+
+@pytest.mark.parametrize(("logged", "now"), [([0.0, 0.0], 0.0), ([0.01, 0.005], 0.02)])
+def test_a_value_that_every_record_logs_is_the_one_in_force(logged: list[float], now: float) -> None:
+    axis = Axis(path="run.csv", steps=np.arange(2), lines=np.arange(2))
+    rate = Series(name="learning_rate", raw="lr", axis=axis, values=np.array(logged))
+    found = told(RATE, series={"learning_rate": rate}, config=configured("learning_rate", "lr", 0.02))
+    assert found.now == now
 
 
 def test_a_framework_without_the_setting_is_told_no_key() -> None:
@@ -82,19 +92,24 @@ def test_a_default_that_nobody_is_known_to_use_is_not_told_as_the_run_s_value() 
     assert (found.key, found.now, found.then) == ("gae_lambda", None, 0.9)
 
 
-def test_a_value_that_the_run_has_is_no_remedy() -> None:
-    hot = Remedy(do="sample at 1", setting="temperature", to="= 1")
-    assert fitting([hot], a_run(framework="trl-grpo", config=configured("temperature", "temperature", 1.0))) == ()
-    assert fitting([hot], a_run(framework="trl-grpo", config=configured("temperature", "temperature", 0.7)))
+@pytest.mark.parametrize(("temperature", "left"), [(1.0, [OTHER]), (0.7, [HOT, OTHER])])
+def test_a_value_that_the_run_has_is_no_remedy(temperature: float, left: list[Remedy]) -> None:
+    run = a_run(framework="trl-grpo", config=configured("temperature", "temperature", temperature))
+    assert [remedy.do for remedy in fitting([HOT, OTHER], run)] == [remedy.do for remedy in left]
 
 
 def test_what_a_default_follows_already_is_no_remedy() -> None:
-    assert fitting([Remedy(do="look farther", setting="gae_lambda", to="= 0.95")], a_run(framework="sb3")) == ()
+    assert fitting([Remedy(do="look farther", setting="gae_lambda", to="= 0.95"), OTHER], a_run()) == (OTHER,)
+
+
+def test_a_run_that_follows_all_remedies_is_told_them_in_words() -> None:
+    found = told(HOT, framework="trl-grpo", config=configured("temperature", "temperature", 1.0))
+    assert (found.do, found.now, found.then) == (HOT.do, 1.0, None)
 
 
 def test_what_the_run_follows_already_is_no_remedy() -> None:
     high = Remedy(do="raise it", setting="ent_coef", to=">= 0.01")
-    assert fitting([high], a_run(framework="sb3", config=configured("ent_coef", "ent_coef", 0.05))) == ()
+    assert fitting([high, OTHER], a_run(config=configured("ent_coef", "ent_coef", 0.05))) == (OTHER,)
 
 
 def test_remedies_of_other_frameworks_are_left_out() -> None:
