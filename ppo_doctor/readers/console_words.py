@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 #: Words before a number; the name is what follows the last mark, as few words as stand before the number.
 _ENTRY = re.compile(
-    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+)({NUMBER})"
-    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*[,;|][ \t]*|\.?[ \t]+|\.?\Z)"
+    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+is[ \t]+|[ \t]+)({NUMBER})"
+    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*(?:[,;|]|[-=]+>|-(?=\s))[ \t]*|[.:]?[ \t]+|[.:]?\Z)"
 )
 #: A number without a name at the start of a line counts the lines.
 _COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
@@ -36,7 +36,7 @@ class Words:
         """Read a line, or hold it back."""
         pairs = [] if self._ended else words_of(line.text)
         names = tuple(name for name, _ in pairs)
-        if len(set(names)) < FEWEST - bool(_SIGNS.search(line.text)):
+        if len(set(names)) < _fewest(line.text):
             return False
         if names not in self._layouts:
             if len(self._layouts) >= MOST_LAYOUTS:
@@ -56,6 +56,11 @@ class Words:
 
     def _hand_on(self, line: Line) -> None:
         self._sink.loose(line.number, self._sink.pairs(line, words_of(line.text)))
+
+
+def _fewest(text: str) -> int:
+    """Return how many names make a record of a line that recurs; a sentence may say what one "is"."""
+    return 1 if " is " in text else FEWEST - bool(_SIGNS.search(text))
 
 
 def words_of(text: str) -> list[tuple[str, str]]:

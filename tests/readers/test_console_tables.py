@@ -74,6 +74,17 @@ def test_a_grid_of_many_rows_is_as_many_records(reading):
     assert got.records == [{"epoch": 1, "reward": -3, "kl": 0.1}, {"epoch": 2, "reward": -3, "kl": 0.2}]
 
 
+def test_a_rule_of_a_grid_may_stand_between_pipes(reading):
+    top, header, _, row, bottom = grid(["Trial name", "iter", "reward"], ["PPO_1", "3", "-2.5"]).splitlines()
+    table = "\n".join([top, header, top.replace("+", "|", 1)[:-1] + "|", row, bottom, "running", ""])
+    assert reading(table * 2).records == [{"iter": 3, "reward": -2.5}] * 2
+
+
+def test_a_panel_is_no_grid(reading):
+    rule, panel = "+" + "------------+" * 3, "| GPU  Name   | Bus-Id  Disp | 3 |\n|   0  A100   | 00:04.0      | 0 |"
+    assert reading(f"{rule}\n{panel}\n{rule}\n" * 3).records == []
+
+
 def test_a_row_of_a_grid_with_too_few_cells_is_skipped(reading):
     lines = grid(["epoch", "reward", "kl"], ["1", "-3", "0.1"]).splitlines()
     got = reading("\n".join([*lines[:3], "| 1 | 2 |", *lines[3:]]) + "\n")

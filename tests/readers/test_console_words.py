@@ -21,6 +21,9 @@ from ppo_doctor.readers.console_words import MOST_LAYOUTS, words_of
         ("12\tT_sample 2.5\tR_min -10.5\tR_avg nan", 4),
         ("Last 10 training episodes: mean reward 20.5, max reward 35.0", 3),
         ("Episode 10\tLast reward: 22.0\tAverage reward 21.5", 3),
+        ("Update 3 -> reward 22.0, kl 0.1", 3),
+        ("iter 3 - reward 22.0 - kl -0.1", 3),
+        ("average episode rewards is -89.5", 1),
         ("kl", 0),
         ("", 0),
     ],
@@ -55,3 +58,9 @@ def test_layouts_without_end_are_not_kept(reading):
         {"e": 1, "f": 2, "g": 3},
         {"e": 4, "f": 5, "g": 6},
     ]
+
+
+def test_a_sentence_that_says_what_one_number_is_comes_again(reading):
+    got = reading("".join(f"updates of {n} envs\naverage episode rewards is -{n}.5\n" for n in (1, 2)))
+    assert got.records == [{"average episode rewards": -n - 0.5} for n in (1, 2)]
+    assert reading("the importance ratio is 1\n").records == []
