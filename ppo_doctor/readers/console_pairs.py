@@ -41,7 +41,7 @@ PREFIX = re.compile(
     r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
 #: "trainer.py:228" is a place in a file, not a pair.
-_PLACE = re.compile(r"(?<!\S)[\w./<>-]{1,120}\.(?:py|cc|cpp|cu|rs|jsonl?|log|txt|ya?ml|toml|sh|csv):\d+(?!\w)")
+_PLACE = re.compile(r"(?<![\w./<>-])[\w./<>-]{1,120}\.(?:py|cc|cpp|cu|rs|jsonl?|log|txt|ya?ml|toml|sh|csv):\d+(?!\w)")
 #: A bar drawn behind a text, which may hold pairs, and the values behind the bar.
 _TQDM = re.compile(r"(.*?)[ \d]{0,3}\d%\|[^|]*+\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
 _RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")

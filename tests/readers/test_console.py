@@ -500,7 +500,7 @@ def test_pairs_alone_are_records_where_nothing_else_comes(reading):
 
 
 def test_a_place_in_a_file_is_no_pair(reading):
-    text = "saved\nSee trainer.py:228\nat runs/exp1/run.jsonl:12,\n"
+    text = "saved\nSee trainer.py:228\n(runs/exp1/run.jsonl:12)\n"
     assert reading(text * 4).records == []
     got = reading("".join(f"2024-05-01 10:00:00 INFO train.py:88 step: {n}, losses.kl:3\n" for n in (1, 2)))
     assert got.records == [{"step": n, "losses.kl": 3} for n in (1, 2)]

@@ -37,6 +37,7 @@ def test_a_message_of_as_many_words_is_no_header(reading):
         "Confusion matrix of test\n3 4 5 6\n1 2 3 4\n" * 3,
         "loss  kl  ent\n 0.1 0.2 0.3\n",
         "Loaded 7 files in 0.5 seconds\nEpoch 3 took 12.5 s\nprocessed batch 3 took 0.25\n" * 5,
+        "files        120\nfree         30\nscanned\n" * 4,
         "numpy        1.26\nwheel        0.42\nsix          1.16\n",
         "Conv2d-1     [-1, 6, 28, 28]   156\nReLU-2       [-1, 6, 28, 28]    0\n" * 3,
         "Downloading numpy-1.26.4.whl (18.3 MB)\n     ---- 18.3/18.3 MB 10.2 MB/s eta 0:00:00\n" * 4,
