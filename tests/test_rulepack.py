@@ -58,7 +58,7 @@ BROKEN = [
     ("mine/my-rule.toml", 'window = "tail"', 'window = "tial"'),
     ("mine/my-rule.toml", "share = 0.95", 'share = 0.95\nstatistic = "medain"'),
     ("mine/my-rule.toml", "bound = 1", 'bound = "@nothing"'),
-    ("mine/my-rule.toml", 'title = "A metric', 'titel = "A metric'),
+    ("mine/my-rule.toml", 'title = "A loss', 'titel = "A loss'),
     ("mine/my-rule.toml", "min_points = 1", "min_point = 1"),
     ("mine/my-rule.toml", 'quantity = "series.nonfinite_metrics"', 'quantity = "series.nonfinite_metrisc"'),
     ("mine/my-rule.toml", 'quantity = "series.nonfinite_metrics"', 'quantity = "nonfinite_metrics"'),

@@ -131,7 +131,7 @@ def _pass_length(observations: Observations) -> int | None:
         return None
     steps = float(str(observed.value))
     lag = steps / passes
-    return int(lag) if passes > 1 and lag >= 1 and lag == int(lag) else None
+    return int(lag) if passes > 1 and lag >= 1 and lag.is_integer() else None
 
 
 def _batch_of(observations: Observations, series: Series) -> IntArray:

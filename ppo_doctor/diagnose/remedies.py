@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.frameworks import SAME_SETTINGS, of_settings
 from ppo_doctor.frameworks.settings import IN_FORCE
@@ -66,9 +68,10 @@ def _key(setting: str, run: Run) -> str | None:
 def _now(setting: str, run: Run) -> ConfigValue:
     """Return the value of a setting: the one that every record logs, else as configured, else as first logged."""
     held, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
-    logged = [value for value in series.values.tolist() if math.isfinite(value)] if series is not None else []
-    if held is None or held.how == "default" or len(set(logged)) == 1:  # a rate of 0 is, whatever was asked for
-        return logged[0] if logged else None
+    logged = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    constant = len(logged) > 0 and bool((logged == logged[0]).all())
+    if held is None or held.how == "default" or constant:  # a rate of 0 is, whatever was asked for
+        return float(logged[0]) if len(logged) else None
     return held.value
 
 

@@ -237,7 +237,7 @@ NEUTRAL = (
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
-    " packed padded flat flattened stacked undiscounted"
+    " packed padded flat flattened stacked undiscounted over past"
 )
 
 #: metric → phrases

@@ -16,13 +16,15 @@ WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to seven.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
 _SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
-_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?: {WORD}){{0,6}}){_SIGN % ':'})"
+#: "reward over last 100 episodes"
+_LAST = r"(?: (?:last|past|over|previous) \d{1,6})?"
+_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?:{_LAST} {WORD}){{0,6}}){_SIGN % ':'})"
 #: What adds nothing to a number but what it counts.
 UNIT = (
     r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
     r"|s/it|fps|(?:time)?steps?|episodes?)"
 )
-_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT})?(?=\s|[,;|)\]}}]|\.?\Z|\.\s)")
+_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT})?(?=\s|[,;|)\]}}]|[.:]?\Z|[.:]\s)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
 _COUNTER = re.compile(
     r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
@@ -32,8 +34,8 @@ _COUNTER = re.compile(
 )
 #: Words before a number; the name is what follows the last mark, as few words as stand before the number.
 _ENTRY = re.compile(
-    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+)({NUMBER})"
-    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*[,;|][ \t]*|\.?[ \t]+|\.?\Z)"
+    rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+is[ \t]+|[ \t]+)({NUMBER})"
+    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*(?:[,;|]|[-=]+>|-(?=\s))[ \t]*|[.:]?[ \t]+|[.:]?\Z)"
 )
 #: A number without a name at the start of a line counts the lines.
 _COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
@@ -45,6 +47,8 @@ PREFIX = re.compile(
     r"|<?\b(?:DEBUG|INFO|WARNING|ERROR)\b>?(?::(?:[\w.]{1,80}:)?)?|[-:|>=*#+]+(?=\s)"
     r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
+#: "trainer.py:228" is a place in a file, not a pair.
+_PLACE = re.compile(r"(?<![\w./<>-])[\w./<>-]{1,120}\.(?:py|cc|cpp|cu|rs|jsonl?|log|txt|ya?ml|toml|sh|csv):\d+(?!\w)")
 #: A bar drawn behind a text, which may hold pairs, and the values behind the bar.
 _TQDM = re.compile(r"(.*?)[ \d]{0,3}\d%\|[^|]*+\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
 _RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
@@ -61,9 +65,12 @@ class Pairs:
         self._first = self._last = self._indent = 0
         self._single = False
         self._bar: dict[str, str] = {}
-        #: pairs that stood alone since the last record, and keys that did so before
+        #: pairs that stood alone since the last record and their first line, and keys that did so before
         self._alone: dict[str, str] = {}
+        self._alone_first = 0
         self._again: set[str] = set()
+        #: whether pairs alone are the records, for they came again without one between them
+        self._only_alone = False
 
     def take(self, line: Line) -> bool:
         """Read a line of pairs."""
@@ -79,7 +86,7 @@ class Pairs:
         goes_on = below and not cells.keys() & self._cells.keys()
         single = _is_single(pairs)
         if not (goes_on and (line.indent > self._indent or (single and self._single))):
-            self.finish()
+            self._close()
             self._first, self._indent, self._single = line.number, line.indent, single
         self._cells |= cells
         self._last = line.number
@@ -92,14 +99,29 @@ class Pairs:
         return rule
 
     def finish(self) -> None:
-        """Hand on the record that is open; a pair all alone is no record, but again and again a part of the next."""
+        """Hand on the record that is open, and pairs alone where they are the records."""
+        self._close()
+        if self._only_alone:
+            self._hand_on_alone()
+
+    def _close(self) -> None:
+        """Hand on the record that is open; a pair all alone is a part of the next, from the second time on."""
         if len(self._cells) > 1:
             self._sink.loose(self._first, self._alone | self._cells)
-            self._alone = {}
-        elif self._again.issuperset(self._cells):
+            self._alone, self._only_alone = {}, False
+        elif self._cells and self._again.issuperset(self._cells):
+            if not self._alone.keys().isdisjoint(self._cells):
+                self._hand_on_alone()
+                self._only_alone = True
+            self._alone_first = self._alone_first if self._alone else self._first
             self._alone |= self._cells
         self._again.update(self._cells if len(self._cells) == 1 else ())
         self._cells = {}
+
+    def _hand_on_alone(self) -> None:
+        if self._alone:
+            self._sink.loose(self._alone_first, self._alone)
+        self._alone = {}
 
     def _progress(self, line: Line, text: str, postfix: str) -> bool:
         """Read the values before and behind a progress bar, which is drawn again and again with the same ones."""
@@ -108,7 +130,7 @@ class Pairs:
         if not described and len(cells) < 2:
             return False
         if cells != self._bar:
-            self.finish()
+            self._close()
             self._bar = cells
             self._sink.loose(line.number, cells)
         return True
@@ -118,7 +140,8 @@ class Pairs:
 def bare(text: str) -> str:
     """Return what a line says, without what a logger or a frame puts around it, and with a name for each number."""
     prefix = PREFIX.match(text)
-    return spelled_out(text[prefix.end() if prefix else 0 :].strip(" \t-=*#"))
+    text = text[prefix.end() if prefix else 0 :]
+    return spelled_out(_PLACE.sub("", text).strip(" \t-=*#"))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:

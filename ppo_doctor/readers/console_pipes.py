@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 _RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
 #: A rule of a grid; two columns are a box.
-_GRID = re.compile(r"\+(?:[-=]{3,}\+){3,}\Z")
+_GRID = re.compile(r"[+|][-=]{3,}(?:\+[-=]{3,}){2,}[+|]\Z")
 _NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[A-Za-z_][\w./%()-]{0,99}")
+#: The header of a grid's column: words with one blank between them.
+_TITLE = re.compile(r"\S++(?: \S++){0,9}")
 _CELL = re.compile(r"[^\s|]+")
 #: Columns of a table without rules: fewer words above numbers are prose.
 _FEWEST_COLUMNS = 3
@@ -81,14 +83,14 @@ class Grids:
         cells = _cells(text)
         if self._names:
             self._add(line, cells)
-        else:
+        elif all(map(_TITLE.fullmatch, cells)):
             self._names, self._has_row = cells, False
         return True
 
     def finish(self) -> None:
         """Hand on the row that is open."""
         if self._cells:
-            self._sink.cells(self._first, self._cells)
+            self._sink.loose(self._first, self._cells)
         self._names, self._cells = [], {}
 
     def _add(self, line: Line, cells: list[str]) -> None:
@@ -98,7 +100,7 @@ class Grids:
             self._sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
             return
         if self._cells and (self._has_row or not self._cells.keys().isdisjoint(self._names[1:])):
-            self._sink.cells(self._first, self._cells)
+            self._sink.loose(self._first, self._cells)
             self._cells = {}
         self._first = self._first if self._cells else line.number
         self._cells |= self._sink.pairs(line, list(zip(self._names, cells, strict=True)))

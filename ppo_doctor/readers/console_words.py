@@ -28,7 +28,7 @@ class Words:
         """Read a line, or hold it back."""
         pairs = [] if self._ended else words_of(line.text)
         names = tuple(name for name, _ in pairs)
-        if len(set(names)) < FEWEST - bool(_SIGNS.search(line.text)):
+        if len(set(names)) < _fewest(line.text):
             return False
         if names not in self._layouts:
             if len(self._layouts) >= MOST_LAYOUTS:
@@ -48,3 +48,8 @@ class Words:
 
     def _hand_on(self, line: Line) -> None:
         self._sink.loose(line.number, self._sink.pairs(line, words_of(line.text)))
+
+
+def _fewest(text: str) -> int:
+    """Return how many names make a record of a line that recurs; a sentence may say what one "is"."""
+    return 1 if " is " in text else FEWEST - bool(_SIGNS.search(text))

@@ -127,15 +127,15 @@ def values_clipped_usually(observations: Observations) -> Fact | None:
 
 
 def value_loss_over_returns(observations: Observations) -> Fact | None:
-    """Return the median value loss over the square of the largest |return|, reward or deviation of it.
+    """Return the median value loss of the later half over the square of the largest |return|, reward or deviation.
 
-    None where all of these are 0.
+    None where all of these are 0, and of few records: an untrained critic may be off by anything.
     """
     loss, paid = series_of(observations, "value_loss"), ("episode_return", "eval_return", "reward_mean", "reward_std")
     held = [np.abs(values).max() for name in paid if (values := values_of(observations, name)) is not None]
     largest = float(max(held, default=0.0))
-    if loss is None or not largest:
+    if loss is None or not largest or len(finite(loss)) < MANY:
         return None
-    size = float(finite_median(np.abs(loss.values)))
+    size = float(median(np.abs(finite(loss)[len(finite(loss)) // 2 :])))
     says = f"{loss.raw} is {size:.3g} in the median, the largest return {largest:.3g}"
-    return fact("value_loss_over_returns", size / largest**2, loss, says, "times the squared return")
+    return fact("value_loss_over_returns", size / largest / largest, loss, says, "times the squared return")

@@ -18,6 +18,7 @@ MEANT = (
     ("mean_reward", "reward_mean"),
     ("train_R_avg", "reward_mean"),
     ("stdR", "reward_std"),
+    ("Mean reward over last 100 episodes", "episode_return"),
     ("objC", "value_loss"),
     ("10 score avgs", "reward_mean"),
     ("5 fitness avgs", "eval_return"),

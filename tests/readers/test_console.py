@@ -488,3 +488,23 @@ def test_the_text_before_a_progress_bar_is_read(reading):
     got = reading("".join(bar.format(loss, n) for n, loss in enumerate((0.5, 0.5, -0.25))))
     assert [record["Loss"] for record in got.records] == [0.5, -0.25]
     assert reading("Downloading shards:  33%|###  | 1/3 [00:00<00:00,  9.04it/s]\n" * 3).records == []
+
+
+def test_pairs_alone_are_records_where_nothing_else_comes(reading):
+    line = "Mean reward over last 100 episodes: {}.5\nModel saved to model.pt\n"
+    got = reading(line.format(0) + "".join(line.format(n) for n in (1, 2, 3)))
+    assert [record["Mean reward over last 100 episodes"] for record in got.records] == [1.5, 2.5, 3.5]
+    mixed = "Return: {n}.5\nsaved\nstep={n}, loss=0.5\n"
+    got = reading("".join(mixed.format(n=n) for n in (1, 2, 3)))
+    assert got.records == [{"step": 1, "loss": 0.5}] + [{"Return": n + 0.5, "step": n, "loss": 0.5} for n in (2, 3)]
+
+
+def test_a_place_in_a_file_is_no_pair(reading):
+    text = "saved\nSee trainer.py:228\n(runs/exp1/run.jsonl:12)\n"
+    assert reading(text * 4).records == []
+    got = reading("".join(f"2024-05-01 10:00:00 INFO train.py:88 step: {n}, losses.kl:3\n" for n in (1, 2)))
+    assert got.records == [{"step": n, "losses.kl": 3} for n in (1, 2)]
+
+
+def test_a_colon_may_end_a_pair(reading):
+    assert reading("step = 200: loss = 0.5\n" * 2).records == [{"step": 200, "loss": 0.5}] * 2

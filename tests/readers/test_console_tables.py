@@ -37,6 +37,7 @@ def test_a_message_of_as_many_words_is_no_header(reading):
         "Confusion matrix of test\n3 4 5 6\n1 2 3 4\n" * 3,
         "loss  kl  ent\n 0.1 0.2 0.3\n",
         "Loaded 7 files in 0.5 seconds\nEpoch 3 took 12.5 s\nprocessed batch 3 took 0.25\n" * 5,
+        "files        120\nfree         30\nscanned\n" * 4,
         "numpy        1.26\nwheel        0.42\nsix          1.16\n",
         "Conv2d-1     [-1, 6, 28, 28]   156\nReLU-2       [-1, 6, 28, 28]    0\n" * 3,
         "Downloading numpy-1.26.4.whl (18.3 MB)\n     ---- 18.3/18.3 MB 10.2 MB/s eta 0:00:00\n" * 4,
@@ -72,6 +73,17 @@ def test_a_grid_of_many_rows_is_as_many_records(reading):
     lines = grid(["epoch", "reward", "kl"], ["1", "-3", "0.1"]).splitlines()
     got = reading("\n".join([*lines[:4], lines[3].replace("1", "2"), lines[4], "done"]) + "\n")
     assert got.records == [{"epoch": 1, "reward": -3, "kl": 0.1}, {"epoch": 2, "reward": -3, "kl": 0.2}]
+
+
+def test_a_rule_of_a_grid_may_stand_between_pipes(reading):
+    top, header, _, row, bottom = grid(["Trial name", "iter", "reward"], ["PPO_1", "3", "-2.5"]).splitlines()
+    table = "\n".join([top, header, top.replace("+", "|", 1)[:-1] + "|", row, bottom, "running", ""])
+    assert reading(table * 2).records == [{"iter": 3, "reward": -2.5}] * 2
+
+
+def test_a_panel_is_no_grid(reading):
+    rule, panel = "+" + "------------+" * 3, "| GPU  Name   | Bus-Id  Disp | 3 |\n|   0  A100   | 00:04.0      | 0 |"
+    assert reading(f"{rule}\n{panel}\n{rule}\n" * 3).records == []
 
 
 def test_a_row_of_a_grid_with_too_few_cells_is_skipped(reading):

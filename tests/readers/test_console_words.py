@@ -22,6 +22,9 @@ from ppo_doctor.readers.console_words import MOST_LAYOUTS
         ("12\tT_sample 2.5\tR_min -10.5\tR_avg nan", 4),
         ("Last 10 training episodes: mean reward 20.5, max reward 35.0", 3),
         ("Episode 10\tLast reward: 22.0\tAverage reward 21.5", 3),
+        ("Update 3 -> reward 22.0, kl 0.1", 3),
+        ("iter 3 - reward 22.0 - kl -0.1", 3),
+        ("average episode rewards is -89.5", 1),
         ("kl", 0),
         ("", 0),
     ],
@@ -79,3 +82,9 @@ def test_indented_names_and_numbers_belong_to_the_counter_above(reading):
 def test_an_array_of_several_numbers_is_no_value(reading):
     text = BLOCKS.replace("[1432.125]", "[1432.125 7.0]").replace("[2674.5]", "[2674.5, 7.0]")
     assert all("vf_loss" not in record for record in reading(text).records)
+
+
+def test_a_sentence_that_says_what_one_number_is_comes_again(reading):
+    got = reading("".join(f"updates of {n} envs\naverage episode rewards is -{n}.5\n" for n in (1, 2)))
+    assert got.records == [{"average episode rewards": -n - 0.5} for n in (1, 2)]
+    assert reading("the importance ratio is 1\n").records == []

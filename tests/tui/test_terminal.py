@@ -156,7 +156,7 @@ def test_copying_reaches_the_terminal_as_osc_52(terminal, samples):
     import base64
 
     screen = terminal(*doctor(str(samples / "sick/clip-range-too-small.sb3/progress.csv"), "-i"))
-    screen.see("The clip range is far below")
+    screen.see("The clip range is too small")
     screen.press("c")
     screen.see("Copy to the clipboard")
     screen.press("\r")

@@ -49,5 +49,5 @@ def test_a_fault_that_begins_late_in_a_long_run(watching, tmp_path, append):
             confirmed = update + 1
             break
     assert confirmed is not None
-    assert "Every advantage is exactly zero" in "".join(watched.told("cause"))
+    assert "Every advantage is exactly 0" in "".join(watched.told("cause"))
     assert confirmed - begins <= 40
