@@ -143,14 +143,18 @@ _KINDS = 3
 
 
 def _versions(dump: Dump) -> Told:
-    """A policy samples before it is trained: of two versions the lower one is the sampler's."""
+    """A policy samples before it is trained: of two versions the lower one is the sampler's, unless names tell."""
     names = [n for n in dump.roles if "version" in meanings_of(n) and dump.array(n).size and dump.whole(n)]
-    if len(names) != 2:
+    if len(names) != 2 or all(dump.roles[name] and meanings_of(name) & _SIDES for name in names):
         return
     low, high = sorted(names, key=lambda name: float(dump.array(name).max()))
     if dump.array(low).max() < dump.array(high).min():
         yield low, "version"
         yield high, "trained_version"
+
+
+#: Meanings that say whose version it is.
+_SIDES = frozenset({"new", "learner", "target", "old", "engine", "rollout", "behaviour", "worker", "completion"})
 
 
 def _advantages(dump: Dump) -> Told:

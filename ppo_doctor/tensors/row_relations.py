@@ -87,7 +87,7 @@ def log_probs(dump: Dump) -> Told:
         return
     vague = [name for name in names if dump.roles[name] is None or not meanings_of(name) & _SIDES]
     moved = [name for name in names if _moves(dump, name)]
-    if len(moved) != 1 or len(names) == 1:
+    if len(moved) != 1 or len(names) == 1 or not (moved[0] in vague or dump.roles[moved[0]] == "log_prob"):
         return
     yield from ((name, None) for name in dump.named("log_prob") if name in vague and name not in moved)
     if moved[0] in vague:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.tensors.held import Dump, Told, one_each
+from ppo_doctor.tensors.held import Dump, Told, meanings_of, one_each
 from ppo_doctor.tensors.recompute import centred_in
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def critic(dump: Dump) -> Told:
     if not near:
         yield from _advantages(dump)
         return
-    pairs = _made_of(dump, names, near[0])
+    pairs = {pair: found for pair, found in _made_of(dump, names, near[0]).items() if _named_so(dump, *pair)}
     best = max(pairs, key=lambda pair: (_known(dump, *pair), pairs[pair]), default=None)
     if best is None:
         return
@@ -44,6 +45,23 @@ def critic(dump: Dump) -> Told:
     yield best[0], "returns"
     taken = dump.roles[best[1]] == "old_values" or set(dump.named("values")) - {best[1]}
     yield best[1], "old_values" if taken else "values"
+
+
+def _named_so(dump: Dump, one: str, other: str) -> bool:
+    """Tell whether names allow that one array is the returns and the other the values, and one of them says so.
+
+    Advantages of the wrong sign would else make returns of values. What several arrays are called is no name of any.
+    """
+    said = [(dump.roles[one], ("returns",)), (dump.roles[other], ("values", "old_values"))]
+    free = [role is None or len(dump.named(role)) > 1 for role, _ in said]
+    right = [role in wanted for role, wanted in said]
+    words = meanings_of(other)
+    in_part = bool(meanings_of(one) & _OF_RETURNS) or (bool(words & _OF_VALUES) and not words & _OF_RETURNS)
+    return (any(right) or in_part) and all(map(or_, free, right))
+
+
+#: Words of returns, which critics aim at, and of values.
+_OF_RETURNS, _OF_VALUES = frozenset({"return", "target"}), frozenset({"value", "baseline", "critic"})
 
 
 def _known(dump: Dump, one: str, other: str) -> int:

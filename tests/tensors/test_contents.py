@@ -26,7 +26,7 @@ ROLES = {
 }
 OF_PPO = ROLES | {"values": "values", "returns": "returns", "token_level_rewards": "token_rewards"}
 OF_GRPO = ROLES | {"group_ids": "group"}
-CRITIC = ("values", "returns", "token_level_rewards", "rewards")
+CRITIC = ("returns", "token_level_rewards", "rewards")
 ROWS = ("epoch", "minibatch", "group_ids", "rewards")
 PPO, GRPO = 0, 1
 
@@ -44,7 +44,10 @@ def renamed(which, roles, names):
 @pytest.mark.parametrize(
     ("which", "roles", "unnamed"),
     [
-        *((PPO, OF_PPO, (name,)) for name in (*CRITIC, "response_mask", "attention_mask", "responses", "epoch")),
+        *(
+            (PPO, OF_PPO, (name,))
+            for name in (*CRITIC, "values", "response_mask", "attention_mask", "responses", "epoch")
+        ),
         *((GRPO, OF_GRPO, (name,)) for name in ("minibatch", "group_ids", "rewards", "response_mask")),
         (PPO, OF_PPO, CRITIC),
         (PPO, OF_PPO, ("response_mask", "attention_mask", *CRITIC)),
@@ -72,6 +75,14 @@ def test_a_name_that_says_whose_log_probs_it_holds_is_believed():
     held = renamed(PPO, OF_PPO, {"log_probs": "old_log_probs", "old_log_probs": "new_log_probs"})
     found = read(held)
     assert (found["new_log_probs"], found["old_log_probs"]) == ("log_prob", "old_log_prob")
+
+
+def test_advantages_of_the_wrong_sign_do_not_make_returns_of_values():
+    held = renamed(PPO, OF_PPO, {})
+    held["advantages"] = -held["advantages"]
+    assert {name: role for name, role in read(held).items() if name in OF_PPO} == OF_PPO
+    strange = renamed(PPO, OF_PPO, {"values": "q", "returns": "qq"}) | {"advantages": held["advantages"]}
+    assert read(strange)["q"] is read(strange)["qq"] is None
 
 
 @pytest.mark.parametrize("broken", ["advantages", "returns", "values"])
