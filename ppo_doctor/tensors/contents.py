@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.ingest.naming import role_of
-from ppo_doctor.tensors.held import Dump, Told, meanings_of
+from ppo_doctor.tensors.held import MOST_ARRAYS, Dump, Told, meanings_of
 from ppo_doctor.tensors.naming import roles_of, without_row
 from ppo_doctor.tensors.row_relations import cells, groups, log_probs
 from ppo_doctor.tensors.signal_relations import critic, group_rewards, rewards, row_rewards, step_rewards
@@ -35,18 +35,24 @@ _COUNTS = frozenset({"epoch", "minibatch", "step", "update", "version", "trained
 def with_roles(archives: Iterable[Archive], overrides: Mapping[str, str] | None = None) -> list[Archive]:
     """Return archives with what each of their tensors and single numbers is; those of the same names have one reading.
 
-    A file of one minibatch shows less than another: what one leaves open is as the others have it.
+    The first file, the last and one between them are read: what one leaves open, such as that of a first minibatch, is
+    as the others have it.
     """
-    alike: dict[frozenset[str], list[dict[str, str | None]]] = {}
-    found = [(archive, roles_in(archive, overrides)) for archive in archives]
-    for _, roles in found:
-        alike.setdefault(frozenset(roles), []).append(roles)
-    agreed = {names: _agreed(readings) for names, readings in alike.items()}
-    return [replace(archive, roles=agreed[frozenset(roles)]) for archive, roles in found]
+    held = list(archives)
+    alike: dict[frozenset[str], list[Archive]] = {}
+    for archive in held:
+        alike.setdefault(_names(archive), []).append(archive)
+    agreed = {names: _agreed([ones[0], ones[len(ones) // 2], ones[-1]], overrides) for names, ones in alike.items()}
+    return [replace(archive, roles=agreed[_names(archive)]) for archive in held]
 
 
-def _agreed(readings: Sequence[dict[str, str | None]]) -> dict[str, str | None]:
-    """Return name → the one role that readings have for it, None where they differ."""
+def _names(archive: Archive) -> frozenset[str]:
+    return frozenset((*archive.tensors, *archive.scalars))
+
+
+def _agreed(archives: Sequence[Archive], overrides: Mapping[str, str] | None) -> dict[str, str | None]:
+    """Return name → the one role that archives have for it, None where they differ."""
+    readings = [roles_in(archive, overrides) for archive in {id(each): each for each in archives}.values()]
     told = {name: {roles[name] for roles in readings} - {None} for name in readings[0]}
     return {name: held.pop() if len(held) == 1 else None for name, held in told.items()}
 
@@ -54,18 +60,20 @@ def _agreed(readings: Sequence[dict[str, str | None]]) -> dict[str, str | None]:
 def roles_in(archive: Archive, overrides: Mapping[str, str] | None = None) -> dict[str, str | None]:
     """Return name → what each tensor and each single number of a dump is, None for what is not understood."""
     roles = roles_of([*archive.tensors, *archive.scalars], overrides)
-    base = _base(archive, roles)
-    if base is None:
+    arrays = {name: role for name, role in roles.items() if without_row(name) == name}
+    base = _base(archive, arrays)
+    if base is None or len(arrays.keys() & archive.tensors.keys()) > MOST_ARRAYS:
         return roles
-    dump = Dump(archive, roles, base, frozenset((overrides or {}).values()))
-    for rule in _RULES:
-        dump.take(rule(dump))
-    return dump.roles
+    dump = Dump(archive, arrays, base, frozenset((overrides or {}).values()))
+    with np.errstate(all="ignore"):  # numbers of files may be of any size
+        for rule in _RULES:
+            dump.take(rule(dump))
+    return roles | dump.roles
 
 
 def _base(archive: Archive, roles: Mapping[str, str | None]) -> Tensor | None:
     """Return the tensor whose shape is that of samples: of log-probs if any is known, else of advantages."""
-    known = {roles[name]: t for name, t in archive.tensors.items() if t.shape and t.size and without_row(name) == name}
+    known = {roles.get(name): t for name, t in archive.tensors.items() if t.shape and t.size}
     return next((known[role] for role in (*_LOG_PROBS, "advantages", "advantages_raw") if role in known), None)
 
 
@@ -135,14 +143,18 @@ _KINDS = 3
 
 
 def _versions(dump: Dump) -> Told:
-    """A policy samples before it is trained: of two versions the lower one is the sampler's."""
+    """A policy samples before it is trained: of two versions the lower one is the sampler's, unless names tell."""
     names = [n for n in dump.roles if "version" in meanings_of(n) and dump.array(n).size and dump.whole(n)]
-    if len(names) != 2:
+    if len(names) != 2 or all(dump.roles[name] and meanings_of(name) & _SIDES for name in names):
         return
     low, high = sorted(names, key=lambda name: float(dump.array(name).max()))
     if dump.array(low).max() < dump.array(high).min():
         yield low, "version"
         yield high, "trained_version"
+
+
+#: Meanings that say whose version it is.
+_SIDES = frozenset({"new", "learner", "target", "old", "engine", "rollout", "behaviour", "worker", "completion"})
 
 
 def _advantages(dump: Dump) -> Told:
@@ -151,9 +163,12 @@ def _advantages(dump: Dump) -> Told:
 
 
 def _parts_of_names(dump: Dump) -> Told:
-    """A name with words that nobody knows is what the others say if its numbers may be that, and nothing else is."""
+    """A name with words that nobody knows is what the others say if its numbers may be that, and nothing else is.
+
+    A single number outside of arrays may be a setting.
+    """
     meant: dict[str, list[str]] = {}
-    for name in dump.open():
+    for name in filter(dump.is_array, dump.open()):
         role = "" if role_of(name) else role_of(name, loosely=True) or ""
         free = role == "group" or all(map(dump.free, _PROGRESS if role in _PROGRESS else (role,)))
         if role in _ALLOWED and free and _ALLOWED[role](dump, name):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.errors import DoctorError
 from ppo_doctor.ingest.naming import parse
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 #: What a rule says of arrays: name and role, None for one that it has not.
 Told = Iterator[tuple[str, str | None]]
 #: Elements of an array that are looked at; whole rows from its head.
-MOST = 1 << 18
+MOST = 1 << 16
 #: An array of prompts and completions is at most so many times as wide as one of completions; others are observations.
 WIDEST = 64
+#: A dump has tens of arrays; of more only the names are read.
+MOST_ARRAYS = 100
 
 
 class Dump:
@@ -56,6 +59,10 @@ class Dump:
         """Tell whether no array has a role."""
         return role not in self.roles.values()
 
+    def is_array(self, name: str) -> bool:
+        """Tell whether a name is that of an array, not of a single number beside them."""
+        return name in self._tensors
+
     def array(self, name: str) -> Floats:
         """Return the head of an array as float64, empty for what is no array of numbers per sample or per row."""
         if name not in self._read:
@@ -68,7 +75,15 @@ class Dump:
             number = self._numbers.get(name)
             whole = isinstance(number, int) and not isinstance(number, bool)
             return np.array(float(number)) if whole else np.empty(0)  # type: ignore[arg-type]
-        if not tensor.size or not tensor.shape or tensor.shape[0] != self.rows or tensor.dtype.startswith("complex"):
+        try:
+            return self._head(tensor)
+        except DoctorError:  # of an array that nothing may need
+            return np.empty(0)
+
+    def _head(self, tensor: Tensor) -> Floats:
+        if not tensor.size or tensor.dtype.startswith("complex"):
+            return np.empty(0)
+        if not tensor.shape or tensor.shape[0] != self.rows:
             return np.array(float(next(tensor.chunks(1))[0])) if tensor.size == 1 else np.empty(0)
         width = tensor.size // self.rows
         if width > WIDEST * self.shape[1]:
@@ -121,8 +136,8 @@ def one_each(dump: Dump) -> Floats | None:
     if name is None or not dump.array(name).size:
         return None
     values = dump.array(name)
-    if values.ndim == 1:
-        return values
+    if values.ndim != 2:
+        return values if values.ndim else None
     keep = dump.mask if values.shape == dump.mask.shape else np.ones(values.shape, bool)
     first: Floats = values[np.arange(len(values)), keep.argmax(axis=1)]
     return first if np.allclose(np.where(keep, values, first[:, None]), first[:, None], atol=1e-6) else None

@@ -55,12 +55,12 @@ def _repeats(dump: Dump, ids: Floats) -> bool:
 def _again(dump: Dump, name: str, epochs: Floats) -> bool:
     """Tell whether an array holds the same rows, not all alike, in every epoch."""
     values = dump.array(name)
-    _, starts, counts = np.unique(epochs, return_index=True, return_counts=True)
+    counts = np.unique(epochs, return_counts=True)[1]
     if values.shape[:1] != epochs.shape or len(set(counts.tolist())) > 1:
         return False
     kept = np.where(dump.mask, values, 0.0) if dump.per_sample(name) else values.reshape(len(epochs), -1)
     keys = kept @ np.arange(1.0, kept.shape[1] + 1)
-    parts = np.sort(np.stack(np.split(keys, np.sort(starts)[1:])), axis=1)
+    parts = np.sort(keys[np.argsort(epochs, kind="stable")].reshape(len(counts), -1), axis=1)
     return len(np.unique(parts[0])) > counts[0] // 2 and np.allclose(parts, parts[0])
 
 
@@ -87,7 +87,7 @@ def log_probs(dump: Dump) -> Told:
         return
     vague = [name for name in names if dump.roles[name] is None or not meanings_of(name) & _SIDES]
     moved = [name for name in names if _moves(dump, name)]
-    if len(moved) != 1 or len(names) == 1:
+    if len(moved) != 1 or len(names) == 1 or not (moved[0] in vague or dump.roles[moved[0]] == "log_prob"):
         return
     yield from ((name, None) for name in dump.named("log_prob") if name in vague and name not in moved)
     if moved[0] in vague:

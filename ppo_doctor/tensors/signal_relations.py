@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import permutations
+from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.tensors.held import Dump, Told, one_each
+from ppo_doctor.tensors.held import Dump, Told, meanings_of, one_each
 from ppo_doctor.tensors.recompute import centred_in
 
 if TYPE_CHECKING:
@@ -37,18 +37,53 @@ def critic(dump: Dump) -> Told:
     if not near:
         yield from _advantages(dump)
         return
-    target = dump.array(near[0])[dump.mask]
-    pairs = [(_gain(dump, one, other, target), one, other) for one, other in permutations(names, 2)]
-    best = max(pairs, default=(0.0, "", ""), key=lambda pair: (pair[0] >= SAME, _known(dump, pair), pair[0]))
-    if best[0] < SAME:
+    pairs = {pair: found for pair, found in _made_of(dump, names, near[0]).items() if _named_so(dump, *pair)}
+    best = max(pairs, key=lambda pair: (_known(dump, *pair), pairs[pair]), default=None)
+    if best is None:
         return
     yield from ((name, None) for name in dump.named("returns"))
-    yield best[1], "returns"
-    yield best[2], "old_values" if dump.roles[best[2]] == "old_values" else "values"
+    yield best[0], "returns"
+    taken = dump.roles[best[1]] == "old_values" or set(dump.named("values")) - {best[1]}
+    yield best[1], "old_values" if taken else "values"
 
 
-def _known(dump: Dump, pair: tuple[float, str, str]) -> int:
-    return (dump.roles[pair[1]] == "returns") + (dump.roles[pair[2]] in ("values", "old_values"))
+def _named_so(dump: Dump, one: str, other: str) -> bool:
+    """Tell whether names allow that one array is the returns and the other the values, and one of them says so.
+
+    Advantages of the wrong sign would else make returns of values. What several arrays are called is no name of any.
+    """
+    said = [(dump.roles[one], ("returns",)), (dump.roles[other], ("values", "old_values"))]
+    free = [role is None or len(dump.named(role)) > 1 for role, _ in said]
+    right = [role in wanted for role, wanted in said]
+    words = meanings_of(other)
+    in_part = bool(meanings_of(one) & _OF_RETURNS) or (bool(words & _OF_VALUES) and not words & _OF_RETURNS)
+    return (any(right) or in_part) and all(map(or_, free, right))
+
+
+#: Words of returns, which critics aim at, and of values.
+_OF_RETURNS, _OF_VALUES = frozenset({"return", "target"}), frozenset({"value", "baseline", "critic"})
+
+
+def _known(dump: Dump, one: str, other: str) -> int:
+    return (dump.roles[one] == "returns") + (dump.roles[other] in ("values", "old_values"))
+
+
+def _made_of(dump: Dump, names: Sequence[str], target: str) -> dict[tuple[str, str], float]:
+    """Return the pairs of arrays whose difference is a target but for scale and offset, with the correlation.
+
+    Pairs of which either alone has nearly as much of the target are none.
+    """
+    columns = np.stack([dump.array(name)[dump.mask] for name in (target, *names)])
+    columns -= columns.mean(axis=1)[:, None]
+    columns /= max(float(np.abs(columns).max()), 1e-300)
+    products = columns @ columns.T
+    squares = products.diagonal()
+    spreads = np.sqrt(squares[0] * np.maximum(squares[:, None] + squares - 2 * products, 0))
+    found = np.divide(products[:, :1] - products[0], spreads, out=np.zeros_like(spreads), where=spreads > 0)
+    alone = np.divide(products[0], np.sqrt(squares[0] * squares), out=np.zeros(len(squares)), where=squares > 0)
+    gained = 1 - found < _PART * (1 - np.maximum(alone[:, None], -alone))
+    kept = np.argwhere((found >= SAME) & gained)
+    return {(names[one - 1], names[other - 1]): float(found[one, other]) for one, other in kept if one and other}
 
 
 def _advantages(dump: Dump) -> Told:
@@ -67,14 +102,6 @@ def _may_be(dump: Dump, name: str, *roles: str) -> bool:
     return dump.roles[name] in (None, *roles) and dump.per_sample(name) and dump.varied(name)
 
 
-def _gain(dump: Dump, one: str, other: str, target: Floats) -> float:
-    """Return the correlation of a difference with advantages, 0 where either array alone has nearly as much of it."""
-    first, second = dump.array(one)[dump.mask], dump.array(other)[dump.mask]
-    found = _correlation(first - second, target)
-    alone = max(_correlation(first, target), _correlation(-second, target))
-    return found if 1 - found < _PART * (1 - alone) else 0.0
-
-
 #: What a second array must leave of the share that the first does not explain.
 _PART = 0.05
 
@@ -87,7 +114,7 @@ def _correlation(one: Floats, other: Floats) -> float:
 
 def step_rewards(dump: Dump) -> Told:
     """A reward is what generalised advantage estimation leaves of A and V: A + V - r = γλ A' + γ V' (Schulman 2015)."""
-    returns, values = dump.one("returns"), dump.one("values", "old_values")
+    returns, values = dump.one("returns"), dump.one("old_values", "values")
     if returns is None or values is None or dump.shape[1] < 2 or dump.named("token_rewards"):
         return
     keep = dump.mask
@@ -107,6 +134,8 @@ def step_rewards(dump: Dump) -> Told:
 def _left_over(wanted: Floats, parts: Sequence[Floats]) -> float:
     """Return the share of a column that no sum of others explains."""
     columns = np.stack(parts, axis=1)
+    if not (np.isfinite(columns).all() and np.isfinite(wanted).all()):
+        return math.inf
     factors = np.linalg.lstsq(columns, wanted, rcond=None)[0]
     size = float(np.dot(wanted, wanted))
     rest = wanted - columns @ factors

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ppo_doctor.tensors import Archive, Tensor
 from ppo_doctor.tensors.contents import roles_in, with_roles
+from ppo_doctor.tensors.naming import roles
 from tests.lab.dumps.schemes import dumps
 
 #: What the lab's arrays are, in the dumps of both algorithms.
@@ -23,7 +26,7 @@ ROLES = {
 }
 OF_PPO = ROLES | {"values": "values", "returns": "returns", "token_level_rewards": "token_rewards"}
 OF_GRPO = ROLES | {"group_ids": "group"}
-CRITIC = ("values", "returns", "token_level_rewards", "rewards")
+CRITIC = ("returns", "token_level_rewards", "rewards")
 ROWS = ("epoch", "minibatch", "group_ids", "rewards")
 PPO, GRPO = 0, 1
 
@@ -41,7 +44,10 @@ def renamed(which, roles, names):
 @pytest.mark.parametrize(
     ("which", "roles", "unnamed"),
     [
-        *((PPO, OF_PPO, (name,)) for name in (*CRITIC, "response_mask", "attention_mask", "responses", "epoch")),
+        *(
+            (PPO, OF_PPO, (name,))
+            for name in (*CRITIC, "values", "response_mask", "attention_mask", "responses", "epoch")
+        ),
         *((GRPO, OF_GRPO, (name,)) for name in ("minibatch", "group_ids", "rewards", "response_mask")),
         (PPO, OF_PPO, CRITIC),
         (PPO, OF_PPO, ("response_mask", "attention_mask", *CRITIC)),
@@ -69,6 +75,14 @@ def test_a_name_that_says_whose_log_probs_it_holds_is_believed():
     held = renamed(PPO, OF_PPO, {"log_probs": "old_log_probs", "old_log_probs": "new_log_probs"})
     found = read(held)
     assert (found["new_log_probs"], found["old_log_probs"]) == ("log_prob", "old_log_prob")
+
+
+def test_advantages_of_the_wrong_sign_do_not_make_returns_of_values():
+    held = renamed(PPO, OF_PPO, {})
+    held["advantages"] = -held["advantages"]
+    assert {name: role for name, role in read(held).items() if name in OF_PPO} == OF_PPO
+    strange = renamed(PPO, OF_PPO, {"values": "q", "returns": "qq"}) | {"advantages": held["advantages"]}
+    assert read(strange)["q"] is read(strange)["qq"] is None
 
 
 @pytest.mark.parametrize("broken", ["advantages", "returns", "values"])
@@ -116,3 +130,43 @@ def test_files_of_one_run_are_read_alike():
         for at, part in enumerate((one, held))
     ]
     assert [archive.roles["q"] for archive in with_roles(archives)] == ["returns", "returns"]
+
+
+SHAPES = ((), (1,), (64,), (64, 1), (64, 4), (64, 7), (64, 4, 2), (4, 64), (0,), (64, 0))
+NAMES = (
+    "log_probs",
+    "old_logp",
+    "advantages",
+    "ret",
+    "vpred",
+    "rew",
+    "mask",
+    "attn",
+    "epoch",
+    "group_id",
+    "q",
+    "z_logp",
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.tuples(
+            st.sampled_from(SHAPES),
+            st.sampled_from(("f4", "f8", "f2", "i8", "u1", "?", "c8")),
+            st.sampled_from((0.0, 1.0, 7.0, 1e300, np.nan, np.inf, -np.inf)),
+            st.integers(0, 3),
+        ),
+        min_size=1,
+    )
+)
+def test_arrays_of_any_shape_and_numbers_are_read_or_left(drawn):
+    held = {}
+    for name, (shape, kind, odd, seed) in drawn.items():
+        values = np.random.default_rng(seed).integers(-2, 3, shape) * np.float64(1 if seed else 0.5)
+        with np.errstate(all="ignore"):
+            held[name] = np.where(values == 1, odd, values).astype(kind)
+    found = read(held)
+    assert found.keys() == held.keys()
+    assert set(found.values()) <= {None, *roles()}
