@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_at_once, runs_in, told_apart
+from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _readings(
     source: RunSource, contents: Sequence[Content], request: Request
 ) -> tuple[list[_Reading], dict[str, DoctorError]]:
     """Return what each content says of its run; a content without records only lends its settings to the others."""
-    held = [content for content in contents if content.builder.records] or [c for c in contents if died_at_once(c)]
+    held = [content for content in contents if content.builder.records] or [c for c in contents if died_of_numbers(c.builder)]
     settings = [found for content in contents if not content.builder.records for found in content.embedded]
     marks = [mark for content in held for mark in _marks(content)]
     if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are

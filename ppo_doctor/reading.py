@@ -162,8 +162,8 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
     builder, path = content.builder, content.path
-    if not builder.records:
-        return [_without_records(content)]
+    if not builder.records and not died_of_numbers(builder):
+        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(builder.notes))
     profile = _profile(builder, request, content.name, like)
     beside = _beside(content, request, profile)
     outer = _Outer(
@@ -176,28 +176,9 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     return _runs(outer, [_part(content, tables) for tables in parts])
 
 
-def died_at_once(content: Content) -> bool:
-    """Tell whether a log holds no record and ends in an exception about numbers that are not finite."""
-    return not content.builder.records and any(note.died_of_numbers for note in content.builder.notes)
-
-
-def _without_records(content: Content) -> Run:
-    """Return the run of a log of which nothing but its end can be judged.
-
-    Raises:
-        DoctorError: the log tells of nothing that any check could judge.
-    """
-    notes = content.builder.notes
-    if not died_at_once(content):
-        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(notes))
-    return Run(
-        id=content.path + content.suffix,
-        framework=frameworks.CANONICAL,
-        algorithm="ppo",
-        sources=(content.summary,),
-        series={},
-        notes=tuple(notes),
-    )
+def died_of_numbers(builder: RunBuilder) -> bool:
+    """Tell whether a log ends in an exception about numbers that are not finite: then its end alone is judged."""
+    return any(note.died_of_numbers for note in builder.notes)
 
 
 def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> list[Run]:
@@ -274,8 +255,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
     series = cut(whole, outer.request.steps)
-    if not any(len(s) for s in series.values()):
-        some = outer.request.steps != (None, None)
+    some = outer.request.steps != (None, None)
+    if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
         what = "no record within the steps asked for" if some else "no metric that any rule knows"
         raise DoctorError(f"{path}{suffix}: {what}")
     return Run(
@@ -356,6 +337,8 @@ def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | N
             f"{path}: this is a run of {found.title}, not one of the PPO family",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
+    if found is None and died_of_numbers(builder):
+        return frameworks.as_written(frameworks.CANONICAL, builder.keys)
     if found is None:
         some = ", ".join(sorted(builder.keys)[:6]) or "none"
         raise DoctorError(

@@ -53,6 +53,12 @@ def test_a_run_that_died_of_nan_before_its_first_record_is_judged_by_that(cli, t
     assert (report["verdict"], [cause["id"] for cause in report["causes"]]) == ("unhealthy", ["nan-inf"])
 
 
+def test_a_run_that_died_of_nan_is_judged_by_that_where_nothing_else_is_a_metric(cli, tmp_path):
+    (tmp_path / "stdout.log").write_text("Epoch: 0/4:\nEpoch: 1/4:\n" + TRACE)
+    report = cli("analyze", tmp_path, "--format", "json").json
+    assert (report["verdict"], [cause["id"] for cause in report["causes"]]) == ("unhealthy", ["nan-inf"])
+
+
 def test_what_a_run_died_of_stands_at_the_top_of_its_report(cli, tmp_path):
     (tmp_path / "stdout.log").write_text(STEPS + TRACE)
     head = cli("analyze", tmp_path / "stdout.log").out.split("Signal chain")[0]
