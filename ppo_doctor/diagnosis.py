@@ -19,22 +19,12 @@ from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.remedies import fitting
 from ppo_doctor.diagnose.verdict import verdict
 from ppo_doctor.engine import FROM_SETTINGS
-from ppo_doctor.evidence import number
 from ppo_doctor.metrics import METRICS, loggable
-from ppo_doctor.model import (
-    DIED,
-    OUTCOMES,
-    QUESTIONS,
-    Coverage,
-    Diagnosis,
-    Fact,
-    RunSummary,
-    Series,
-    UpdatesPerBatch,
-)
+from ppo_doctor.model import DIED, QUESTIONS, Coverage, Diagnosis, Fact, Series
+from ppo_doctor.summary import headline, known_fact, summary
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule, Run
+    from ppo_doctor.model import Finding, Rule
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many records: from there on what stands still says something.
@@ -68,10 +58,10 @@ def assemble(
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,
-        run=_summary(observations, pack),
+        run=summary(observations, pack),
         verdict=said,
         verdict_because=because,
-        headline=_headline(observations.run, because),
+        headline=headline(observations.run, because),
         causes=named,
         findings=tuple(findings),
         chain=links,
@@ -101,7 +91,7 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
     count = Counter([finding.status for finding in findings])
     missing = dict.fromkeys(name for finding in findings for name in finding.missing)
     silent = {question: _why_not(asked, question) for question in QUESTIONS if question not in answered}
-    hidden = _fact(observations, "passes_hidden")
+    hidden = known_fact(observations, "passes_hidden")
     if hidden is not None:  # that the policy moves says nothing about the passes that no record shows
         silent["movement"] = (hidden.says,)
     return Coverage(
@@ -159,70 +149,3 @@ def _broken(observations: Observations) -> frozenset[str]:
     """Return the keys of metrics whose last number is none."""
     held = [series for series in observations.run.series.values() if len(series)]
     return frozenset(series.raw for series in held if not np.isfinite(series.values[-1]))
-
-
-def _summary(observations: Observations, pack: Pack) -> RunSummary:
-    run = observations.run
-    used = [use for use in run.keys.values() if use != "unknown"]
-    guessed = used.count("guessed")
-    return RunSummary(
-        id=run.id,
-        sources=run.sources,
-        framework=run.framework,
-        algorithm=run.algorithm,
-        steps=run.steps,
-        records=sum(source.records - source.skipped for source in run.sources if not source.again),
-        updates_per_batch=_updates(observations),
-        config=run.config_raw,
-        notes=tuple(map(str, (*pack.further, *run.notes))),
-        samples=observations.kind.facet("samples").value,
-        keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
-    )
-
-
-def _headline(run: Run, because: str) -> str:
-    """Return why it was judged so, and what became of reward and entropy."""
-    told = [f"{word} {course}" for word, names in OUTCOMES.items() if (course := _course(run, names))]
-    sentence = f"{because[:1].upper()}{because[1:]}"
-    return f"{'; '.join((sentence, *told))}."
-
-
-def _course(run: Run, names: Sequence[str]) -> str:
-    """Return the first of some metrics that was logged, from its first number to its last."""
-    series = next((run.series[name] for name in names if name in run.series), None)
-    values = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
-    return f"{number(float(values[0]))} → {number(float(values[-1]))}" if len(values) else ""
-
-
-def _updates(observations: Observations) -> UpdatesPerBatch:
-    configured = run_fact(observations, "updates_configured")
-    observed = run_fact(observations, "updates_observed")
-    effective = _fact(observations, "updates_effective")
-    if effective is None or not isinstance(effective.value, int | float):
-        asked = _fact(observations, "updates_asked")
-        return UpdatesPerBatch(ask=str(asked.value) if asked is not None else "")
-    how = effective.how
-    key = effective.source.key if effective.source and effective.source.key else effective.name
-    prefix = {"configured": "config", "default": "default"}.get(how, "log")
-    is_default = observations.run.facts.get("updates_configured")
-    return UpdatesPerBatch(
-        configured=configured if is_default and is_default.how == "configured" else None,
-        observed=observed,
-        effective=float(effective.value),
-        origin=f"{prefix}:{key}",
-        how=how,
-    )
-
-
-def _fact(observations: Observations, name: str) -> Fact | None:
-    """Return a fact for the summary; one whose computation fails is missing here, and errored in its rules."""
-    try:
-        return observations.fact(name)
-    except Exception:  # noqa: BLE001 - the rules that need it report the error, each by name
-        return None
-
-
-def run_fact(observations: Observations, name: str) -> float | None:
-    """Return a fact as a number, None when it is unknown or no number."""
-    fact = _fact(observations, name)
-    return float(fact.value) if fact is not None and isinstance(fact.value, int | float) else None

@@ -152,7 +152,9 @@ def _readings(
     source: RunSource, contents: Sequence[Content], request: Request
 ) -> tuple[list[_Reading], dict[str, DoctorError]]:
     """Return what each content says of its run; a content without records only lends its settings to the others."""
-    held = [content for content in contents if content.builder.records] or [c for c in contents if died_of_numbers(c.builder)]
+    held = [content for content in contents if content.builder.records] or [
+        c for c in contents if died_of_numbers(c.builder)
+    ]
     settings = [found for content in contents if not content.builder.records for found in content.embedded]
     marks = [mark for content in held for mark in _marks(content)]
     if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are

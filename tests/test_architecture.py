@@ -55,7 +55,8 @@ ALLOWED: dict[str, set[str]] = {
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
     "diagnose": {"configs", "evidence", "frameworks", "metrics", "model", "rulepack"},
-    "diagnosis": {"derive", "diagnose", "engine", "evidence", "metrics", "model", "rulepack"},
+    "summary": {"derive", "evidence", "model", "rulepack"},
+    "diagnosis": {"derive", "diagnose", "engine", "metrics", "model", "rulepack", "summary"},
     "judgement": {"errors", "model"},
     "sources": {"config_files", "errors", "model", "readers"},
     "testing": {
