@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
+#: What would not repeat if the rollout did not.
+REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
+
 
 def updates_per_reward(observations: Observations) -> Fact | None:
     """Return how many optimizer steps are logged for each record with a reward, where it is logged per generation."""
@@ -49,6 +52,13 @@ def lengths_repeat(observations: Observations) -> Fact | None:
     same = constant(values) and abs(values[0] - round(float(values[0]))) > 1e-6
     holds = both(same, truth_of(observations.fact("policy_moves")))
     return condition("lengths_repeat", holds, series, f"{series.raw} is {values[0]:.6g} in every record")
+
+
+def rollout_repeats(observations: Observations) -> Fact | None:
+    """Tell whether a mean over the rollout is the same in every record, of those that another rollout would change."""
+    told = [found for name in REPEATS if (found := observations.fact(name)) is not None]
+    first = next((found for found in told if found.value), next(iter(told), None))
+    return first and replace(first, name="rollout_repeats")
 
 
 def length_kept(observations: Observations) -> Fact | None:

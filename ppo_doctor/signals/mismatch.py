@@ -87,7 +87,7 @@ def reference_follows(observations: Observations) -> Fact | None:
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
-    holds = both(never, truth_of(observations.fact("entropy_moves")))
+    holds = both(never, truth_of(observations.fact("policy_moves")))
     return condition("reference_follows", holds, series, f"{series.raw} is exactly 0 in every record")
 
 

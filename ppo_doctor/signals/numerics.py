@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 #: Metrics that are finite in every sound record. Explained variance is not: it has no value where returns are alike.
-LOSSES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", "ratio_mean", "ref_kl")
+LOSSES = (
+    *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", "ratio_mean", "ref_kl"),
+    "update_norm",
+)
 EARNED = ("episode_return", "reward_mean", "eval_return", "returns_mean", "values_mean")
 #: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
 MOSTLY = 0.5

@@ -22,16 +22,17 @@ FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 4, 3, 2
 GONE = 4
 
 
-def reward_of(observations: Observations) -> tuple[Series, FloatArray] | None:
-    """Return the reward and its finite values."""
-    series = series_of(observations, *REWARDS)
+def reward_of(observations: Observations, *names: str) -> tuple[Series, FloatArray] | None:
+    """Return the reward and its finite values: the first that is logged, of all or of those named."""
+    series = series_of(observations, *(names or REWARDS))
     return None if series is None else (series, finite(series))
 
 
 def reward_spread(observations: Observations) -> Fact | None:
     """Return the range of the rewards over the largest of them: exactly 0 where every record has the same."""
-    found = reward_of(observations)
-    if found is None or len(found[1]) < _enough(observations, found[1]):
+    logged = filter(None, (reward_of(observations, name) for name in REWARDS))
+    found = next(((s, values) for s, values in logged if len(values) >= _enough(observations, values)), None)
+    if found is None:
         return None
     series, values = found
     size = float(np.abs(values).max())

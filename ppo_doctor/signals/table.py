@@ -88,6 +88,10 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "explained_at_end": ("critic", ("explained_variance",)),
         "critic_learns": ("critic", ("value_loss", "explained_variance")),
         "explained_repeats": ("critic", ("explained_variance+value_loss",)),
+        "rollout_repeats": (
+            "batches",
+            ("reward_mean+reward_std+entropy", "response_length+entropy", "explained_variance+value_loss"),
+        ),
         "value_loss_kept": ("critic", ("value_loss+value_loss_unclipped",)),
         "values_clipped_usually": ("critic", ("value_clip_fraction",)),
         "value_loss_over_returns": ("critic", tuple(f"value_loss+{name}" for name in _REWARD)),
