@@ -29,7 +29,11 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 #: "(TaskRunner pid=1234) ", "(main_task pid=1, ip=10.0.0.1)"
 _RAY = re.compile(r"\([^()]*\bpid=\d+[^()]*\) ?")
 #: Lines of boxes drawn with Unicode, as rich does, read like those drawn with ASCII.
-_DRAWING = str.maketrans(dict.fromkeys("│┃║", "|") | dict.fromkeys("─━═╭╮╰╯├┤┬┴┼┌┐└┘╞╡╪┏┓┗┛┡┩╇", "-"))
+_DRAWING = str.maketrans(
+    dict.fromkeys("│┃║", "|")
+    | dict.fromkeys("─━═╌┄", "-")
+    | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇┢┪╔╗╚╝╠╣╦╩╬╒╕╘╛╞╡╤╧╪", "+")
+)
 #: Longer lines hold no record of any dialect, and cost time.
 _LONGEST = 1 << 18
 #: Blanks beyond the width of any table: patterns that look at what stands around them go over them again and again.

@@ -1,14 +1,16 @@
-"""Boxed tables of keys and values, as Stable-Baselines 1 to 3 and OpenAI baselines print them."""
+"""Boxed tables of keys and values, one pair to a row (Stable-Baselines, OpenAI Baselines) or several (tabulate)."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.readers.console_base import NUMBER
+
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-_BORDER = re.compile(r"\s*[-=+]{5,}\s*\Z")
+_BORDER, _NUMBER = re.compile(r"\s*[-=+]{5,}\s*\Z"), re.compile(NUMBER)
 
 
 class Boxes:
@@ -22,20 +24,24 @@ class Boxes:
         self._section, self._section_indent = "", 0
         #: whether boxes of this log are closed by a border: one that is not was cut off
         self._bordered = False
+        #: rows since the last border: one alone is a row of a box that has a border below each
+        self._rows = 0
 
     def take(self, line: Line) -> bool:
         """Read a row or a border; any other line ends the table."""
         if _BORDER.match(line.text):
             self._bordered = self._bordered or bool(self._pairs)
-            self._close()
+            if self._rows != 1:
+                self._close()
+            self._rows = 0
             return self._bordered
-        # Three pipes, the first and the last at the ends: a torn row has no last one.
-        parts = line.text.strip().split("|")
-        if len(parts) != 4 or parts[0] or parts[3] or not parts[1].strip():
-            self._cut_off()
+        pairs = _pairs(line.text.strip().split("|"))
+        if not pairs:
+            self.finish()
             return False
-        key = parts[1]
-        self._add(line, len(key) - len(key.lstrip(" ")), key.strip(), parts[2].strip())
+        self._rows += 1
+        for key, value in pairs:
+            self._add(line, len(key) - len(key.lstrip(" ")), key.strip(), value.strip())
         return True
 
     def finish(self) -> None:
@@ -58,7 +64,7 @@ class Boxes:
         self._pairs.append((key, value))
 
     def _cut_off(self) -> None:
-        if self._pairs and self._bordered:
+        if self._pairs and self._bordered and self._rows:
             self._sink.notes.tell("torn", "a table is cut off; its complete rows are used", self._first)
         self._close()
 
@@ -66,3 +72,13 @@ class Boxes:
         if self._pairs:
             self._sink.cells(self._first, dict(self._pairs))
         self._pairs, self._keys, self._first, self._section = [], set(), 0, ""
+
+
+def _pairs(parts: list[str]) -> list[tuple[str, str]]:
+    """Return the pairs of a row between pipes, of which a torn row lacks the last; several are names and numbers."""
+    if len(parts) < 4 or len(parts) % 2 or parts[0] or parts[-1]:
+        return []
+    pairs = [pair for pair in zip(parts[1:-1:2], parts[2:-1:2], strict=True) if any(map(str.strip, pair))]
+    if len(parts) > 4 and not all(_NUMBER.fullmatch(value.strip()) for _, value in pairs):
+        return []
+    return pairs if all(key.strip() and not _NUMBER.fullmatch(key.strip()) for key, _ in pairs) else []

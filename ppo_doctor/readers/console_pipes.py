@@ -83,8 +83,10 @@ class Grids:
         cells = _cells(text)
         if self._names:
             self._add(line, cells)
-        elif all(map(_TITLE.fullmatch, cells)):
+        elif all(map(_TITLE.fullmatch, cells)) and not any(map(_NUMBER.fullmatch, cells)):
             self._names, self._has_row = cells, False
+        else:
+            return False
         return True
 
     def finish(self) -> None:

@@ -508,3 +508,28 @@ def test_a_place_in_a_file_is_no_pair(reading):
 
 def test_a_colon_may_end_a_pair(reading):
     assert reading("step = 200: loss = 0.5\n" * 2).records == [{"step": 200, "loss": 0.5}] * 2
+
+
+FANCY = """╒═════════════════╤═════════════╤════════════════════╤══════════╕
+│ actor/pg_loss   │ {loss:.4e} │ actor/entropy/avg  │ 1.2e+00  │
+├─────────────────┼─────────────┼────────────────────┼──────────┤
+│ actor/grad_norm │  5.0111e-02 │                    │          │
+╘═════════════════╧═════════════╧════════════════════╧══════════╛
+"""
+NARROW = """+-----------+--------+
+| pg_loss   | {loss:.4f} |
++-----------+--------+
+| entropy   | 1.2000 |
++-----------+--------+
+"""
+
+
+@pytest.mark.parametrize("form", [FANCY, NARROW])
+def test_a_box_with_a_rule_below_each_row_is_one_record(cli, tmp_path, form):
+    boxes = [f"step {i} done\n{form.format(loss=0.01 * i)}" for i in range(1, 10)]
+    (tmp_path / "stdout.log").write_text("".join(boxes), encoding="utf-8")
+    told = cli("analyze", tmp_path / "stdout.log", "--format", "json").json["run"]
+    assert told["records"] == 9
+    shown = cli("inspect", tmp_path / "stdout.log").out
+    assert "policy_loss" in shown
+    assert "entropy" in shown
