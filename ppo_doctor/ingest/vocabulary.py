@@ -123,7 +123,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "moment": {
         "first": "first start begin",
         "last": "last final",
-        "before": "unnorm denormalized denormalised unwhitened before pre raw unnormalized unnormalised unclipped",
+        "before": "unnorm denormalized denormalised unwhitened before pre raw unnormalized unnormalised",
+        "unclipped": "unclipped",
         "after": "scaled normed after post whitened whitening normalized normalised",
         "executed": "executed performed",
         "total": "total totals cumulative lifetime",
@@ -195,7 +196,7 @@ COMPOUNDS: Mapping[str, str] = {
     "policy learning_rate": "act_lr",
     "policy loss": "act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
     "policy surrogate": "policy_gradient",
-    "value loss": "c_loss v_loss loss_v closs vloss lossv",
+    "value loss": "c_loss v_loss loss_v closs vloss lossv obj_c obj_critic",
     "value old": "v_old",
     "value": "reward_value reward_values",
     "reward": "r_training",
@@ -205,7 +206,7 @@ COMPOUNDS: Mapping[str, str] = {
     "kl old": "kl_old_new kl_new_old",
     "gradient norm": "grad_gnorm gnorm",
     "noise std": "noise_std",
-    "episode reward": "cumulative_reward total_reward running_reward moving_reward sum_reward eprew",
+    "episode reward": "cumulative_reward total_reward running_reward moving_reward sum_reward eprew avg_r",
     "logprob old": "b_logprob b_logprobs b_logp",
     "mask": "valid_mask eos_mask",
     "attention mask": "full_attention_mask",
@@ -220,7 +221,7 @@ COMPOUNDS: Mapping[str, str] = {
     "action std": "sigma",
     "importance": "is_weight is_weights",
     "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param",
-    "episode length": "eplen",
+    "episode length": "eplen avg_s",
     "kl policy": "ppo_kl",
     "kl k1": "old_approx_kl",
 }
@@ -238,9 +239,9 @@ NEUTRAL = (
 #: metric → phrases
 METRICS: Mapping[str, str] = {
     "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss, policy"
-    " clip loss, surrogate clip loss, surrogate clip, objective loss",
-    "value_loss": "value loss, value reward loss, value approx loss",
-    "value_loss_unclipped": "value loss before",
+    " clip loss, surrogate clip loss, surrogate clip, objective loss, policy loss after",
+    "value_loss": "value loss, value reward loss, value approx loss, value loss after",
+    "value_loss_unclipped": "value loss unclipped",
     "loss": "loss, loss total",
     "objective_entropy": "entropy objective",
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
@@ -278,7 +279,7 @@ METRICS: Mapping[str, str] = {
     " total",
     "epochs_executed": "epoch executed, epoch executed count, epoch update executed, epoch policy executed",
     "env_steps": "step environment, step environment count, step environment total, step environment count total,"
-    " frame, frame count, frame total",
+    " frame count? total?",
     "iteration": "iteration, iteration count, iteration total",
     "policy_lag": "staleness, version difference, policy version difference, version difference engine policy, version"
     " difference rollout, policy staleness, rollout staleness, optimizer_step difference count engine policy,"
@@ -293,7 +294,7 @@ METRICS: Mapping[str, str] = {
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
-    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before, reward completion, reward"
+    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion, reward"
     " token, reward instantaneous, reward last, reward step",
     "reward_group_std": "reward group std",
     "reward_total": "reward total, reward with kl penalty, reward with kl, reward with penalty, reward shaped",
@@ -333,7 +334,7 @@ METRICS: Mapping[str, str] = {
     "critic_update_norm": "value update_norm, value update_norm norm",
     "action_std": "action std, action noise std, noise std, policy std, policy noise std, action policy std, policy"
     " distribution std, action deviation",
-    "response_length": "completion token mean, completion token count mean, completion length, completion token length",
+    "response_length": "completion token sample? mean, completion token count mean, completion length, completion token length",
     "response_length_min": "completion length min, completion token count min",
     "response_length_max": "completion length max, completion token count max",
     "truncated_fraction": "truncated fraction, completion truncated, completion truncated fraction, truncated,"
@@ -351,4 +352,4 @@ METRICS: Mapping[str, str] = {
 }
 
 #: What a critic's group may hold and be nonetheless what its own name says.
-IN_CRITICS = ("value", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")
+IN_CRITICS = ("value", "entropy", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")

@@ -12,7 +12,7 @@ from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_errors import EarlyStops, Exceptions
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
-from ppo_doctor.readers.console_pipes import Pipes
+from ppo_doctor.readers.console_tables import Aligned, Tables
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
 from ppo_doctor.readers.console_verl import Verl
 from ppo_doctor.readers.console_words import Words
@@ -62,11 +62,11 @@ class Feed:
             EarlyStops(sink),
             RayResults(sink),
             Dicts(sink),
-            Pipes(sink),
+            Tables(sink),
             Boxes(sink),
         )
         reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
-        last = (UnitySummaries(sink), Columns(sink), Pairs(sink), Words(sink))
+        last = (UnitySummaries(sink), Columns(sink), Pairs(sink), Words(sink), Aligned(sink))
         self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:

@@ -29,7 +29,7 @@ LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
 PREFIX = re.compile(
     r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{1,4}([-/.])\d\d?\1\d{1,4}[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
-    r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[-:|>]+(?=\s)))+\s*"
+    r"|\b(?:DEBUG|INFO|WARNING|ERROR)\b:?|[IWEF]\d{4} [\d:.]+ +\d+ [\w.]+:\d+\]|[-:|>]+(?=\s)))+\s*"
 )
 _TQDM = re.compile(r".*?\d%\|.*?\| *([\d.]+k?)/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
 #: "Epoch:[1/1](20/3000)" of minimind
