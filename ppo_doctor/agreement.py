@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STORED = 1e-6
 #: Values have to differ among themselves before finding them again tells anything.
 TELLING = 5
-#: Significant digits to which loggers cut numbers: fewer are numbers that are so, and more differ by no more than STORED.
+#: Significant digits to which loggers cut numbers: fewer are numbers that are so, more differ by no more than STORED.
 DIGITS = range(3, 7)
 #: What a float64 number is at most from the decimal it was written as, relative to its first digit.
 FLOAT = 1e-12

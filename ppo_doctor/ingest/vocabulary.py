@@ -81,7 +81,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
     },
     "role": {
-        "old": "old prev previous past earlier proximal prox then before_update pre_update",
+        "old": "old prev previous past earlier proximal prox then before_update pre_update recomputed",
         "new": "now new cur curr current actual updated latest after_update post_update",
         "reference": "sft ref reference base init initial init_policy reference_policy ref_policy base_model ref_model",
         "rollout": "rollout rollouts",
@@ -186,7 +186,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
-    "version": "model_step model_steps params_step weight_step weights_step params_iteration weights_iteration",
+    "version": "ckpt_step checkpoint_step model_step model_steps params_step weight_step weights_step params_iteration"
+    " weights_iteration",
     "prompt id": "qid qids",
     "epoch minibatch": "mini_epoch mini_epochs",
     "epoch update": "inner_epoch inner_epochs",
@@ -294,8 +295,8 @@ METRICS: Mapping[str, str] = {
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
-    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion, reward"
-    " token, reward instantaneous, reward last, reward step",
+    "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion,"
+    " reward token, reward instantaneous, reward last, reward step",
     "reward_group_std": "reward group std",
     "reward_total": "reward total, reward with kl penalty, reward with kl, reward with penalty, reward shaped",
     "reward_std": "reward std, reward reward_model std",
@@ -334,7 +335,8 @@ METRICS: Mapping[str, str] = {
     "critic_update_norm": "value update_norm, value update_norm norm",
     "action_std": "action std, action noise std, noise std, policy std, policy noise std, action policy std, policy"
     " distribution std, action deviation",
-    "response_length": "completion token sample? mean, completion token count mean, completion length, completion token length",
+    "response_length": "completion token sample? mean, completion token count mean, completion length, completion token"
+    " length",
     "response_length_min": "completion length min, completion token count min",
     "response_length_max": "completion length max, completion token count max",
     "truncated_fraction": "truncated fraction, completion truncated, completion truncated fraction, truncated,"
@@ -352,4 +354,4 @@ METRICS: Mapping[str, str] = {
 }
 
 #: What a critic's group may hold and be nonetheless what its own name says.
-IN_CRITICS = ("value", "entropy", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")
+IN_CRITICS = ("value", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")

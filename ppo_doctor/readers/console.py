@@ -12,8 +12,8 @@ from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_errors import EarlyStops, Exceptions
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
-from ppo_doctor.readers.console_tables import Aligned, Tables
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
+from ppo_doctor.readers.console_tables import Aligned, Tables
 from ppo_doctor.readers.console_verl import Verl
 from ppo_doctor.readers.console_words import Words
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _RULE = re.compile(r"[|+]? ?:?-{2,}:? *(?:[|+] *:?-{2,}:? *)+[|+]?\Z")
 _NUMBER = re.compile(NUMBER)
 _NAME = re.compile(r"[A-Za-z_][\w./%()-]{0,99}\Z")
+_FURTHER = "etc."
 #: Columns from which on words above numbers are their header, and characters of a line that may be one.
 FEWEST, LONGEST = 3, 1 << 11
 
@@ -73,17 +74,21 @@ class Aligned:
             self._above = line.number, words
         if not all(map(_NUMBER.fullmatch, words)):
             return False
-        if self._above[0] == line.number - 1:
+        if self._above[0] == line.number - 1 and _fit(self._above[1], words):
             self._names = self._above[1]
-        further = bool(self._names) and self._names[-1].lower() in ("etc", "etc.", "...")
-        names = self._names[:-1] if further else self._names
-        if not names or not (len(words) == len(names) or (further and len(words) > len(names))):
+        if not _fit(self._names, words):
             return False
+        names = [name for name in self._names if name != _FURTHER]
         self._sink.loose(line.number, self._sink.pairs(line, list(zip(names, words, strict=False))))
         return True
 
     def finish(self) -> None:
         """Nothing is ever open."""
+
+
+def _fit(names: list[str], words: list[str]) -> bool:
+    """Tell whether there is a name for each word, of which "etc." stands for one and more."""
+    return len(names) == len(words) or (bool(names) and names[-1] == _FURTHER and len(words) > len(names))
 
 
 def _cells(text: str) -> list[str]:
