@@ -389,6 +389,7 @@ def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder
     source = SourceRef(path=path)
     facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
     if builder.numbered:
+        facts.pop("steps_are_env_steps", None)
         facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
     configured = configured_updates(profile, settings)
     return facts | ({configured.name: configured} if configured else {})
