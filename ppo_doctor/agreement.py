@@ -119,10 +119,9 @@ def _once(series: Series) -> IntArray:
 def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolArray:
     size = np.maximum(np.abs(a), np.abs(b))
     places = ours.resolution.absolute + theirs.resolution.absolute
-    relative = STORED + ours.resolution.relative + theirs.resolution.relative
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         cut = np.maximum(places, _half_digit(a) + _half_digit(b))
-        near = np.abs(a - b) <= cut * 1.000001 + relative * size + 1e-12
+        near = np.abs(a - b) <= cut * 1.000001 + STORED * size + 1e-12
     return np.asarray(near | (a == b) | (np.isnan(a) & np.isnan(b)), dtype=np.bool_)
 
 
