@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Float noise of an estimate that is never negative.
 FLOAT_NOISE = 1e-5
+#: Of these several records of one step all count: episodes of several environments end in it.
+OF_EPISODES = frozenset({"episode_return", "episode_length"})
 #: Steps beyond this are clipped: no counter of a real run gets there, and int64 must hold it.
 LARGEST_STEP = 2.0**62
 #: A column needs this many distinct values before its printing tells how it was rounded.
@@ -178,10 +180,11 @@ class RunBuilder:
         clock: Mapping[str, FloatArray],
         axes: dict[tuple[object, ...], _Placement],
     ) -> Series:
-        identity = (metric.repeats, *map(id, holders))
+        several_a_step = metric.name in OF_EPISODES
+        identity = (several_a_step, *map(id, holders))
         if identity not in axes:
             several = len({table.path for table in self.tables}) > 1
-            axes[identity] = _place(self.path, holders, clock, repeats=metric.repeats, several=several)
+            axes[identity] = _place(self.path, holders, clock, repeats=several_a_step, several=several)
         placement = axes[identity]
         values = np.concatenate([_column(table, key, metric) for table in holders])[placement.order]
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
