@@ -204,13 +204,12 @@ class RunBuilder:
         )
 
     def _estimator(self, key: str, metric: MetricProfile, values: FloatArray) -> str | None:
-        if metric.estimator_if_negative is None or not (values < -FLOAT_NOISE).any():
+        other = metric.estimator_if_negative
+        if other is None or not (values < -FLOAT_NOISE).any():
             return metric.estimator
-        text = (
-            f"{key} is negative in places, so this version logs {metric.estimator_if_negative}, not {metric.estimator}"
-        )
+        text = f"{key} is negative in places, so this version logs {other}, not {metric.estimator}"
         self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
-        return metric.estimator_if_negative
+        return other
 
     def _note_merged(self, axes: Mapping[tuple[object, ...], _Placement]) -> None:
         merged = max((placement.merged for placement in axes.values()), default=0)
