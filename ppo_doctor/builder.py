@@ -180,11 +180,10 @@ class RunBuilder:
         clock: Mapping[str, FloatArray],
         axes: dict[tuple[object, ...], _Placement],
     ) -> Series:
-        several_a_step = metric.name in OF_EPISODES
-        identity = (several_a_step, *map(id, holders))
+        identity = (metric.name in OF_EPISODES, *map(id, holders))
         if identity not in axes:
             several = len({table.path for table in self.tables}) > 1
-            axes[identity] = _place(self.path, holders, clock, repeats=several_a_step, several=several)
+            axes[identity] = _place(self.path, holders, clock, repeats=metric.name in OF_EPISODES, several=several)
         placement = axes[identity]
         values = np.concatenate([_column(table, key, metric) for table in holders])[placement.order]
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
