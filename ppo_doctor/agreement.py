@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 STORED = 1e-6
 #: Values have to differ among themselves before finding them again tells anything.
 TELLING = 5
+#: Significant digits to which loggers cut numbers: fewer are numbers that are so, more differ by no more than STORED.
+DIGITS = range(3, 7)
+#: What a float64 number is at most from the decimal it was written as, relative to its first digit.
+FLOAT = 1e-12
 #: Metrics that all stand one record later before two files are of one run.
 ENOUGH = 2
 
@@ -113,11 +117,24 @@ def _once(series: Series) -> IntArray:
 
 
 def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolArray:
-    relative = STORED + ours.resolution.relative + theirs.resolution.relative
-    absolute = ours.resolution.absolute + theirs.resolution.absolute
-    with np.errstate(invalid="ignore", over="ignore"):
-        near = np.abs(a - b) <= absolute * 1.000001 + relative * np.maximum(np.abs(a), np.abs(b)) + 1e-12
+    size = np.maximum(np.abs(a), np.abs(b))
+    places = ours.resolution.absolute + theirs.resolution.absolute
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        cut = np.maximum(places, _half_digit(a) + _half_digit(b))
+        near = np.abs(a - b) <= cut * 1.000001 + STORED * size + 1e-12
     return np.asarray(near | (a == b) | (np.isnan(a) & np.isnan(b)), dtype=np.bool_)
+
+
+def _half_digit(values: FloatArray) -> FloatArray:
+    """Return half of the last digit of each number of a column that was cut to so many digits (%.4g), else zeros.
+
+    Such a column has no common decimals, so that its resolution does not tell. Whole numbers are counts.
+    """
+    place = np.nan_to_num(10.0 ** np.floor(np.log10(np.abs(values))), posinf=0.0)
+    leading = np.nan_to_num(values / place, posinf=0.0, neginf=0.0)
+    fits = (n for n in DIGITS if np.abs(np.round(leading, n - 1) - leading).max(initial=0.0) < FLOAT)
+    digits = None if np.array_equal(values, np.round(values), equal_nan=True) else next(fits, None)
+    return np.zeros_like(place) if digits is None else 0.5 * place * 10.0 ** (1 - digits)
 
 
 def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:

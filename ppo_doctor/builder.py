@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FLOAT_NOISE = 1e-5
 #: Steps beyond this are none: no counter of a real run gets there, and no float64 counts on.
 LARGEST_STEP = 2.0**53
+#: Of these several records of one step all count: episodes of several environments end in it.
+OF_EPISODES = frozenset({"episode_return", "episode_length"})
 #: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
 SILENT = 5
 #: How far beyond its limits rounding leaves a number.
@@ -181,10 +183,10 @@ class RunBuilder:
         clock: Mapping[str, FloatArray],
         axes: dict[tuple[object, ...], _Placement],
     ) -> Series:
-        identity = (metric.repeats, *map(id, holders))
+        identity = (metric.name in OF_EPISODES, *map(id, holders))
         if identity not in axes:
             several = len({table.path for table in self.tables}) > 1
-            axes[identity] = _place(self.path, holders, clock, repeats=metric.repeats, several=several)
+            axes[identity] = _place(self.path, holders, clock, repeats=metric.name in OF_EPISODES, several=several)
         placement = axes[identity]
         values = np.concatenate([_column(table, key, metric) for table in holders])[placement.order]
         axis, values = self._possible(key, metric, placement.axis, values)
@@ -221,13 +223,12 @@ class RunBuilder:
         return axis.take(kept), values[kept]
 
     def _estimator(self, key: str, metric: MetricProfile, values: FloatArray) -> str | None:
-        if metric.estimator_if_negative is None or not (values < -FLOAT_NOISE).any():
+        other = metric.estimator_if_negative
+        if other is None or not (values < -FLOAT_NOISE).any():
             return metric.estimator
-        text = (
-            f"{key} is negative in places, so this version logs {metric.estimator_if_negative}, not {metric.estimator}"
-        )
+        text = f"{key} is negative in places, so this version logs {other}, not {metric.estimator}"
         self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
-        return metric.estimator_if_negative
+        return other
 
     def _note_merged(self, axes: Mapping[tuple[object, ...], _Placement]) -> None:
         merged = max((placement.merged for placement in axes.values()), default=0)

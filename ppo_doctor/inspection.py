@@ -88,7 +88,7 @@ def inspect(run: Run, pack: Pack) -> Inspection:
 def _mapped(series: Series) -> Mapped:
     qualifiers = [series.estimator, series.aggregation, series.reference and f"against {series.reference}", series.unit]
     if not series.resolution.exact:
-        qualifiers.append(f"±{series.resolution.absolute or series.resolution.relative:.0e}")
+        qualifiers.append(f"±{series.resolution.absolute:.0e}")
     return Mapped(
         raw=series.raw,
         name=series.name,

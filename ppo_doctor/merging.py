@@ -34,6 +34,8 @@ SAVED_MODEL = "sb3-zip"
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 #: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
 COVERED = 0.5
+#: Facts about the steps of one reading, which another may count otherwise.
+OF_STEPS = frozenset({"steps_numbered", "steps_are_env_steps"})
 #: Files left out that are told one by one.
 MOST_TOLD = 5
 
@@ -248,10 +250,10 @@ def _merged(pile: _Pile, request: Request) -> Run:
         notes += [*_differences(main, reading, agreement), _says(main, reading.run, added, unused, agreement)]
     others = [reading.run for reading in pile.readings[1:]]
     again = tuple(replace(source, again=True) for run in others for source in run.sources)
-    facts = {name: fact for run in reversed(others) for name, fact in run.facts.items()} | dict(main.facts)
-    if "steps_numbered" not in main.facts:
-        facts.pop("steps_numbered", None)
-    return replace(main, series=series, notes=tuple(notes), sources=(*main.sources, *again), facts=facts)
+    lent = {name: fact for run in reversed(others) for name, fact in run.facts.items() if name not in OF_STEPS}
+    return replace(
+        main, series=series, notes=tuple(notes), sources=(*main.sources, *again), facts=lent | dict(main.facts)
+    )
 
 
 def _configured(pile: _Pile, request: Request) -> Run:

@@ -93,9 +93,7 @@ def window(name: str, size: int) -> slice:
     return slice(0, size)
 
 
-def compare(
-    test: str, values: FloatArray, margin: FloatArray, bound: float, slack: float
-) -> tuple[BoolArray, BoolArray]:
+def compare(test: str, values: FloatArray, margin: float, bound: float, slack: float) -> tuple[BoolArray, BoolArray]:
     """Return (surely, possibly) per value, each printed to within ± margin; within ± slack of the bound is at it."""
     if test in OPPOSITES:
         surely, possibly = compare(OPPOSITES[test], values, margin, bound, slack)
@@ -122,17 +120,13 @@ def _slack(bound: float, rounding: float) -> float:
     return rounding + SINGLE * abs(bound)
 
 
-def _margin(series: Series, values: FloatArray) -> FloatArray:
-    return series.resolution.absolute + series.resolution.relative * np.abs(values)
-
-
 def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
     exact = series.resolution.exact
     slack = _slack(clause.bound, series.resolution.rounding)
     if exact:
         surely = possibly = exactly(clause.test, values, clause.bound, slack)
     else:
-        surely, possibly = compare(clause.test, values, _margin(series, values), clause.bound, slack)
+        surely, possibly = compare(clause.test, values, series.resolution.absolute, clause.bound, slack)
     start = _start(clause, surely)
     if start is None and not exact and _start(clause, possibly) is not None:
         reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
@@ -196,9 +190,7 @@ def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArra
     slack = _slack(clause.bound, series.resolution.rounding)
     surely = bool(exactly(clause.test, np.asarray(observed), clause.bound, slack))
     if not series.resolution.exact:
-        # A statistic is as uncertain as the largest value that went into it.
-        margin = np.asarray(_margin(series, values).max())
-        sure, possibly = compare(clause.test, np.asarray(observed), margin, clause.bound, slack)
+        sure, possibly = compare(clause.test, np.asarray(observed), series.resolution.absolute, clause.bound, slack)
         surely = bool(sure)
         if possibly and not surely:
             reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"

@@ -123,10 +123,10 @@ def an_axis(steps: Iterable[int], path: str = "log") -> Axis:
 def a_series(
     name: str, values: Iterable[float], *, steps: Iterable[int] | None = None, axis: Axis | None = None, **fields: Any
 ) -> Series:
-    """Return a series, one record per step unless told otherwise; `absolute` and `relative` are its resolution."""
+    """Return a series, one record per step unless told otherwise; `absolute` is its resolution."""
     held = np.array(list(values), dtype=np.float64)
-    absolute, relative = fields.pop("absolute", 0.0), fields.pop("relative", 0.0)
-    resolution = Resolution(absolute=absolute, relative=relative) if absolute or relative else EXACT
+    absolute = fields.pop("absolute", 0.0)
+    resolution = Resolution(absolute=absolute) if absolute else EXACT
     on = axis or an_axis(steps if steps is not None else range(1, len(held) + 1))
     return Series(name=name, raw=f"raw/{name}", axis=on, values=held, resolution=resolution, **fields)
 

@@ -88,18 +88,18 @@ def test_a_resumed_run_replaces_what_it_repeats():
     assert [note.count for note in notes if note.kind == "merged"] == [5]
 
 
-def test_records_that_repeat_on_purpose_are_all_kept():
-    metric = a_metric("entropy", repeats=True)
-    series, notes = one({"step": [1, 1, 2, 2], "entropy": [1, 2, 3, 4]}, metric)
-    assert series["entropy"].values.tolist() == [1, 2, 3, 4]
+def test_episodes_that_end_in_one_step_are_all_kept():
+    metric = a_metric("episode_return")
+    series, notes = one({"step": [1, 1, 2, 2], "episode_return": [1, 2, 3, 4]}, metric)
+    assert series["episode_return"].values.tolist() == [1, 2, 3, 4]
     assert notes == []
 
 
 def test_a_resumed_run_replaces_what_repeats_within_its_steps():
-    metric = a_metric("return", repeats=True)
-    table = a_table(range(7), {"step": [1, 2, 2, 3, 2, 2, 3], "return": [1, 2, 3, 4, 5, 6, 7]})
+    metric = a_metric("episode_return")
+    table = a_table(range(7), {"step": [1, 2, 2, 3, 2, 2, 3], "episode_return": [1, 2, 3, 4, 5, 6, 7]})
     series, _ = built(a_profile(metric), table)
-    found = series["return"]
+    found = series["episode_return"]
     assert found.axis.steps.tolist() == [1, 2, 2, 3]
     assert found.values.tolist() == [1, 5, 6, 7]
 

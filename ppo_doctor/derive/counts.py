@@ -57,7 +57,7 @@ def passes_by_clip_counts(observations: Observations) -> Fact | None:
     passes, samples = plan
     values = finite_of(clipped.values)
     some = values[(values > 0) & (values < MOST)]
-    off = clipped.resolution.absolute + some * (clipped.resolution.relative + ROUNDING)
+    off = clipped.resolution.absolute + some * ROUNDING
     if not len(some) or float(np.max(off)) * passes * samples > READABLE:
         return None
     found = next((e for e in range(1, passes + 1) if _fits(some, off, e * samples)), None)

@@ -35,7 +35,6 @@ METRIC = frozenset(
         "estimator_if_negative",
         "aggregation",
         "reference",
-        "repeats",
         "diluted",
         "constant_when",
         "note",

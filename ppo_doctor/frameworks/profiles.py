@@ -33,8 +33,8 @@ class MetricProfile:
 
     `scale` turns the logged value into the canonical one, after its square where it is a `root`; `resolution` is half
     the last printed digit where the framework always rounds, `decimals` the digits to which it rounds in some versions
-    (a column whose values all fit was rounded); `repeats` says that several records of one step are all meant;
-    `diluted` that padding counts in the mean, so that it is nearer to "no change" than the policy is; `constant_when`
+    (a column whose values all fit was rounded); `diluted` that padding counts in the mean, so that it is
+    nearer to "no change" than the policy is; `constant_when`
     names settings under which the metric is a constant. `columns` are those of several workers or parts of which the
     metric is the mean, or what `over` says.
     """
@@ -50,7 +50,6 @@ class MetricProfile:
     estimator_if_negative: str | None = None
     aggregation: str | None = None
     reference: str | None = None
-    repeats: bool = False
     diluted: bool = False
     columns: tuple[str, ...] = ()
     over: str = "mean"

@@ -26,8 +26,8 @@ ARRAYS: Mapping[str, str] = {
     "old_values": "value old|behaviour, reward value old",
     "rewards": "environment reward, reward before, reward old, reward last, reward, reward total, episode reward,"
     " reward next",
-    "mask": "valid, mask, completion|action|token|loss|target|label mask, completion attention|token mask, loss token"
-    " mask",
+    "mask": "valid, mask, completion? policy mask, completion|action|token|loss|target|label mask, completion"
+    " attention|token mask, loss token mask",
     "attention_mask": "attention mask",
     "sample_mask": "sample mask, sample loss mask",
     "prompt_lengths": "prompt length, prompt token count",
@@ -37,7 +37,7 @@ ARRAYS: Mapping[str, str] = {
     "token_scores": "score",
     "token_rewards": "token reward shaped, reward shaped, reward step, reward action, token reward, token reward next",
     "kept_mass": "kept",
-    "step": "optimizer_step, step optimizer|total|count?, step count done, step environment total|count?, frame"
+    "step": "optimizer_step, step optimizer|total|count?, step count done|total, step environment total|count?, frame"
     " environment? count|total?",
     "update": "update count? done?, update iteration|policy|step, iteration count?, iteration step, rollout id|count",
     "epoch": "epoch, epoch optimizer|iteration|update|minibatch|policy",
@@ -55,7 +55,7 @@ ARRAYS: Mapping[str, str] = {
 OPEN_ARRAYS: Mapping[str, str] = {
     "action_log_prob": "logprob action policy?",
     "policy_log_prob": "logprob policy token?",
-    "sampled_log_prob": "logprob sampled rollout|action?, logprob sample",
+    "sampled_log_prob": "logprob sampled rollout|action?, logprob sample|episode",
     "behaviour_log_prob": "logprob behaviour|worker policy?, logprob behaviour action",
 }
 

@@ -81,7 +81,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
     },
     "role": {
-        "old": "old prev previous past earlier proximal prox then before_update pre_update",
+        "old": "old prev previous past earlier proximal prox then before_update pre_update recomputed",
         "new": "now new cur curr current actual updated latest after_update post_update",
         "reference": "sft ref reference base init initial init_policy reference_policy ref_policy base_model ref_model",
         "rollout": "rollout rollouts",
@@ -186,7 +186,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 #: Concepts → spellings that stand for all of them at once.
 COMPOUNDS: Mapping[str, str] = {
-    "version": "model_step model_steps params_step weight_step weights_step params_iteration weights_iteration",
+    "version": "ckpt_step checkpoint_step model_step model_steps params_step weight_step weights_step params_iteration"
+    " weights_iteration",
     "prompt id": "qid qids",
     "epoch minibatch": "mini_epoch mini_epochs",
     "epoch update": "inner_epoch inner_epochs",
@@ -210,7 +211,7 @@ COMPOUNDS: Mapping[str, str] = {
     "kl old": "kl_old_new kl_new_old",
     "gradient norm": "grad_gnorm gnorm",
     "noise std": "noise_std",
-    "episode reward": "cumulative_reward total_reward running_reward moving_reward sum_reward eprew",
+    "episode reward": "cumulative_reward total_reward running_reward moving_reward sum_reward eprew avg_r",
     "logprob old": "b_logprob b_logprobs b_logp",
     "mask": "valid_mask eos_mask",
     "attention mask": "full_attention_mask",
@@ -225,7 +226,7 @@ COMPOUNDS: Mapping[str, str] = {
     "action std": "sigma",
     "importance": "is_weight is_weights",
     "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param",
-    "episode length": "eplen",
+    "episode length": "eplen avg_s",
     "kl policy": "ppo_kl",
     "kl k1": "old_approx_kl",
 }
@@ -243,8 +244,8 @@ NEUTRAL = (
 #: metric → phrases
 METRICS: Mapping[str, str] = {
     "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss, policy"
-    " clip loss, surrogate clip loss, surrogate clip, objective loss",
-    "value_loss": "value loss, value reward loss, value approx loss, value loss before",
+    " clip loss, surrogate clip loss, surrogate clip, objective loss, policy loss after",
+    "value_loss": "value loss, value reward loss, value approx loss, value loss before, value loss after",
     "value_loss_unclipped": "value loss unclipped, value loss before clip",
     "loss": "loss, loss total",
     "objective_entropy": "entropy objective",
@@ -283,7 +284,7 @@ METRICS: Mapping[str, str] = {
     " total",
     "epochs_executed": "epoch executed, epoch executed count, epoch update executed, epoch policy executed",
     "env_steps": "step environment, step environment count, step environment total, step environment count total,"
-    " frame, frame count, frame total",
+    " frame count? total?",
     "iteration": "iteration, iteration count, iteration total",
     "policy_lag": "staleness, version difference, policy version difference, version difference engine policy, version"
     " difference rollout, policy staleness, rollout staleness, optimizer_step difference count engine policy,"
@@ -338,7 +339,8 @@ METRICS: Mapping[str, str] = {
     "critic_update_norm": "value update_norm, value update_norm norm",
     "action_std": "action std, action noise std, noise std, policy std, policy noise std, action policy std, policy"
     " distribution std, action deviation",
-    "response_length": "completion token mean, completion token count mean, completion length, completion token length",
+    "response_length": "completion token sample? mean, completion token count mean, completion length, completion token"
+    " length",
     "response_length_min": "completion length min, completion token count min",
     "response_length_max": "completion length max, completion token count max",
     "truncated_fraction": "truncated fraction, completion truncated, completion truncated fraction, truncated,"

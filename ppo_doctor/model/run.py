@@ -82,19 +82,18 @@ class Axis:
 
 @frozen
 class Resolution:
-    """How far a printed number may be from the number that was measured: `absolute + relative * |value|`.
+    """How far a printed number may be from the number that was measured.
 
     `rounding` is how far arithmetic alone leaves a number from the 0 or 1 that it is: within, it counts as that.
     """
 
     absolute: float = 0.0
-    relative: float = 0.0
     rounding: float = 0.0
 
     @property
     def exact(self) -> bool:
         """Tell whether numbers were written in full."""
-        return self.absolute == 0.0 and self.relative == 0.0
+        return self.absolute == 0.0
 
     @property
     def least(self) -> float:
@@ -104,7 +103,7 @@ class Resolution:
     def scaled(self, factor: float) -> Resolution:
         """Return the resolution of the same numbers times `factor`."""
         size = abs(factor)
-        return Resolution(absolute=self.absolute * size, relative=self.relative, rounding=self.rounding * size)
+        return Resolution(absolute=self.absolute * size, rounding=self.rounding * size)
 
 
 EXACT = Resolution()

@@ -93,8 +93,7 @@ def _gap(name: str, logged: Series, place: int, computed: float) -> float:
     value = float(logged.values[place])
     if not (math.isfinite(value) and math.isfinite(computed)):
         return math.nan
-    printed = logged.resolution.absolute + logged.resolution.relative * abs(value)
-    off = max(0.0, abs(value - computed) - printed) / max(abs(value), abs(computed), COMPARED[name])
+    off = max(0.0, abs(value - computed) - logged.resolution.absolute) / max(abs(value), abs(computed), COMPARED[name])
     loose = LOOSE if logged.aggregation != "all minibatches" else 1.0
     return off if off >= 1 else max(0.0, 1 - loose * (1 - off))
 

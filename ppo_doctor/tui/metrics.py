@@ -145,8 +145,7 @@ def _about(page: Page, session: Session, series: Series) -> None:
     page.add("; ".join(plain(kind) for kind in kinds if kind), 0, 2)
     page.add(_statistics(series.values), 0, 2)
     if not series.resolution.exact:
-        exactness = series.resolution.absolute or series.resolution.relative
-        page.add(f"written to within {number(exactness)}{'' if series.resolution.absolute else ' of each value'}", 0, 2)
+        page.add(f"written to within {number(series.resolution.absolute)}", 0, 2)
     fired = [f for f in session.told.findings if f.status == "fired"]
     speaking = [f for f in fired if any(series.name in drawn(e, session.run) for e in f.evidence)]
     if speaking:

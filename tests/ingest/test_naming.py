@@ -14,6 +14,13 @@ from ppo_doctor.metrics import METRICS
 
 MEANT = (
     ("Train/ApproxKL", "approx_kl"),
+    ("GaussianMLPPolicy/LossAfter", "policy_loss"),
+    ("avgR", "episode_return"),
+    ("avgS", "episode_length"),
+    ("objC", "value_loss"),
+    ("Total num frames", "env_steps"),
+    ("mean_gen_tokens_per_sample", "response_length"),
+    ("value_loss_unclipped", "value_loss_unclipped"),
     ("actor/clip_frac", "clip_fraction"),
     ("mean_reward", "reward_mean"),
     ("train_R_avg", "reward_mean"),

@@ -426,6 +426,42 @@ def test_tables_of_two_columns(reading, stamp):
     assert got.records == [{"Policy/KL": 0.01 * n, "Evaluation/Average Return": -125, "Iteration": n} for n in (1, 2)]
 
 
+def test_a_header_once_and_rows_of_numbers_between_pipes_as_elegantrl_prints(reading):
+    got = reading(
+        "| `avgR`: Average value of cumulative rewards\n"
+        "ID     Step    Time |    avgR   stdR |    objC   etc.\n"
+        "0  2.05e+03       9 |-1207.22  120.1 |    1.51   0.13   0.2\n"
+        "0  4.10e+03      18 |-1187.00   99.0 |    1.40   0.11   0.2\n"
+        "nothing else was saved\n"
+        "0  6.14e+03      27 |-1166.00   90.0 |    1.30   0.11   0.2\n"
+        "1 2 3\n"
+    )
+    assert got.lines == [3, 4, 6]
+    assert got.records[0] == {"ID": 0, "Step": 2050, "Time": 9, "avgR": -1207.22, "stdR": 120.1, "objC": 1.51}
+
+
+def test_rows_of_numbers_without_a_header_are_none(reading):
+    assert reading("one two\n1 2 3\nthe run has begun\n\nand goes on\n1 2 3 4\n1 2 3 4\n").records == []
+
+
+def test_a_box_of_several_columns_has_a_rule_below_its_header_and_its_row(reading):
+    rule = "+-------+------+------+\n"
+    box = f"{rule}| Name  | loss | kl   |\n{rule}| Value | {{}} | 0.01 |\n{rule}"
+    got = reading(box.format("0.50") + box.format("0.25") + "| of | no | table |\n")
+    assert got.records == [{"loss": 0.5, "kl": 0.01}, {"loss": 0.25, "kl": 0.01}]
+    assert got.lines == [4, 9]
+
+
+def test_a_box_of_names_and_numbers_between_corners_is_one_record(reading):
+    box = "+---------+------+\n| loss    | 0.50 |\n| entropy | 1.2  |\n+---------+------+\n"
+    assert reading(box * 2).records == [{"loss": 0.5, "entropy": 1.2}] * 2
+
+
+def test_the_prefix_of_glog_is_no_part_of_a_name(reading):
+    line = "I1101 10:00:00.1234 140213 train_eval.py:250] step = 25, loss = 0.5\n"
+    assert reading(line).records == [{"step": 25, "loss": 0.5}]
+
+
 def test_names_of_several_words_between_pipes(reading):
     got = reading("".join(f"[Learner] Critic Loss = 0.{n} | Entropy = 1.5 | Policy Loss = -0.0{n}\n" for n in (1, 2)))
     assert got.records == [{"Critic Loss": 0.1 * n, "Entropy": 1.5, "Policy Loss": -0.01 * n} for n in (1, 2)]

@@ -1,6 +1,7 @@
 """Whether two readings are of one run, by what they say."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,16 @@ def test_the_clock_tells_which_of_our_steps_theirs_are():
     assert clock is not None
     assert clock[0].tolist() == [100 * i for i in range(12)]
     assert clock[1].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("spelling", ["%.4g", "%.5g"])
+def test_numbers_cut_to_so_many_digits_are_those_in_full_under_other_steps_too(spelling):
+    scales = {"entropy": 1.0, "approx_kl": 1e-4, "value_loss": 30.0}
+    full = {name: [(i, scale * value) for i, value in wave(20)] for name, scale in scales.items()}
+    printed = {name: [(100 * i, float(spelling % value)) for i, value in cells] for name, cells in full.items()}
+    assert compared(a_run(**full), a_run(**printed)).clock is not None
+    other = {name: [(100 * i, value + 0.01 * scales[name]) for i, value in full[name]] for name in full}
+    assert compared(a_run(**full), a_run(**other)).clock is None
 
 
 def late(cells, *, lost):

@@ -112,6 +112,39 @@ def test_the_same_records_under_other_steps_are_the_same_run(tmp_path):
     assert run.series["entropy"].axis.steps.tolist() == [step for step, _ in rows]
 
 
+def test_what_one_file_counts_its_steps_in_says_nothing_of_another_s(tmp_path):
+    named = {
+        "rollout/ep_rew_mean": "charts/episodic_return",
+        KL: "actor/ppo_kl",
+        "train/policy_gradient_loss": "actor/pg_loss",
+        "train/value_loss": "critic/vf_loss",
+        "train/clip_fraction": "actor/pg_clipfrac",
+        "train/explained_variance": "critic/vf_explained_var",
+    }
+    rows = sb3_rows()
+    updates = [(i, {name: v[key] for key, name in named.items()}) for i, (_, v) in enumerate(rows, start=1)]
+    write(
+        tmp_path, {"updates.jsonl": as_jsonl(updates, "step"), events_name(): as_events(only(rows, [KL, *named][:4]))}
+    )
+    run = the_run(tmp_path)
+    assert (run.framework, run.steps, len(run.sources)) == ("verl", (1, 20), 2)
+    assert "steps_are_env_steps" not in run.facts
+
+
+@pytest.mark.parametrize(("column", "said"), [("global_step", True), ("row", False)])
+def test_records_without_a_step_do_not_count_environment_steps(tmp_path, column, said):
+    path = tmp_path / "log.csv"
+    renamed = {
+        KL: "losses/approx_kl",
+        "train/value_loss": "losses/value_loss",
+        "train/clip_fraction": "losses/clipfrac",
+    }
+    rows = [(at, {name: v[key] for key, name in renamed.items()}) for at, v in sb3_rows()]
+    path.write_bytes(as_csv(rows, column))
+    (run,) = read_runs(str(path), Request(framework="cleanrl"))
+    assert ("steps_are_env_steps" in run.facts) is said
+
+
 def test_metrics_whose_steps_cannot_be_placed_are_not_used_and_told(tmp_path):
     rows = sb3_rows()
     elsewhere = [(10**9 + i, values) for i, (_, values) in enumerate(only(rows[:7], {KL, "train/std"}))]

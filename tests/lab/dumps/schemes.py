@@ -26,8 +26,8 @@ from .files import GENERATIONS, tensors
 from .mismatch_kinds import versioned
 
 TABLE = Path(__file__).with_name("schemes.csv")
-#: Seventy more, each ten written down, and counted, after the words for those before; two are single letters. The last
-#: thirty hold arrays as well that are none of the lab's, named "-" and what they hold.
+#: Eighty more, each ten written down, and counted, after the words for those before; two are single letters. The last
+#: forty hold arrays as well that are none of the lab's, named "-" and what they hold.
 LATER = Path(__file__).with_name("later_schemes.csv")
 #: The lab's arrays that are one thing under two roles: values were computed when the policy acted, and a dump of an
 #: update is told by its step or by its number.
