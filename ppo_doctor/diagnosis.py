@@ -40,7 +40,8 @@ def assemble(
     rules = pack.by_name
     causes = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in observations.run.facts
-    found = problems(causes, findings, planned=alone)
+    guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
+    found = problems(causes, findings, guessed=guessed, planned=alone)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)

@@ -6,7 +6,7 @@ A weight is 10·log10 P(answer | cause) / P(answer | sound run) in decibans. Cau
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.evidence import says
@@ -44,8 +44,11 @@ class Account:
         return tuple(_entry(line) for line in self.lines)
 
 
-def account(cause: Cause, findings: Mapping[str, Finding]) -> Account | None:
-    """Return a cause's account; None where an answer rules it out, or nothing that it takes was found."""
+def account(cause: Cause, findings: Mapping[str, Finding], guessed: Set[str] = frozenset()) -> Account | None:
+    """Return a cause's account; None where an answer rules it out, or nothing that it takes was found.
+
+    A check that rests on one of the keys that were `guessed` weighs as usual and proves nothing.
+    """
     if cause.needs and not any(_fired(findings, name) for name in cause.needs):
         return None
     lines = tuple(
@@ -55,7 +58,9 @@ def account(cause: Cause, findings: Mapping[str, Finding]) -> Account | None:
     )
     if any(line.db <= RULED_OUT_DB for line in lines):
         return None
-    proven = any(_fired(findings, name) for name in cause.proof) and not cause.never_proven
+    shown = [findings[name] for name in cause.proof if _fired(findings, name)]
+    sure = any(guessed.isdisjoint(evidence.raw for evidence in finding.evidence) for finding in shown)
+    proven = sure and not cause.never_proven
     return Account(cause=cause, score=cause.prior + sum(line.db for line in lines), lines=lines, proven=proven)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -99,13 +99,16 @@ def _break(link: str, links: Sequence[ChainLink], complaint: str, *, proven: boo
     return "course" if complaint in COURSES else "wrong"
 
 
-def problems(causes: Iterable[Cause], findings: Sequence[Finding], *, planned: bool = False) -> tuple[Group, ...]:
+def problems(
+    causes: Iterable[Cause], findings: Sequence[Finding], *, guessed: Set[str] = frozenset(), planned: bool = False
+) -> tuple[Group, ...]:
     """Return the problems that findings show, of causes that such a run can have: proven first, then by score.
 
-    Of a run that is only `planned`, a configuration without a log, what is not proven is a suspicion.
+    What rests on keys that were `guessed` proves nothing. Of a run that is only `planned`, a configuration without a
+    log, what is not proven is a suspicion.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    told = [entry for cause in causes if (entry := account(cause, by_rule)) is not None and _speaks(entry)]
+    told = [entry for cause in causes if (entry := account(cause, by_rule, guessed)) is not None and _speaks(entry)]
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:

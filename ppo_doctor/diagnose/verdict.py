@@ -74,8 +74,8 @@ def _open(coverage: Coverage, findings: Mapping[str, Finding]) -> str:
     if not coverage.complete:
         unanswered = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
         return f"{LEFT_OPEN} {', nor '.join(unanswered)}"
-    answers = {name: findings[name].status for name in (STAYED, BEST) if name in findings}
-    if answers.get(STAYED) == "fired" and answers.get(BEST) != "fired":
+    told = {name for name in (STAYED, BEST, RISES) if name in findings and findings[name].status == "fired"}
+    if told == {STAYED}:
         return "nothing found, but the reward does not rise: the log does not show whether the policy learns"
     return ""
 

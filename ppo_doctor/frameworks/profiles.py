@@ -33,10 +33,9 @@ class MetricProfile:
 
     `scale` turns the logged value into the canonical one, after its square where it is a `root`; `resolution` is half
     the last printed digit where the framework always rounds, `decimals` the digits to which it rounds in some versions
-    (a column whose values all fit was rounded); `diluted` that padding counts in the mean, so that it is
-    nearer to "no change" than the policy is; `constant_when`
-    names settings under which the metric is a constant. `columns` are those of several workers or parts of which the
-    metric is the mean, or what `over` says.
+    (a column whose values all fit was rounded); `diluted` that padding counts in the mean, so that it is nearer to "no
+    change" than the policy is; `constant_when` names settings under which the metric is a constant. `columns` are those
+    of several workers or parts of which the metric is the mean, or what `over` says.
     """
 
     name: str

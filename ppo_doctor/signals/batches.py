@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 #: What would not repeat if the rollout did not.
+#: Records at the start of a run; fewer tell of a batch, not of a run.
+AT_FIRST = 3
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 
 
@@ -85,9 +87,9 @@ def length_late(observations: Observations) -> Fact | None:
 def groups_alike_at_first(observations: Observations) -> Fact | None:
     """Return the share of groups with equal rewards at first, of a policy that still has entropy; else 0."""
     series, entropy = series_of(observations, "frac_reward_zero_std"), series_of(observations, "entropy")
-    if series is None or entropy is None:
+    if series is None or entropy is None or len(finite(series)) < AT_FIRST:
         return None
-    alike = float(np.mean(finite(series)[:3]))
+    alike = float(np.mean(finite(series)[:AT_FIRST]))
     fresh = float(finite(entropy)[0]) > 0.3
     return fact("groups_alike_at_first", alike if fresh else 0.0, series, f"{series.raw} is {alike:.2g} at first")
 

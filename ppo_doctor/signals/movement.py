@@ -352,7 +352,7 @@ def ratio_ignored(observations: Observations) -> Fact | None:
 
 
 def surrogate_above_zero(observations: Observations) -> Fact | None:
-    """Return the share of records with a positive policy loss, where it can be a loss of the update and no offset.
+    """Return the share of records with a positive loss, half where chance makes it, of a loss that is no offset.
 
     A surrogate gain is at most √(2·KL) times the deviation of the advantages (Cauchy and Schwarz): a policy loss far
     above that is the mean of the minibatch's advantages and tells nothing. Nor does one that is never negative where no
@@ -370,8 +370,10 @@ def surrogate_above_zero(observations: Observations) -> Fact | None:
         known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
         if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:
             return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
-    above = float((finite(loss) > 0).mean())
-    return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {above:.0%} of the records")
+    signs = finite(loss) > 0
+    share, chance = float(signs.mean()), 0.5 + DRIFTS / (2 * math.sqrt(len(signs)))
+    above = share if share > chance else min(share, 0.5)
+    return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {share:.0%} of the records")
 
 
 def root_divergence_per_rate(observations: Observations) -> Fact | None:
