@@ -78,7 +78,7 @@ FLAGS = frozenset(
         "steps_are_env_steps",  # the step of a record counts environment steps
         "epochs_repeat_batch",  # every epoch walks the same minibatches in the same order
         "timing_ratio",  # time_update and time_old_log_prob come from the same engine
-        "async_rollout",  # samples may be older than the policy being updated
+        "versions_are_steps",  # a policy's version counts optimizer steps, of which a batch takes several
         "old_policy_recomputed",  # the old log-probs are computed at the start of the update
         "normalizer_moves",  # inputs are normalised by statistics that change between acting and training
         "advantages_whitened",  # advantages always have mean 0 and deviation 1

@@ -49,6 +49,17 @@ def temperatures_apart(observations: Observations) -> Fact | None:
     return fact("temperatures_apart", max(sampled / trained, trained / sampled), None, says)
 
 
+def lag_usual(observations: Observations) -> Fact | None:
+    """Return the median lag of samples in updates; a batch takes several versions where these are optimizer steps."""
+    series, each = series_of(observations, "policy_lag"), 1.0
+    if series is None or not len(finite(series)):
+        return None
+    if "versions_are_steps" in observations.run.facts:
+        each = value_of(observations.fact("updates_effective")) or np.inf
+    lag = median(finite(series))
+    return fact("lag_usual", lag / each, series, f"{series.raw} is {lag:g} in the median")
+
+
 def lag_at_end(observations: Observations) -> Fact | None:
     """Return the lag of the sampler's weights at the end where it only ever grew; else 0."""
     series = series_of(observations, "policy_lag")

@@ -77,6 +77,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "clipped_from_the_start": ("mismatch", _CLIPPED),
         "temperatures_apart": ("mismatch", ("sampler_temperature",)),
         "lag_at_end": ("mismatch", ("policy_lag",)),
+        "lag_usual": ("mismatch", ("policy_lag",)),
         "reference_first": ("mismatch", ("ref_kl",)),
         "reference_follows": ("mismatch", ("ref_kl+entropy",)),
         "penalty_coefficient": ("mismatch", ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl")),
