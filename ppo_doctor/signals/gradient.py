@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median
 from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, zero_share
 
 if TYPE_CHECKING:
@@ -19,16 +19,6 @@ def gradient_zero_share(observations: Observations) -> Fact | None:
     if series is None or zeros is None:
         return None
     return fact("gradient_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
-
-
-def gradient_usual(observations: Observations) -> Fact | None:
-    """Return the median of the gradient norms that are not 0: a batch without a signal has none."""
-    series = series_of(observations, "grad_norm")
-    if series is None:
-        return None
-    norms = finite(series)
-    usual = float(median(norms[norms != 0])) if norms.any() else 0.0
-    return fact("gradient_usual", usual, series, f"{series.raw} is {usual:.3g} in the median")
 
 
 def silent_on_paid_batches(observations: Observations) -> Fact | None:

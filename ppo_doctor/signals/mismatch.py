@@ -128,22 +128,6 @@ def penalty_over_spread(observations: Observations) -> Fact | None:
     )
 
 
-def penalty_beside_reward(observations: Observations) -> Fact | None:
-    """Return the largest penalty over the reward that it is taken from, for coefficients above 1."""
-    paid, rewards = series_of(observations, "kl_penalty_reward"), values_of(observations, "reward_mean")
-    coefficient = value_of(observations.fact("penalty_coefficient"))
-    if paid is None or rewards is None or coefficient is None:
-        return None
-    most = -float(np.nanmin(paid.values)) if coefficient > 1 else 0.0
-    scale = max(abs(float(rewards[:2].mean())), 0.3)
-    return fact(
-        "penalty_beside_reward",
-        most / scale,
-        paid,
-        f"{paid.raw} goes down to {-most:.3g} beside rewards of {rewards[:2].mean():.3g}",
-    )
-
-
 def penalty_growth(observations: Observations) -> Fact | None:
     """Return the highest over the first coefficient of the KL penalty, where it rises in most records; else 1."""
     series = series_of(observations, "kl_coef")
