@@ -149,6 +149,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
         "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
+        "explained_variance_best": _row("value_losses:explained_variance_best", "explained_variance"),
+        "value_mean_slope": _row("value_losses:value_mean_slope", "values_mean+returns_mean"),
         "steady_kl_spread": _row("advantage_signs:steady_kl_spread", "approx_kl+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.arrays import finite_median
 from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, zero_share
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact
+    from ppo_doctor.model import Fact, Setting
     from ppo_doctor.signals.course import Observations
 
 
@@ -63,13 +64,20 @@ def minibatch_of_one(observations: Observations) -> Fact | None:
     normalised = observations.run.config.get("normalize_advantages")
     if normalised is not None and normalised.value is False:
         return None
-    size = observations.number("minibatch_size") if observations.configured("minibatch_size") else None
-    if size is None and all(map(observations.configured, ("num_minibatches", "rollout_steps"))):
-        steps, parts = observations.number("rollout_steps"), observations.number("num_minibatches")
-        size = None if not steps or not parts else steps * (observations.number("num_envs") or 1) / parts
-    return condition(
-        "minibatch_of_one",
-        None if size is None or size <= 0 else size <= 1,
-        None,
-        f"a minibatch holds {size:g} samples" if size else "",
-    )
+    setting, size = _minibatch(observations)
+    if setting is None or size is None or size <= 0:
+        return None
+    found = condition("minibatch_of_one", size <= 1, None, f"a minibatch holds {size:g} samples")
+    return found and replace(found, how="configured", source=setting.source)
+
+
+def _minibatch(observations: Observations) -> tuple[Setting | None, float | None]:
+    """Return the samples of a minibatch as configured, and the setting that says so."""
+    config = observations.run.config
+    if observations.configured("minibatch_size"):
+        return config["minibatch_size"], observations.number("minibatch_size")
+    if not all(map(observations.configured, ("num_minibatches", "rollout_steps"))):
+        return None, None
+    steps, parts = observations.number("rollout_steps"), observations.number("num_minibatches")
+    size = None if not steps or not parts else steps * (observations.number("num_envs") or 1) / parts
+    return config["num_minibatches"], size

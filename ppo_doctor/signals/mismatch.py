@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.signals.course import (
+    any_known,
     both,
     condition,
     fact,
@@ -87,7 +88,9 @@ def reference_follows(observations: Observations) -> Fact | None:
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
-    holds = both(never, truth_of(observations.fact("policy_moves")))
+    # a reference KL of 0 is among what says that a policy stands, and no witness here
+    moves = any_known(truth_of(observations.fact("entropy_moves")), truth_of(observations.fact("policy_moves")) or None)
+    holds = both(never, moves)
     return condition("reference_follows", holds, series, f"{series.raw} is exactly 0 in every record")
 
 

@@ -10,7 +10,7 @@ _REWARD = ("reward_mean", "episode_return", "eval_return")
 
 SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "nonfinite_from": ("numerics", ("policy_loss", "loss", "approx_kl", *_REWARD)),
+        "nonfinite_from": ("numerics", ("policy_loss", "loss", "approx_kl", "grad_norm", *_REWARD)),
         "died_of_nonfinite": ("numerics", ("policy_loss", *_REWARD)),
         "losses_stop": ("numerics", ("policy_loss+approx_kl", "policy_loss+grad_norm")),
         "reward_spread": ("rewards", _REWARD),
