@@ -149,13 +149,13 @@ def test_no_failure_has_the_code_of_a_cause(cli, monkeypatch, error):
 @pytest.mark.parametrize(
     ("function", "rule"),
     [
-        ("numerics.nonfinite_metrics", "metric-not-finite"),
-        ("ratio.ratio_departure", "ratio-identically-one"),
-        ("updates.updates_observed", "fewer-updates-than-configured"),
+        ("signals.numerics.nonfinite_from", "metric-not-finite"),
+        ("derive.ratio.ratio_departure", "ratio-identically-one"),
+        ("derive.updates.updates_observed", "fewer-updates-than-configured"),
     ],
 )
 def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, validate, function, rule):
-    monkeypatch.setattr(f"ppo_doctor.derive.{function}", explode)
+    monkeypatch.setattr(f"ppo_doctor.{function}", explode)
     outcome = cli("analyze", HEALTHY, "--format", "json")
     assert outcome.code == 0, outcome.err
     validate(outcome.json)
@@ -170,7 +170,7 @@ def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, v
 
 
 def test_a_check_that_fails_never_passes_for_healthy(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.derive.numerics.nonfinite_metrics", explode)
+    monkeypatch.setattr("ppo_doctor.signals.numerics.nonfinite_from", explode)
     report = cli("analyze", HEALTHY, "--format", "json").json
     assert report["verdict"] == "inconclusive"
     assert report["coverage"]["numerics"] is False

@@ -10,7 +10,6 @@ import pytest
 from ppo_doctor.derive import Observations, inputs, metrics_wanted
 from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import Axis
 from ppo_doctor.testing import case_run
 from tests.each import for_each
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
@@ -52,47 +51,6 @@ def test_a_quantity_is_computed_once(monkeypatch):
 def test_a_logged_metric_is_not_derived():
     logged = a_series("advantage_spread", [0.5] * 9)
     assert observe(logged).series("advantage_spread") is logged
-
-
-# Numerics
-
-
-def test_broken_metrics_are_counted_per_record():
-    axis = an_axis([10, 20, 30])
-    held = [a_series("policy_loss", [1, NAN, NAN], axis=axis), a_series("grad_norm", [1, 1, math.inf], axis=axis)]
-    found = observe(*held, a_series("explained_variance", [NAN] * 3, axis=axis)).series("nonfinite_metrics")
-    assert found.values.tolist() == [0, 1, 2]
-    assert found.axis.steps.tolist() == [10, 20, 30]
-    assert "raw/grad_norm" in found.raw
-    assert "explained_variance" not in found.raw
-
-
-def test_broken_metrics_are_counted_alike_on_one_axis_and_on_equal_ones():
-    columns = {"policy_loss": [1, NAN, NAN, 1], "grad_norm": [1, 1, math.inf, NAN], "entropy": [1, 1, 1, 1]}
-    axis = an_axis([10, 20, 30, 40])
-    shared = observe(*(a_series(name, values, axis=axis) for name, values in columns.items()))
-    apart = observe(*(a_series(name, values, steps=[10, 20, 30, 40]) for name, values in columns.items()))
-    one, other = (observations.series("nonfinite_metrics") for observations in (shared, apart))
-    assert one.values.tolist() == other.values.tolist() == [0, 1, 2, 1]
-    assert [one.source(i) for i in range(4)] == [other.source(i) for i in range(4)]
-    assert one.axis.steps.tolist() == other.axis.steps.tolist()
-
-
-def test_records_of_one_line_are_counted_one_by_one():
-    lines, records = np.ones(4, dtype=np.int64), np.arange(4)
-    axes = [Axis(path="run.json", steps=10 * (records + 1), lines=lines, records=records) for _ in range(2)]
-    loss = a_series("policy_loss", [1, NAN, NAN, 1], axis=axes[0])
-    for axis in axes:
-        found = observe(loss, a_series("grad_norm", [1, 1, math.inf, NAN], axis=axis)).series("nonfinite_metrics")
-        assert found.values.tolist() == [0, 1, 2, 1]
-        assert found.axis.steps.tolist() == [10, 20, 30, 40]
-
-
-def test_what_may_be_nan_is_not_vital():
-    harmless = [name for name, metric in METRICS.items() if not metric.finite]
-    broken = [a_series(name, [NAN] * 5) for name in harmless]
-    assert observe(*broken).series("nonfinite_metrics") is None
-    assert observe(a_series("loss", [1.0] * 5), *broken).series("nonfinite_metrics").values.tolist() == [0] * 5
 
 
 # K
@@ -287,15 +245,6 @@ def test_a_repeated_loss_in_print_is_known_to_both_roundings():
 
 
 # Signal
-
-
-def test_rewards_are_held_against_their_first_finite_value():
-    found = observe(a_series("reward_mean", [NAN, 2, 2, 5, 2, 2])).series("reward_change")
-    assert found.values[1:].tolist() == [0, 0, 3, 0, 0]
-
-
-def test_too_few_rewards_say_nothing():
-    assert observe(a_series("reward_mean", [1.0] * 4 + [NAN] * 9)).series("reward_change") is None
 
 
 @pytest.mark.parametrize(("algorithm", "known"), [("grpo", True), ("rloo", True), ("ppo", False)])

@@ -92,11 +92,6 @@ def test_a_jump_of_the_learning_rate_is_no_schedule():
     assert observed({"learning_rate": "0.001x9 0x9"}).fact("rate_left").value == 1
 
 
-def test_coefficient_growth_forgives_what_comes_back():
-    assert observed({"kl_coef": "0.1 1 10 100 20x3"}).fact("coefficient_growth").value == 1
-    assert observed({"kl_coef": "0.1 1 10 100 inf"}).fact("coefficient_growth").value > 100
-
-
 def test_infinite_gradients_count_only_beside_finite_losses():
     assert observed({"grad_norm": "inf 0.5", "loss": "0.1x1"}).series("overflowing_gradient").values.tolist() == [1, 0]
     assert observed({"grad_norm": "infx1", "loss": "nanx1"}).series("overflowing_gradient").values.tolist() == [0, 0]

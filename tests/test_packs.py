@@ -14,7 +14,7 @@ from ppo_doctor.rulepack import PRIORS, builtin_rules, load_pack
 from ppo_doctor.testing import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
-RULE = (ROOT / "rules" / "numerics" / "metric-not-finite.toml").read_text(encoding="utf-8")
+RULE = (ROOT / "rules" / "signal" / "advantages-all-zero.toml").read_text(encoding="utf-8")
 BUILT_IN = load_pack(installed=False)
 SICK = ROOT / "sample_logs" / "sick" / "lr-zero.canonical"
 
@@ -163,14 +163,14 @@ def test_a_cause_cannot_weigh_what_its_own_pack_retires(pack):
 
 
 def test_a_rule_may_replace_the_one_that_is_retired(pack):
-    mine = RULE.replace('"NUM001"', '"MINE001"').replace('name = "metric-not-finite"', 'name = "my-not-finite"')
+    mine = RULE.replace('"ADV001"', '"MINE001"').replace('name = "advantages-all-zero"', 'name = "my-all-zero"')
     folder = pack(
         pack='name = "mine"\nretire = ["metric-not-finite"]\n',
-        mine__my_not_finite=mine,
-        overrides=weight(cause="nan-inf", finding="my-not-finite", numbers="fired = 50"),
+        mine__my_all_zero=mine,
+        overrides=weight(cause="nan-inf", finding="my-all-zero", numbers="fired = 50"),
     )
     loaded = load_pack([folder], installed=False)
-    assert weights(loaded, "nan-inf")["my-not-finite"] == (50, 0)
+    assert weights(loaded, "nan-inf")["my-all-zero"] == (50, 0)
 
 
 # Packs side by side
@@ -199,15 +199,15 @@ def test_a_marker_that_says_nothing_is_refused(pack, text):
     ("old", "new"),
     [
         ("[[when]]", "[when]"),
-        ("bound = 1", 'bound = "one"'),
-        ("value = 2\n", 'value = "two"\n'),
-        ('unit = "records"', 'unit = "records"\ncolour = "blue"'),
-        ("[params.records]", "[params]\nx = 3\n[params.records]"),
+        ("bound = 0", 'bound = "one"'),
+        ("value = 0.95\n", 'value = "two"\n'),
+        ('unit = "fraction of records"', 'unit = "fraction of records"\ncolour = "blue"'),
+        ("[params.share]", "[params]\nx = 3\n[params.share]"),
     ],
 )
 def test_a_rule_of_the_wrong_form_is_no_bug_of_ours(pack, old, new):
     assert old in RULE
-    rule = RULE.replace('"NUM001"', '"MINE001"').replace('name = "metric-not-finite"', 'name = "my-rule"')
+    rule = RULE.replace('"ADV001"', '"MINE001"').replace('name = "advantages-all-zero"', 'name = "my-rule"')
     assert "my-rule.toml" in refused(pack(mine__my_rule=rule.replace(old, new, 1))).message
 
 
@@ -216,10 +216,10 @@ def test_text_reports_tell_which_packs_are_in_force(pack, cli):
 
 
 def test_rules_list_tells_where_a_rule_comes_from(pack, cli):
-    rule = RULE.replace('"NUM001"', '"MINE001"').replace('name = "metric-not-finite"', 'name = "my-rule"')
+    rule = RULE.replace('"ADV001"', '"MINE001"').replace('name = "advantages-all-zero"', 'name = "my-rule"')
     lines = cli("rules", "list", "--rules", pack("ours", mine__my_rule=rule)).out.splitlines()
     [mine] = [line for line in lines if line.startswith("MINE001")]
-    [theirs] = [line for line in lines if line.startswith("NUM001")]
+    [theirs] = [line for line in lines if line.startswith("ADV001")]
     assert "ours" in mine.split()
     assert "builtin" in theirs.split()
 

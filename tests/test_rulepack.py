@@ -12,7 +12,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.rulepack import load_pack
 
 ROOT = Path(__file__).resolve().parent.parent
-RULE = (ROOT / "rules" / "numerics" / "metric-not-finite.toml").read_text(encoding="utf-8")
+RULE = (ROOT / "rules" / "signal" / "advantages-all-zero.toml").read_text(encoding="utf-8")
 CAUSE = (ROOT / "rules" / "causes" / "nan-inf.toml").read_text(encoding="utf-8")
 #: Packs of others may weigh by numbers: what sound runs answer to their checks is not counted.
 WEIGHT = """
@@ -29,7 +29,7 @@ def pack(tmp_path):
     (tmp_path / "causes").mkdir()
     (tmp_path / "mine").mkdir()
     (tmp_path / "pack.toml").write_text('name = "mine"\n', encoding="utf-8")
-    rule = RULE.replace("NUM001", "MINE001").replace('name = "metric-not-finite"', 'name = "my-rule"')
+    rule = RULE.replace("ADV001", "MINE001").replace('name = "advantages-all-zero"', 'name = "my-rule"')
     cause = CAUSE.replace('id = "nan-inf"', 'id = "my-cause"').replace('"metric-not-finite", ', "")
     (tmp_path / "mine" / "my-rule.toml").write_text(rule, encoding="utf-8")
     (tmp_path / "causes" / "my-cause.toml").write_text(cause + WEIGHT, encoding="utf-8")
@@ -44,26 +44,26 @@ def test_a_pack_adds_to_ours(pack):
 
 
 def test_a_pack_of_others_takes_part(pack, cli, samples):
-    report = cli("analyze", samples / "sick" / "nan-inf.canonical", "--rules", pack, "--format", "json").json
+    report = cli("analyze", samples / "sick" / "adv-exactly-zero.canonical", "--rules", pack, "--format", "json").json
     assert "my-rule" in {finding["name"] for finding in report["checks"] if finding["answer"] == "yes"}
     assert "my-cause" in {cause["id"] for cause in report["causes"]}
 
 
 BROKEN = [
-    ("mine/my-rule.toml", 'link = "numerics"', 'link = "nowhere"'),
+    ("mine/my-rule.toml", 'link = "advantages"', 'link = "nowhere"'),
     ("mine/my-rule.toml", 'severity = "critical"', 'severity = "dreadful"'),
-    ("mine/my-rule.toml", 'answers = "numerics"', 'answers = "everything"'),
+    ("mine/my-rule.toml", 'answers = "signal"', 'answers = "everything"'),
     ("mine/my-rule.toml", 'proof = "identity"', 'proof = "hunch"'),
-    ("mine/my-rule.toml", 'is = "at least"', 'is = "roughly"'),
+    ("mine/my-rule.toml", 'is = "at most"', 'is = "roughly"'),
     ("mine/my-rule.toml", 'window = "tail"', 'window = "tial"'),
-    ("mine/my-rule.toml", "share = 0.95", 'share = 0.95\nstatistic = "medain"'),
-    ("mine/my-rule.toml", "bound = 1", 'bound = "@nothing"'),
-    ("mine/my-rule.toml", 'title = "A loss', 'titel = "A loss'),
-    ("mine/my-rule.toml", "min_points = 1", "min_point = 1"),
-    ("mine/my-rule.toml", 'quantity = "series.nonfinite_metrics"', 'quantity = "series.nonfinite_metrisc"'),
-    ("mine/my-rule.toml", 'quantity = "series.nonfinite_metrics"', 'quantity = "nonfinite_metrics"'),
+    ("mine/my-rule.toml", 'least = "@least"', 'least = "@least"\nstatistic = "medain"'),
+    ("mine/my-rule.toml", "bound = 0", 'bound = "@nothing"'),
+    ("mine/my-rule.toml", 'title = "All groups', 'titel = "All groups'),
+    ("mine/my-rule.toml", "min_points = 3", "min_point = 3"),
+    ("mine/my-rule.toml", 'quantity = "series.advantage_spread"', 'quantity = "series.advantage_spraed"'),
+    ("mine/my-rule.toml", 'quantity = "series.advantage_spread"', 'quantity = "advantage_spread"'),
     ("mine/my-rule.toml", 'code = "MINE001"', "code = "),
-    ("mine/my-rule.toml", 'code = "MINE001"', 'code = "NUM001"'),
+    ("mine/my-rule.toml", 'code = "MINE001"', 'code = "ADV001"'),
     ("causes/my-cause.toml", 'prior = "occasional"', 'prior = "always"'),
     ("causes/my-cause.toml", 'finding = "my-rule"', 'finding = "my-ruel"'),
     ("causes/my-cause.toml", "fired = 50", "fired = 90"),
@@ -138,7 +138,7 @@ def test_packs_of_the_same_content_in_two_folders_keep_their_own_paths(pack, tmp
 def test_a_case_that_fails_fails_the_command(pack, cli):
     assert cli("rules", "test", "--rules", pack).code == 0
     path = pack / "mine" / "my-rule.toml"
-    path.write_text(path.read_text(encoding="utf-8").replace("onset = 10", "onset = 11"), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace("onset = 5", "onset = 6"), encoding="utf-8")
     outcome = cli("rules", "test", "--rules", pack)
     assert outcome.code == 1
     assert "my-rule" in outcome.out

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import beside, finite_of, same
+from ppo_doctor.arrays import beside, finite_of
 from ppo_doctor.model import SINGLE
 
 if TYPE_CHECKING:
@@ -18,22 +18,6 @@ if TYPE_CHECKING:
 LEAST = 5
 #: Spreads that are zero exactly when every advantage is zero, the most direct first.
 DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
-
-
-def reward_change(observations: Observations) -> Series | None:
-    """Return how far the logged reward, or episode return, is from its first finite value, per record."""
-    logged = (observations.run.series.get(name) for name in ("reward_mean", "episode_return", "eval_return"))
-    series = next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
-    if series is None:
-        return None
-    first = finite_of(series.values)[0]
-    return dataclasses.replace(
-        series,
-        name="reward_change",
-        raw=f"change of {series.raw}",
-        values=np.where(same(series.values, first), 0.0, np.abs(series.values - first)),
-        how="computed",
-    )
 
 
 def advantage_spread(observations: Observations) -> Series | None:

@@ -103,45 +103,6 @@ def _rollout_size(observations: Observations) -> Fact | None:
     )
 
 
-def minibatch_samples(observations: Observations) -> Fact | None:
-    """Return the samples of one minibatch where advantages are whitened per minibatch, from the configuration."""
-    size = observations.number("minibatch_size")
-    whitened = observations.setting("normalize_advantages")
-    if size is None or not observations.configured("minibatch_size") or not _has_episodes(observations):
-        return _split_rollout(observations)
-    if whitened is not None and whitened.value is False:
-        return None
-    setting = observations.run.config["minibatch_size"]
-    return Fact(
-        name="minibatch_samples",
-        value=size,
-        how="configured",
-        unit="samples",
-        source=setting.source,
-        says=f"{setting.key} = {size:g}",
-    )
-
-
-def _split_rollout(observations: Observations) -> Fact | None:
-    """CleanRL names the number of minibatches."""
-    parts, whitened = observations.number("num_minibatches"), observations.setting("normalize_advantages")
-    rollout = observations.fact("rollout_steps_seen")
-    if not parts or rollout is None or not isinstance(rollout.value, float):
-        return None
-    if not observations.configured("num_minibatches") or (whitened is not None and whitened.value is False):
-        return None
-    setting = observations.run.config["num_minibatches"]
-    says = f"{rollout.value:g} steps in {parts:g} minibatches"
-    return Fact(
-        name="minibatch_samples",
-        value=rollout.value / parts,
-        how="configured",
-        unit="samples",
-        source=setting.source,
-        says=says,
-    )
-
-
 def discount_horizon(observations: Observations) -> Fact | None:
     """Return 1/(1 - gamma), the steps over which a reward fades to a third; only for episodes of many more steps.
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import beside, finite_of, median
-from ppo_doctor.derive.conditions import condition
-from ppo_doctor.model import Fact
+from ppo_doctor.arrays import beside
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -123,25 +121,3 @@ def value_loss_growth(observations: Observations) -> Series | None:
     return dataclasses.replace(
         series, name="value_loss_growth", values=values, unit="× its largest early value", how="computed"
     )
-
-
-def value_loss_overflow(observations: Observations) -> Series | None:
-    """Return 1 where the value loss is infinite while the policy loss of the same record is finite, else 0."""
-    value = observations.run.series.get("value_loss")
-    policy = beside(value, observations.run.series.get("policy_loss"))
-    if value is None or policy is None or not len(value):
-        return None
-    alone = (np.isinf(value.values) & np.isfinite(policy.values)).astype(np.float64)
-    says = f"{value.raw} infinite, with a finite {policy.raw},"
-    return condition(value, "value_loss_overflow", alone, says)
-
-
-def value_loss_late(observations: Observations) -> Fact | None:
-    """Return the median value loss of the later two thirds of the run: about the variance of returns, or half of it."""
-    series = observations.run.series.get("value_loss")
-    finite: FloatArray = finite_of(series.values) if series is not None else np.empty(0)
-    if series is None or len(finite) < 2 * LEAST:
-        return None
-    late = finite[len(finite) // 3 :]
-    says = f"median of the last {len(late)} records"
-    return Fact(name="value_loss_late", value=median(late), how="observed", source=series.source(), says=says)

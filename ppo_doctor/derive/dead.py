@@ -66,23 +66,6 @@ def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
     return min(abs(first - other) for other in others)
 
 
-def unread_clip_change(observations: Observations) -> Fact | None:
-    """Return how far clip_ratio is from verl's default where it alone is given; 0 where the other names are too.
-
-    Since 0.4 its defaults set clip_ratio_low and clip_ratio_high to 0.2, and those are what the loss reads.
-    """
-    if observations.run.framework != VERL:
-        return None
-    unread = _found(observations, "clip_range_unused")
-    low, high = observations.run.config.get("clip_range"), _found(observations, "clip_range_high")
-    if unread is None or low is None or not isinstance(unread.value, int | float):
-        return None
-    if low.key != unread.key or high is not None:
-        return _fact("unread_clip_change", 0.0, unread, "the two-sided names are given too")
-    change = abs(unread.value - VERL_CLIP)
-    return _fact("unread_clip_change", change, unread, f"{_shown(unread)}, without clip_ratio_low and clip_ratio_high")
-
-
 def settings_without_effect(observations: Observations) -> Fact | None:
     """Return how many settings that were chosen nothing reads under the others; None without any to look at."""
     looked = [entry for look in _LOOKS for entry in look(observations)]

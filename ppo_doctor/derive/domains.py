@@ -100,7 +100,6 @@ def _counter(name: str) -> Callable[[Observations], Fact | None]:
     return lambda observations: _count(observations, name)
 
 
-rate_zero = _counter(domains.RATE_ZERO)
 rate_negative = _counter(domains.RATE_NEGATIVE)
 discount_out_of_range = _counter(domains.DISCOUNT)
 no_update_configured = _counter(domains.NO_UPDATE)
@@ -140,22 +139,25 @@ def _in_force(profile: Profile, native: str) -> str:
 
 
 def _odd_minibatch(observations: Observations) -> Iterator[Evidence]:
-    """Yield what is odd of a minibatch whose rollout depends on a number of environments that only code tells."""
+    """Yield what is odd of a minibatch: larger than a rollout, or no part of it whatever the number of environments."""
     config, framework = observations.run.config, observations.run.framework
     steps = observations.number("rollout_steps")
     size, envs = observations.number("minibatch_size"), observations.number("num_envs")
-    told = observations.configured("minibatch_size") and not observations.configured("num_envs")
-    if not told or framework not in LEFT_OVER or None in (steps, size, envs):
+    told = observations.configured("num_envs")
+    if not observations.configured("minibatch_size") or framework not in LEFT_OVER or None in (steps, size, envs):
         return
     rollout, minibatch, setting = float(steps or 0), float(size or 0), config["minibatch_size"]
     if rollout < 1 or minibatch < 1:
         return
-    words = f"{setting.key} = {minibatch:g}, {config['rollout_steps'].key} = {rollout:g}, environments not told"
+    words = f"{setting.key} = {minibatch:g}, {config['rollout_steps'].key} = {rollout:g}"
     if minibatch > rollout * float(envs or 1):
-        yield _said(setting, f"{words}: with {envs:g}, the default, a rollout holds less than a minibatch")
-    elif all(rollout * number % minibatch for number in USUAL_ENVS):
+        yield _said(setting, f"{words}: a rollout of {envs:g} environments{'' if told else ', the default,'} is less")
+    elif not told and all(rollout * number % minibatch for number in USUAL_ENVS):
         many = ", ".join(map(str, USUAL_ENVS))
-        yield _said(setting, f"{words}: divides the rollout of none of {many}, and {LEFT_OVER[framework]}")
+        yield _said(
+            setting,
+            f"{words}, environments not told: divides the rollout of none of {many}, and {LEFT_OVER[framework]}",
+        )
 
 
 def _said(setting: Setting, text: str) -> Evidence:

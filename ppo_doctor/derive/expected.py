@@ -105,24 +105,3 @@ def printed_zeros(observations: Observations) -> Fact | None:
     says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
     source = zeros[0].source() if zeros else None
     return Fact(name="printed_zeros", value=float(len(zeros)), how="observed", unit="metrics", source=source, says=says)
-
-
-def coefficient_growth(observations: Observations) -> Fact | None:
-    """Return the largest over the first KL coefficient, 1 where it later comes back by half; infinity is growth."""
-    logged = observations.run.series.get("kl_coef")
-    if logged is None or len(logged) < 5:
-        return None
-    values = np.nan_to_num(logged.values, nan=0.0, posinf=1e300)
-    start = float(values[values > 0][0]) if (values > 0).any() else 0.0
-    if not start > 0:
-        return None
-    grown = float(values.max()) / start if values[-1] > 0.5 * values.max() else 1.0
-    says = f"{logged.raw} went from {start:.3g} to {values[-1]:.3g}"
-    return Fact(
-        name="coefficient_growth",
-        value=min(grown, 1e300),
-        how="observed",
-        unit="times",
-        source=logged.source(),
-        says=says,
-    )

@@ -27,8 +27,6 @@ ROOM = 0.02
 LEAST_SHARE, LEAST_REST = 0.3, 0.1
 #: Times the KL there is that the clip fraction asks for, from which on it counts something else.
 DOUBTED = 3.0
-#: KL (nats) from which on ratios scatter by sqrt(2 KL) = 0.014 and more, so that a surrogate shows them.
-MOVES = 1e-4
 
 
 def clip_kl_contradiction(observations: Observations) -> Series | None:
@@ -112,49 +110,6 @@ def clip_fraction_doubted(observations: Observations) -> bool:
     beyond, lacking = observations.series("clip_over_spread"), observations.series("clip_kl_contradiction")
     asked = beyond is not None and finite_median(beyond.values) > DOUBTED
     return asked or (lacking is not None and finite_median(lacking.values) > 0)
-
-
-def kl_over_unclipped(observations: Observations) -> Series | None:
-    """Return the KL over the most that samples inside the clip range can have, where none was clipped; else 0.
-
-    With every ratio within 1 ± ε the mean k3 is at most k3(1 - ε) = -ε - log(1 - ε), and k2 log(1 - ε)²/2. No sample
-    clipped in all minibatches is none in the last epoch either, so that these two windows may differ.
-    """
-    series = observations.run.series
-    kl, epsilon = series.get("approx_kl"), _range(observations)
-    clipped = beside(kl, series.get("clip_fraction"))
-    if kl is None or clipped is None or epsilon is None or not epsilon < 1:
-        return None
-    within = kl.aggregation is not None and clipped.aggregation in (kl.aggregation, "all minibatches")
-    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not within:
-        return None
-    most = -epsilon - math.log1p(-epsilon) if kl.estimator == "k3" else 0.5 * math.log1p(-epsilon) ** 2
-    idle = clipped.at(0) & (clipped.resolution.absolute == 0)
-    values = np.where(idle, np.maximum(0.0, kl.values - kl.resolution.absolute) / most, 0.0)
-    values[~np.isfinite(kl.values) | ~np.isfinite(clipped.values)] = np.nan
-    return dataclasses.replace(
-        kl,
-        name="kl_over_unclipped",
-        values=values,
-        resolution=EXACT,
-        how="computed",
-        unit="times the most that unclipped samples give",
-    )
-
-
-def surrogate_while_moving(observations: Observations) -> Series | None:
-    """Return |policy loss| over all minibatches, in deviations of a whitened advantage, where the KL shows movement.
-
-    At ratio 1 it is the mean of whitened advantages, 0 up to float noise. None where it is of the first pass alone.
-    """
-    loss = observations.run.series.get("policy_loss")
-    kl = beside(loss, observations.series("kl_size"))
-    whitened = observations.setting("normalize_advantages")
-    known = "advantages_whitened" in observations.run.facts or (whitened is not None and whitened.value is True)
-    if loss is None or kl is None or not known or loss.aggregation != "all minibatches":
-        return None
-    values = np.where(kl.values > MOVES, np.abs(loss.values), np.nan)
-    return dataclasses.replace(loss, name="surrogate_while_moving", values=values, how="computed", says=f"|{loss.raw}|")
 
 
 def _least(estimator: str, epsilon: float) -> float:

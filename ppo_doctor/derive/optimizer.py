@@ -91,23 +91,6 @@ def skipped_share(observations: Observations) -> Series | None:
     return dataclasses.replace(skipped, name="skipped_share", values=values, unit="of the steps", how="computed")
 
 
-def loss_scale_fall(observations: Observations) -> Fact | None:
-    """Return how often the loss scale has halved from its first to its last record; searching at the start is usual."""
-    scale = observations.run.series.get("loss_scale")
-    if scale is None:
-        return None
-    values = scale.values[np.isfinite(scale.values) & (scale.values > 0)]
-    if len(values) < 5:
-        return None
-    # The first tenth is the search for a scale that fits.
-    settled = float(values[len(values) // 10])
-    halvings = (math.log2(settled) if values[-1] > 1 else 16.0) - math.log2(values[-1])
-    says = f"{scale.raw} went from {settled:g} to {values[-1]:g}"
-    return Fact(
-        name="loss_scale_fall", value=halvings, how="computed", unit="halvings", source=scale.source(), says=says
-    )
-
-
 def half_precision(observations: Observations) -> Fact | None:
     """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
     setting = observations.run.config.get("precision")

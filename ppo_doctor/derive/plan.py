@@ -23,8 +23,6 @@ LEFT_OVER = {
     "verl": "the trainer refuses to start",
     "rl-games": "the trainer refuses to start",
 }
-#: Those that make one minibatch of a rollout that is smaller than a minibatch.
-ONE_MINIBATCH = ("sb3", "tianshou", "rllib-old")
 UNGUARDED = ("cleanrl",)
 #: Losses and levels whose ratio is that of a sequence, which is clipped a hundred times closer, or whose clip range
 #: caps a weight (CISPO).
@@ -49,32 +47,6 @@ def warmup_share(observations: Observations) -> Fact | None:
     return _fact("warmup_share", steps / total[1], setting, says, "of the run")
 
 
-def schedule_over_run(observations: Observations) -> Fact | None:
-    """Return the length of the learning rate's decay over that of the run, in the same steps.
-
-    From two settings, or from the straight line that a logged learning rate follows and the planned steps.
-    """
-    schedule, total = _number(observations, "schedule_steps"), _number(observations, "total_steps")
-    shape = observations.run.config.get("lr_schedule")
-    if shape is not None and str(shape.value).lower() in ENDLESS:
-        return None
-    if schedule is None or total is None or schedule[1] <= 0 or total[1] <= 0:
-        return _from_slope(observations)
-    setting, steps = schedule
-    says = f"{setting.key} = {steps:g}, {total[0].key} = {total[1]:g}"
-    return _fact("schedule_over_run", steps / total[1], setting, says, "of the run")
-
-
-def _from_slope(observations: Observations) -> Fact | None:
-    end, total = observations.fact("schedule_end_step"), _number(observations, "total_env_steps")
-    counts = observations.run.facts.get("steps_are_env_steps")
-    if end is None or total is None or total[1] <= 0 or counts is None or not counts.value:
-        return None
-    value = float(str(end.value)) / total[1]
-    says = f"the logged rate reaches 0 at step {end.value}, {total[0].key} = {total[1]:g}"
-    return Fact(name="schedule_over_run", value=value, how="observed", unit="of the run", source=end.source, says=says)
-
-
 def batch_remainder(observations: Observations) -> Fact | None:
     """Return the samples of a rollout that are left when it is cut into minibatches."""
     cut = _cut(observations)
@@ -84,25 +56,6 @@ def batch_remainder(observations: Observations) -> Fact | None:
     rest = rollout % minibatch
     what = LEFT_OVER.get(observations.run.framework, "")
     return _fact("batch_remainder", rest, setting, f"{says}; {what}" if what and rest else says, "samples")
-
-
-def minibatch_excess(observations: Observations) -> Fact | None:
-    """Return by how many samples a minibatch is larger than the rollout that it is drawn from; 0 where it is not.
-
-    None where no step follows from that, which is another finding.
-    """
-    cut, updates = _cut(observations), observations.fact("updates_planned")
-    nothing_left = updates is not None and float(str(updates.value)) < 1
-    if cut is None or cut[0] < 1 or nothing_left:
-        return None
-    rollout, minibatch, setting, says = cut
-    what = (
-        "the whole rollout is one minibatch"
-        if observations.run.framework in ONE_MINIBATCH
-        else LEFT_OVER.get(observations.run.framework, "")
-    )
-    excess = max(0.0, minibatch - rollout)
-    return _fact("minibatch_excess", excess, setting, f"{says}; {what}" if what and excess else says, "samples")
 
 
 def last_minibatch_samples(observations: Observations) -> Fact | None:
@@ -139,24 +92,6 @@ def _rollout(observations: Observations) -> tuple[float, str] | None:
     if steps is not None and envs is not None:
         return steps[1] * envs[1], f"{steps[0].key} = {steps[1]:g}, {envs[0].key} = {envs[1]:g}"
     return (size[1], f"{size[0].key} = {size[1]:g}") if size is not None and size[1] >= 1 else None
-
-
-def discount_reach(observations: Observations) -> Fact | None:
-    """Return gamma^T: what a reward at the end of the longest completion is worth at its first token."""
-    length, gamma = _length(observations), _number(observations, "gamma")
-    if length is None or gamma is None or not 0 <= gamma[1] <= 1 or length[1] < 1:
-        return None
-    says = f"{gamma[0].key} = {gamma[1]:g}, {length[0].key} = {length[1]:g}"
-    return _fact("discount_reach", float(gamma[1] ** length[1]), gamma[0], says)
-
-
-def _length(observations: Observations) -> tuple[Setting, float] | None:
-    """Return the longest completion where advantages are those of GAE, as under PPO with a critic."""
-    estimator = observations.run.config.get("advantage_estimator")
-    word = str(estimator.value).lower() if estimator is not None and estimator.value else "gae"
-    if word != "gae" or observations.run.algorithm != "ppo":
-        return None
-    return _number(observations, "max_response_length")
 
 
 def token_clip_range(observations: Observations) -> Fact | None:

@@ -59,11 +59,6 @@ def policy_drift(observations: Observations) -> Fact | None:
     return _drift(observations.run.series.get("entropy"), "policy_drift")
 
 
-def reference_kl_drift(observations: Observations) -> Fact | None:
-    """Return how far the KL to the reference moved between the first and the last third, in standard errors."""
-    return _drift(observations.run.series.get("ref_kl"), "reference_kl_drift")
-
-
 def _drift(series: Series | None, name: str) -> Fact | None:
     values = finite_of(series.values) if series is not None else np.empty(0)
     third = len(values) // 3

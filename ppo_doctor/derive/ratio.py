@@ -89,11 +89,6 @@ def loss_change_within_batch(observations: Observations) -> Series | None:
     return dataclasses.replace(change, values=np.where(unknown, np.nan, change.values / steps))
 
 
-def gradient_change_within_batch(observations: Observations) -> Series | None:
-    """Return |grad_norm - grad_norm one pass earlier| on the same generation batch; 0 means that nothing moved."""
-    return _change_within_batch(observations, "grad_norm")
-
-
 def _change_within_batch(observations: Observations, name: str) -> Series | None:
     series = observations.run.series.get(name)
     lag = _pass_length(observations)

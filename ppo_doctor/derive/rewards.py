@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import deviation_of, finite_of, mean_of, median, parts, variance_of
+from ppo_doctor.arrays import finite_of, mean_of, median, parts, variance_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import Fact
 
@@ -114,40 +114,6 @@ def _variance_of_mean(values: FloatArray) -> float:
     repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
     effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
     return spread / max(effective, 2.0)
-
-
-def reward_fall(observations: Observations) -> Fact | None:
-    """Return the share of its first level that the reward loses, 0 unless it falls from the start and stays down.
-
-    The run is cut into six parts: the first has to be the best, the second has lost a quarter of the loss, no later one
-    may regain half of it, and the loss has to be twice the scatter of single records in the later half. A reward whose
-    first records lie more than a quarter of the loss below its first part rose before it fell; where they lie half as
-    high again above it, most of the loss came at once, and they are the first level. None for the later part of a run,
-    which begins later.
-    """
-    reward = logged_reward(observations) if "continues" not in observations.run.facts else None
-    blocks = reward_blocks(reward) if reward is not None else None
-    if reward is None or blocks is None:
-        return None
-    _, finite = thinned(reward)
-    earliest = mean_of(finite[: max(EARLIEST, len(finite) // 20)])
-    first, rest = earliest if earliest > AT_ONCE * blocks[0] > 0 else blocks[0], blocks[1:]
-    loss = first - min(rest)
-    lowest = np.minimum.accumulate((first, *rest))
-    regained = float(np.max(np.array(rest) - lowest[1:])) > 0.5 * loss or max(rest) > first - 0.25 * loss
-    noise = first - blocks[-1] < 2 * deviation_of(finite[len(finite) // 2 :])
-    rose = earliest < first - 0.25 * loss
-    size = max(abs(first), abs(min(blocks)) if first <= 0 else 0.0)
-    fall = (first - blocks[-1]) / size if size > 0 and not (regained or noise or rose) else 0.0
-    says = f"{reward.raw} by sixths of the run: {', '.join(f'{b:.3g}' for b in blocks)}"
-    return Fact(
-        name="reward_fall",
-        value=max(fall, 0.0),
-        how="computed",
-        unit="of the first level",
-        source=reward.source(),
-        says=says,
-    )
 
 
 @lru_cache(maxsize=4)  # as of `thinned`: five quantities ask

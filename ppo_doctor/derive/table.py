@@ -27,8 +27,6 @@ _LENGTH_BOUND = "objective_entropy+entropy+max_response_length"
 DERIVED: Mapping[str, Derived] = MappingProxyType(
     {
         # numerics
-        "nonfinite_metrics": _row("numerics:nonfinite_metrics", "policy_loss", "loss", "approx_kl", "grad_norm"),
-        "weights_end_broken": _row("numerics:weights_end_broken", "update_norm"),
         # config, update
         "updates_observed": _row("updates:updates_observed", "optimizer_steps", "epochs_executed_total", "reward_mean"),
         "apart_before_the_step": _row("updates:apart_before_the_step", "approx_kl", "ratio_std"),
@@ -41,9 +39,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "unexplained_share": _row(
             "updates:unexplained_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"
         ),
-        "passes_by_clip_counts": _row(
-            "counts:passes_by_clip_counts", "clip_fraction+ppo_epochs+rollout_steps+num_envs"
-        ),
         "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl", "early_stopped"),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
@@ -52,17 +47,12 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
         # what a configuration says by itself
         "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
-        "unread_clip_change": _row("dead:unread_clip_change", "clip_range_unused"),
         "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),
         "warmup_share": _row("plan:warmup_share", "warmup_steps+total_steps"),
-        "schedule_over_run": _row("plan:schedule_over_run", "schedule_steps+total_steps"),
         "batch_remainder": _row("plan:batch_remainder", "rollout_steps+num_envs+minibatch_size"),
         "last_minibatch_samples": _row("plan:last_minibatch_samples", "rollout_steps+num_envs+num_minibatches"),
-        "discount_reach": _row("plan:discount_reach", "gamma+max_response_length"),
         "token_clip_range": _row("plan:token_clip_range", "clip_range"),
         "kl_coefficient": _row("plan:kl_coefficient", "kl_coef"),
-        "minibatch_excess": _row("plan:minibatch_excess", "rollout_steps+num_envs+minibatch_size"),
-        "rate_zero": _row("domains:rate_zero", "learning_rate"),
         "rate_negative": _row("domains:rate_negative", "learning_rate"),
         "discount_out_of_range": _row("domains:discount_out_of_range", "gamma", "gae_lambda"),
         "no_update_configured": _row("domains:no_update_configured", "ppo_epochs"),
@@ -80,9 +70,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "ratio_departure": _row("ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_max", "ratio_mean"),
         "ratio_trace": _row("ratio:ratio_trace", "approx_kl", "ratio_std", "clip_fraction"),
         "loss_change_within_batch": _row("ratio:loss_change_within_batch", "loss+reward_mean"),
-        "gradient_change_within_batch": _row("ratio:gradient_change_within_batch", "grad_norm+reward_mean"),
         # advantages and loss
-        "reward_change": _row("advantages:reward_change", "reward_mean", "episode_return"),
         "advantage_spread": _row(
             "advantages:advantage_spread",
             *("frac_reward_zero_std", "advantages_std", "advantages_raw_std", "advantages_min+advantages_max"),
@@ -91,22 +79,17 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_level": _row("rewards:reward_level", "reward_mean", "episode_return"),
         "reward_ceiling_level": _row("rewards:reward_ceiling_level", "reward_mean", "episode_return"),
         "reward_trend": _row("rewards:reward_trend", "reward_mean", "episode_return"),
-        "reward_fall": _row("rewards:reward_fall", "reward_mean", "episode_return"),
         "flat_share": _row("rewards:flat_share", "frac_reward_zero_std"),
         "truncated_before_training": _row("origins:truncated_before_training", "truncated_fraction+reward_mean"),
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
         "value_loss_growth": _row("critic:value_loss_growth", "value_loss"),
-        "value_loss_overflow": _row("critic:value_loss_overflow", "value_loss+policy_loss"),
-        "value_loss_late": _row("critic:value_loss_late", "value_loss"),
         "rollout_steps_seen": _row("batches:rollout_steps_seen", "env_steps+iteration", "rollout_steps+num_envs"),
-        "minibatch_samples": _row("batches:minibatch_samples", "minibatch_size"),
         "discount_horizon": _row("batches:discount_horizon", "gamma+episode_length"),
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
         "length_left": _row("batches:length_left", "response_length", _LENGTH_BOUND),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),
         # policy
-        "reference_kl_drift": _row("policy:reference_kl_drift", "ref_kl"),
         "policy_drift": _row("policy:policy_drift", "entropy", "probe_kl", "update_norm"),
         "weight_motion": _row("policy:weight_motion", "update_norm", "probe_kl"),
         # decision table: how small steps are, what the optimizer does with gradients, what is expected
@@ -116,7 +99,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "advantage_link": _row("movement:advantage_link", "logratio_advantage_corr"),
         "gradient_over_epsilon": _row("optimizer:gradient_over_epsilon", "grad_norm"),
         "skipped_share": _row("optimizer:skipped_share", "skipped_steps"),
-        "loss_scale_fall": _row("optimizer:loss_scale_fall", "loss_scale"),
         "half_precision": _row("optimizer:half_precision", "precision"),
         "overflowing_gradient": _row("optimizer:overflowing_gradient", "grad_norm+policy_loss", "grad_norm+loss"),
         "controller_idle": _row("optimizer:controller_idle", "learning_rate+desired_kl"),
@@ -125,7 +107,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "warmup_left": _row("expected:warmup_left", "critic_warmup"),
         "rate_left": _row("expected:rate_left", "learning_rate"),
         "printed_zeros": _row("expected:printed_zeros", "learning_rate", "approx_kl", "grad_norm"),
-        "coefficient_growth": _row("expected:coefficient_growth", "kl_coef"),
         # stability, mismatch, time (family "stability")
         "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
@@ -151,8 +132,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "actions": _row("sample_kind:actions", "action_std", "entropy", "response_length"),
         "critic": _row("sample_kind:critic", "value_loss", "explained_variance"),
         "rollout_engine": _row("sample_kind:rollout_engine", "rollout_logp_diff", "rollout_kl"),
-        "kl_over_unclipped": _row("identities:kl_over_unclipped", "approx_kl+clip_fraction"),
-        "surrogate_while_moving": _row("identities:surrogate_while_moving", "policy_loss+approx_kl"),
         "clip_over_spread": _row("identities:clip_over_spread", "clip_fraction+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         # catalogue: repeated batches, what arithmetic allows, whether the reward is the goal
@@ -160,7 +139,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
         ),
         "equal_episodes": _row("repeats:equal_episodes", "episode_return_min+episode_return_max+env_steps"),
-        "ratio_at_clamp": _row("limits:ratio_at_clamp", "ratio_max"),
         "clamped_share": _row("clamps:clamped_share", "ratio_mean", "approx_kl", "approx_kl+approx_kl_k1"),
         "reference_kl_burst": _row("bursts:reference_kl_burst", "ref_kl"),
         "reference_kl_over_target": _row("limits:reference_kl_over_target", "ref_kl+ref_kl_target"),
@@ -172,8 +150,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),
         "clipped_values_leap": _row("value_losses:clipped_values_leap", "value_clip_fraction"),
         "explained_variance_best": _row("value_losses:explained_variance_best", "explained_variance"),
-        "steady_kl_spread": _row("advantage_signs:steady_kl_spread", "approx_kl+entropy"),
         "value_mean_slope": _row("value_losses:value_mean_slope", "values_mean+returns_mean"),
+        "steady_kl_spread": _row("advantage_signs:steady_kl_spread", "approx_kl+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
         "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min"),

@@ -39,7 +39,7 @@ _COMPARE_GROUPS = frozenset({"trl-grpo", "trl-rloo", "ms-swift", "unsloth"})
 OF_CRITICS = frozenset({"vf_coef", "critic_learning_rate", "vf_error_clamp", "gae_lambda"})
 
 #: Derived quantities that count offences: each is the witness of one cause, the last two of none.
-RATE_ZERO, RATE_NEGATIVE, DISCOUNT = "rate_zero", "rate_negative", "discount_out_of_range"
+RATE_NEGATIVE, DISCOUNT = "rate_negative", "discount_out_of_range"
 NO_UPDATE, CLIP_CLOSED, GRADIENT_CLOSED = "no_update_configured", "clip_range_closed", "gradient_bound_closed"
 CRITIC_UNTRAINED, GREEDY, GROUP_OF_ONE = "critic_untrained", "greedy_sampling", "group_of_one"
 IMPOSSIBLE, UNUSUAL = "settings_impossible", "settings_unusual"
@@ -101,7 +101,6 @@ _SIZES = "rollout_size local_rollout_size rollout_steps num_envs generation_batc
 
 WRONG: tuple[Limit, ...] = (
     *_impossible("learning_rate", "below", 0, _UPHILL, RATE_NEGATIVE),
-    _pointless("learning_rate", 0, "no step changes a weight", RATE_ZERO),
     *_impossible("critic_learning_rate vf_coef vf_error_clamp", "below", 0, _UNTRAINED, CRITIC_UNTRAINED),
     _pointless("critic_learning_rate", 0, _UNTRAINED, CRITIC_UNTRAINED),
     _pointless("vf_coef", 0, _UNTRAINED, CRITIC_UNTRAINED),

@@ -129,7 +129,7 @@ def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
 
 
 def _table(page: Page, table: Table, cut: Cut) -> None:
-    """Add a table; a narrow page leaves out moments between start and end."""
+    """Add a table; a narrow page leaves out moments between start and end, then what is usual."""
     rows = table.rows[: cut.rows]
     keys = ["step", *(key_of(row.name, row.key) for row in rows)]
     label = max(map(columns, keys))
@@ -138,8 +138,13 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
     cells = _cells(table, rows)
     widths = [max((columns(line[i]) for line in cells[0 if named else 1 :]), default=0) for i in range(len(cells[0]))]
     tails = [i for i in range(len(shown), len(widths)) if any(line[i] for line in cells[2:])]
-    while len(shown) > 2 and INDENT + label + sum(widths[i] + 2 for i in (*shown, *tails)) > page.width:
-        del shown[_least(table, shown)]
+    while INDENT + label + sum(widths[i] + 2 for i in (*shown, *tails)) > page.width:
+        if len(shown) > 2:
+            del shown[_least(table, shown)]
+        elif len(tails) > 1:
+            del tails[0]
+        else:
+            break
     for number, (key, line) in enumerate(zip(("", *keys), cells, strict=True)):
         if number or named:
             values = "".join(f"  {' ' * (widths[i] - columns(line[i]))}{line[i]}" for i in shown)

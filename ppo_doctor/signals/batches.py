@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median
 from ppo_doctor.signals.course import both, condition, constant, fact, finite, given, late, series_of, truth_of
 
 if TYPE_CHECKING:
@@ -113,12 +112,3 @@ def length_over_bound(observations: Observations) -> Fact | None:
     longest = float(finite(series).max())
     says = f"{series.raw} reaches {longest:.4g}, and at most {bound:g} tokens are sampled"
     return fact("length_over_bound", longest / bound, series, says)
-
-
-def cut_usually(observations: Observations) -> Fact | None:
-    """Return the usual share of completions that are cut."""
-    series = series_of(observations, "truncated_fraction")
-    if series is None:
-        return None
-    share = float(finite_median(series.values))
-    return fact("cut_usually", share, series, f"{series.raw} is {share:.2g} in the median")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median
 from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, zero_share
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact
+    from ppo_doctor.model import Fact, Setting
     from ppo_doctor.signals.course import Observations
 
 
@@ -19,16 +20,6 @@ def gradient_zero_share(observations: Observations) -> Fact | None:
     if series is None or zeros is None:
         return None
     return fact("gradient_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
-
-
-def gradient_usual(observations: Observations) -> Fact | None:
-    """Return the median of the gradient norms that are not 0: a batch without a signal has none."""
-    series = series_of(observations, "grad_norm")
-    if series is None:
-        return None
-    norms = finite(series)
-    usual = float(median(norms[norms != 0])) if norms.any() else 0.0
-    return fact("gradient_usual", usual, series, f"{series.raw} is {usual:.3g} in the median")
 
 
 def silent_on_paid_batches(observations: Observations) -> Fact | None:
@@ -73,13 +64,20 @@ def minibatch_of_one(observations: Observations) -> Fact | None:
     normalised = observations.run.config.get("normalize_advantages")
     if normalised is not None and normalised.value is False:
         return None
-    size = observations.number("minibatch_size") if observations.configured("minibatch_size") else None
-    if size is None and all(map(observations.configured, ("num_minibatches", "rollout_steps"))):
-        steps, parts = observations.number("rollout_steps"), observations.number("num_minibatches")
-        size = None if not steps or not parts else steps * (observations.number("num_envs") or 1) / parts
-    return condition(
-        "minibatch_of_one",
-        None if size is None or size <= 0 else size <= 1,
-        None,
-        f"a minibatch holds {size:g} samples" if size else "",
-    )
+    setting, size = _minibatch(observations)
+    if setting is None or size is None or size <= 0:
+        return None
+    found = condition("minibatch_of_one", size <= 1, None, f"a minibatch holds {size:g} samples")
+    return found and replace(found, how="configured", source=setting.source)
+
+
+def _minibatch(observations: Observations) -> tuple[Setting | None, float | None]:
+    """Return the samples of a minibatch as configured, and the setting that says so."""
+    config = observations.run.config
+    if observations.configured("minibatch_size"):
+        return config["minibatch_size"], observations.number("minibatch_size")
+    if not all(map(observations.configured, ("num_minibatches", "rollout_steps"))):
+        return None, None
+    steps, parts = observations.number("rollout_steps"), observations.number("num_minibatches")
+    size = None if not steps or not parts else steps * (observations.number("num_envs") or 1) / parts
+    return config["num_minibatches"], size

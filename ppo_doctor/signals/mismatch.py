@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.signals.course import (
+    any_known,
     both,
     condition,
     fact,
@@ -98,7 +99,9 @@ def reference_follows(observations: Observations) -> Fact | None:
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
-    holds = both(never, truth_of(observations.fact("policy_moves")))
+    # a reference KL of 0 is among what says that a policy stands, and no witness here
+    moves = any_known(truth_of(observations.fact("entropy_moves")), truth_of(observations.fact("policy_moves")) or None)
+    holds = both(never, moves)
     return condition("reference_follows", holds, series, f"{series.raw} is exactly 0 in every record")
 
 
@@ -136,22 +139,6 @@ def penalty_over_spread(observations: Observations) -> Fact | None:
     over = float(str(found.value)) / scale
     return fact(
         "penalty_over_spread", over, series_of(observations, "kl_penalty_reward", "kl_coef", "ref_kl"), str(found.says)
-    )
-
-
-def penalty_beside_reward(observations: Observations) -> Fact | None:
-    """Return the largest penalty over the reward that it is taken from, for coefficients above 1."""
-    paid, rewards = series_of(observations, "kl_penalty_reward"), values_of(observations, "reward_mean")
-    coefficient = value_of(observations.fact("penalty_coefficient"))
-    if paid is None or rewards is None or coefficient is None:
-        return None
-    most = -float(np.nanmin(paid.values)) if coefficient > 1 else 0.0
-    scale = max(abs(float(rewards[:2].mean())), 0.3)
-    return fact(
-        "penalty_beside_reward",
-        most / scale,
-        paid,
-        f"{paid.raw} goes down to {-most:.3g} beside rewards of {rewards[:2].mean():.3g}",
     )
 
 

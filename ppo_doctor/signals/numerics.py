@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 #: Metrics that are finite in every sound record. Explained variance is not: it has no value where returns are alike.
 LOSSES = (
-    *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", "ratio_mean", "ref_kl"),
-    "update_norm",
+    *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "approx_kl_k1", "grad_norm", "ratio_mean"),
+    *("ratio_max", "ref_kl", "kl_coef", "update_norm", "learning_rate"),
 )
-EARNED = ("episode_return", "reward_mean", "eval_return", "returns_mean", "values_mean")
+EARNED = ("episode_return", "reward_mean", "eval_return", "returns_mean", "values_mean", "advantages_mean")
 #: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
 MOSTLY = 0.5
 

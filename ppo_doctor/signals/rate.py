@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,12 +104,11 @@ def rate_zero_share(observations: Observations) -> Fact | None:
         zeros = None if rate is None else float(rate == 0)
     if zeros is None:
         return None
-    return fact(
-        "rate_zero_share",
-        zeros,
-        series_of(observations, "learning_rate"),
-        f"the learning rate is 0 in {zeros:.0%} of the records",
-    )
+    if rates is not None:
+        return fact("rate_zero_share", zeros, rates, f"the learning rate is 0 in {zeros:.0%} of the records")
+    setting = observations.run.config["learning_rate"]
+    found = fact("rate_zero_share", zeros, None, f"{setting.key} = {setting.value}")
+    return replace(found, how="configured", source=setting.source)
 
 
 def rate_spent_at(observations: Observations) -> Fact | None:

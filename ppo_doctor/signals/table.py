@@ -10,7 +10,7 @@ _REWARD = ("reward_mean", "episode_return", "eval_return")
 
 SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "nonfinite_from": ("numerics", ("policy_loss", "loss", "approx_kl", *_REWARD)),
+        "nonfinite_from": ("numerics", ("policy_loss", "loss", "approx_kl", "grad_norm", *_REWARD)),
         "died_of_nonfinite": ("numerics", ("policy_loss", *_REWARD)),
         "losses_stop": ("numerics", ("policy_loss+approx_kl", "policy_loss+grad_norm")),
         "reward_spread": ("rewards", _REWARD),
@@ -62,7 +62,6 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rate_spent_at": ("rate", _RATE),
         "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
         "gradient_zero_share": ("gradient", ("grad_norm",)),
-        "gradient_usual": ("gradient", ("grad_norm",)),
         "silent_on_paid_batches": ("gradient", ("loss+grad_norm+reward_std",)),
         "silent_where_all_cut": ("gradient", ("grad_norm+truncated_fraction",)),
         "clip_norm": ("gradient", ("max_grad_norm",)),
@@ -82,7 +81,6 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "reference_follows": ("mismatch", ("ref_kl+entropy",)),
         "penalty_coefficient": ("mismatch", ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl")),
         "penalty_over_spread": ("mismatch", ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl")),
-        "penalty_beside_reward": ("mismatch", ("kl_penalty_reward+ref_kl+reward_mean",)),
         "penalty_growth": ("mismatch", ("kl_coef",)),
         "penalty_is_loss": ("mismatch", ("loss+ref_kl",)),
         "value_loss_left": ("critic", ("value_loss",)),
@@ -106,6 +104,5 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "length_kept": ("batches", ("response_length",)),
         "length_late": ("batches", ("response_length",)),
         "groups_alike_at_first": ("batches", ("frac_reward_zero_std+entropy",)),
-        "cut_usually": ("batches", ("truncated_fraction",)),
     }
 )

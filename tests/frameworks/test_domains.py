@@ -22,7 +22,7 @@ COUNTED = {limit.counted_by for limit in domains.WRONG} | {domains.UNUSUAL, doma
 RULES = {
     rule.when[0].quantity.partition(".")[2]: rule
     for rule in load_pack(installed=False).rules
-    if rule.when[0].quantity.partition(".")[2] in {*COUNTED, "settings_misspelt", "minibatch_excess"}
+    if rule.when[0].quantity.partition(".")[2] in {*COUNTED, "settings_misspelt"}
 }
 #: Keys of environments, loggers and scripts, as they stand beside settings of PPO.
 OTHER_KEYS = (
@@ -78,7 +78,7 @@ def judged(profile, name):
 
 
 def test_every_quantity_has_a_rule():
-    assert set(RULES) == {*COUNTED, "settings_misspelt", "minibatch_excess"}
+    assert set(RULES) == {*COUNTED, "settings_misspelt"}
 
 
 def test_domains_speak_of_settings_and_frameworks_that_exist():
@@ -195,11 +195,11 @@ def test_legal_values_are_not_called_wrong(framework, config):
 
 
 def test_a_log_that_shows_another_value_overrules_the_configuration():
-    case = {"framework": "sb3", "config": {"learning_rate": 0}}
-    shown = case_run(case | {"series": {"learning_rate": "0.0003x9"}})
-    alike = case_run(case | {"series": {"learning_rate": "0x9"}})
+    case = {"framework": "sb3", "config": {"clip_range": 0}}
+    shown = case_run(case | {"series": {"clip_range": "0.2x9"}})
+    alike = case_run(case | {"series": {"clip_range": "0x9"}})
     without = case_run(case | {"series": {"approx_kl": "0.01x9"}})
-    statuses = [check(Observations(run), RULES[domains.RATE_ZERO]).status for run in (shown, alike, without)]
+    statuses = [check(Observations(run), RULES[domains.CLIP_CLOSED]).status for run in (shown, alike, without)]
     assert statuses == ["skipped", "fired", "fired"]
 
 
@@ -209,7 +209,7 @@ def test_a_log_that_shows_another_value_overrules_the_configuration():
 @pytest.mark.parametrize(
     ("config", "rules"),
     [
-        ({"n_steps": 2048, "n_envs": 1, "batch_size": 4096}, {"minibatch-exceeds-rollout"}),
+        ({"n_steps": 2048, "n_envs": 1, "batch_size": 4096}, {"settings-unusual"}),
         ({"n_steps": 2048, "n_envs": 2, "batch_size": 4096}, set()),
         ({"n_steps": 2048, "batch_size": 65}, {"settings-unusual"}),
         ({"batch_size": 4096}, {"settings-unusual"}),

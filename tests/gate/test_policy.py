@@ -140,12 +140,12 @@ def test_a_threshold_replaces_the_number_and_its_source(tmp_path):
 
 
 def test_a_share_is_a_threshold_too(tmp_path):
-    policy = read_policy(written(tmp_path, "[thresholds.NUM003]\nshare = 0.5"))
-    (clause,) = applied(policy, load_pack()).rule("NUM003").when
-    assert (clause.share, clause.bound) == (0.5, 1.0)
+    policy = read_policy(written(tmp_path, "[thresholds.LOS001]\nshare = 0.5"))
+    (clause,) = applied(policy, load_pack()).rule("LOS001").when
+    assert (clause.share, clause.bound) == (0.5, 0.0)
 
 
 def test_other_rules_stay_as_they_are(tmp_path):
-    policy = read_policy(written(tmp_path, "[thresholds.NUM003]\nshare = 0.5"))
+    policy = read_policy(written(tmp_path, "[thresholds.LOS001]\nshare = 0.5"))
     changed = [a.name for a, b in zip(load_pack().rules, applied(policy, load_pack()).rules, strict=True) if a != b]
-    assert changed == ["metric-often-not-finite"]
+    assert changed == ["policy-loss-exactly-zero"]
