@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
+#: KL of the first update, in nats, from which on a record of it shows the policy after its steps rather than before.
+LEFT_AT_ONCE = 0.1
+
 
 def clipped_from_the_start(observations: Observations) -> Fact | None:
     """Return the smaller of the first and the usual clip fraction."""
@@ -76,6 +79,9 @@ def _first_reference(observations: Observations) -> float | None:
     series = series_of(observations, "ref_kl")
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
+    moved = series_of(observations, "approx_kl")
+    if moved is not None and np.isfinite(moved.values[0]) and abs(float(moved.values[0])) > LEFT_AT_ONCE:
+        return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
     gap = int(median(np.diff(steps)))
     begun = steps[0] <= 1 or (steps[0] == gap and abs(values[1] - values[0]) < abs(values[0]))
