@@ -233,4 +233,4 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
         of=1,
         source=fact.source,
     )
-    return Outcome(truth=surely, evidence=evidence, counted=fact.counted)
+    return Outcome(truth=surely, evidence=evidence, onset=fact.since if surely else None, counted=fact.counted)

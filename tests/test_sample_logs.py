@@ -74,14 +74,9 @@ def test_level_causes_name_each_other(log, diagnoses, known_causes):
     assert leaders[log["cause"]] == expected
 
 
-#: Sound logs that do not show it: the reward stays where it was.
-STAYS = {"benign-single-update.canonical"}
-
-
 @for_each(JUDGED, by_path)
 def test_verdict(log, diagnoses):
-    expected = "inconclusive" if log["path"].split("/")[1] in STAYS else log["verdict"]
-    assert diagnoses[log["path"]]["verdict"] == expected
+    assert diagnoses[log["path"]]["verdict"] == log["verdict"]
 
 
 @for_each(JUDGED, by_path)
@@ -106,8 +101,7 @@ def test_exit_code_of_a_gate(log, judged, known_causes):
     from ppo_doctor.judgement import exit_code
 
     severity = known_causes[log["cause"]].severity if log["cause"] in known_causes else "info"
-    undecided = log["verdict"] == "inconclusive" or log["path"].split("/")[1] in STAYS
-    expected = 4 if undecided else int(severity in ("critical", "high"))
+    expected = 4 if log["verdict"] == "inconclusive" else int(severity in ("critical", "high"))
     assert exit_code(judged[log["path"]], "high") == expected
 
 

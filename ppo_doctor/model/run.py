@@ -171,6 +171,8 @@ class Fact:
     unit: str = ""
     source: SourceRef | None = None
     says: str = ""
+    #: the step from which on it is so, of a number that has one
+    since: int | None = None
     #: each thing that the number counts, where it counts what stands in several places
     counted: tuple[Evidence, ...] = ()
 

@@ -19,6 +19,8 @@ _TITLE = re.compile(r"\S++(?: \S++){0,9}")
 _CELL = re.compile(r"[^\s|]+")
 #: Columns of a table without rules: fewer words above numbers are prose.
 _FEWEST_COLUMNS = 3
+#: The last word of a header that names no more columns (ElegantRL).
+_AND_SO_ON = ("etc", "etc.", "...")
 #: Longer lines are no row.
 _LONGEST = 1 << 12
 
@@ -81,11 +83,12 @@ class Grids:
             self.finish()
             return False
         cells = _cells(text)
-        if self._names:
+        if self._names and any(map(_NUMBER.fullmatch, cells)):
             self._add(line, cells)
-        elif all(map(_TITLE.fullmatch, cells)) and not any(map(_NUMBER.fullmatch, cells)):
+        elif ruled and all(map(_TITLE.fullmatch, cells)) and not any(map(_NUMBER.fullmatch, cells)):
             self._names, self._has_row = cells, False
         else:
+            self.finish()
             return False
         return True
 
@@ -115,6 +118,8 @@ class Rows:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._names: list[str] = []
+        #: numbers in a row of the table, of which the last may have no name
+        self._width = 0
         #: the line before where it may hold names, and the first row while it is the only one
         self._above = ""
         self._held: tuple[int, dict[str, str]] | None = None
@@ -130,10 +135,14 @@ class Rows:
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
         names = _CELL.findall(above)
-        if len(names) == len(cells) != len(self._names) and _aligned(above, line.text):
-            self._names, self._held = names, (line.number, self._pairs(line, names, cells))
+        open_end = bool(names) and names[-1].lower() in _AND_SO_ON
+        names = names[:-1] if open_end else names
+        known = len(names) == len(cells) or (open_end and len(names) < len(cells))
+        if known and len(cells) != self._width and (open_end or _aligned(above, line.text)):
+            self._names, self._width = names, len(cells)
+            self._held = (line.number, self._pairs(line, names, cells))
             return True
-        if len(cells) != len(self._names):
+        if len(cells) != self._width:
             return False
         if self._held:
             self._sink.loose(*self._held)
@@ -145,7 +154,7 @@ class Rows:
         """Nothing is ever open."""
 
     def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
-        return self._sink.pairs(line, list(zip(names, cells, strict=True)))
+        return self._sink.pairs(line, list(zip(names, cells, strict=False)))
 
 
 def _aligned(names: str, numbers: str) -> bool:

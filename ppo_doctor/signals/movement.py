@@ -322,9 +322,8 @@ def policy_stands_beside_critic(observations: Observations) -> Fact | None:
     critic, stands = series_of(observations, "value_loss"), truth_of(observations.fact("policy_stands"))
     silent = value_of(observations.fact("surrogate_zero_share")) or 0.0  # a loss of exactly 0 is moved by no noise
     holds = None if stands is None else stands and critic is not None and silent < 0.95
-    return condition(
-        "policy_stands_beside_critic", holds, _witness(observations), told_of(observations, "policy_stands")
-    )
+    told = told_of(observations, "policy_stands")
+    return condition("policy_stands_beside_critic", holds, _witness(observations), told)
 
 
 def several_updates(observations: Observations) -> Fact | None:
@@ -370,9 +369,8 @@ def surrogate_above_zero(observations: Observations) -> Fact | None:
         known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
         if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:
             return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
-    signs = finite(loss) > 0
-    share, chance = float(signs.mean()), 0.5 + DRIFTS / (2 * math.sqrt(len(signs)))
-    above = share if share > chance else min(share, 0.5)
+    share, by_chance = float((finite(loss) > 0).mean()), 0.5 + DRIFTS / (2 * math.sqrt(len(finite(loss))))
+    above = share if share > by_chance else min(share, 0.5)
     return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {share:.0%} of the records")
 
 

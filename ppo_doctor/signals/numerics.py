@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,7 @@ def nonfinite_from(observations: Observations) -> Fact | None:
     share, series, first = worst
     says = f"{series.raw} is {series.values[first]} at step {series.axis.steps[first]}, first of {share:.0%} of the run"
     found = fact("nonfinite_from", share, series, says)
-    return type(found)(name=found.name, value=found.value, how=found.how, source=series.source(first), says=says)
+    return replace(found, source=series.source(first), since=int(series.axis.steps[first]))
 
 
 def died_of_nonfinite(observations: Observations) -> Fact | None:
@@ -52,7 +53,7 @@ def died_of_nonfinite(observations: Observations) -> Fact | None:
         return None
     told = ends[-1]
     found = fact("died_of_nonfinite", float(told.died_of_numbers), None, told.text)
-    return type(found)(name=found.name, value=found.value, how="observed", source=told.source, says=told.text)
+    return replace(found, how="observed", source=told.source)
 
 
 def losses_stop(observations: Observations) -> Fact | None:
