@@ -299,14 +299,14 @@ def _without_constants(profile: Profile, settings: Mapping[str, Setting], builde
 def _names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
     source = SourceRef(path=path)
     set_by_likeness = [
-        Note(text=f"'{setting.key}' is read as {name}, for its name is like it", source=setting.source, kind="renamed")
+        Note(text=f"'{setting.key}' is read as {name}, by its name", source=setting.source, kind="renamed")
         for name, setting in sorted(settings.items())
         if configuration.is_guess(profile, name, setting)
     ]
     several = [metric for metric in profile.metrics.values() if metric.columns]
     parts = {key for metric in several for key in metric.columns}
     guessed = [
-        Note(text=f"'{raw}' is read as {name}, for its name is like it", source=source, kind="renamed")
+        Note(text=f"'{raw}' is read as {name}, by its name", source=source, kind="renamed")
         for raw, name in sorted(profile.fuzzy.items())
         if raw not in parts
     ]

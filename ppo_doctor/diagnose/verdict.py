@@ -37,14 +37,14 @@ def verdict(
     if worst is not None and worst.verdict in ("unhealthy", "warning"):
         return "unhealthy" if stands else worst.verdict, _leading(worst)
     if dead is not None and stands and not found:
-        return "unhealthy", f"the chain breaks at {dead.link}: {dead.witness}"
+        return "unhealthy", f"nothing gets past {dead.link}: {dead.witness}"
     unexplained = _unexplained(findings, pack, named(found))
     if unexplained is not None:
         return "warning", f"{unexplained.title}, and no known cause explains it"
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_leading(worst)}"
     if dead is not None:
-        return "inconclusive", f"no cause is named, but the chain breaks at {dead.link}: {dead.witness}"
+        return "inconclusive", f"no cause is named, but something is wrong at {dead.link}: {dead.witness}"
     open_question = _open(coverage, {finding.rule: finding for finding in findings})
     if open_question:
         return "inconclusive", open_question

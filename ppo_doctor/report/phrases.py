@@ -160,7 +160,7 @@ def follows(problem: Told) -> str:
     """Return what is dead because of a problem; nothing where nothing is."""
     if not problem.follows:
         return ""
-    return f"Broken by {problem.rank} as well: {listed(problem.follows, 'and')}."
+    return f"Because of {problem.rank} nothing reaches {listed(problem.follows, 'and')}."
 
 
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
