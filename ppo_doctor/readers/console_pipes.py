@@ -135,9 +135,9 @@ class Rows:
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
         names = _CELL.findall(above)
-        open_end = bool(names) and names[-1].lower() in _AND_SO_ON
+        open_end = bool(names) and names[-1].lower() in _AND_SO_ON and len(names) < len(cells)
         names = names[:-1] if open_end else names
-        known = len(names) == len(cells) or (open_end and len(names) < len(cells))
+        known = open_end or len(names) == len(cells)
         if known and len(cells) != self._width and (open_end or _aligned(above, line.text)):
             self._names, self._width = names, len(cells)
             self._held = (line.number, self._pairs(line, names, cells))
