@@ -169,7 +169,10 @@ class RunBuilder:
         gaps = int((present & ~known).sum())
         if gaps:
             self.notes.append(
-                Note(text=f"records without a step, given that of the record before: {gaps}", source=SourceRef(path=self.path))
+                Note(
+                    text=f"records without a step, given that of the record before: {gaps}",
+                    source=SourceRef(path=self.path),
+                )
             )
         index = np.maximum.accumulate(np.where(known, np.arange(len(steps)), -1))
         first = float(steps[known][0])
