@@ -321,3 +321,17 @@ def test_no_path_of_a_machine_is_tracked():
     assert files
     found = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and paths.search(path.read_bytes())}
     assert found == set()
+
+
+#: A quantity that a test asks a run for.
+ASKED = re.compile(r'(?:fact|\.series)\(\s*"(\w+)"')
+
+
+def test_no_test_asks_for_a_quantity_that_is_not_there():
+    """What nobody computes is None in every run, so that a test that expects None could not fail."""
+    source = "".join(path.read_text(encoding="utf-8") for path in MODULES)
+    known = set(re.findall(r"\w+", source))
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
+    asked = {(name, path.name) for path in tests for name in ASKED.findall(path.read_text(encoding="utf-8"))}
+    assert asked
+    assert not {(name, path) for name, path in asked if name not in known}

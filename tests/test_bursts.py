@@ -41,18 +41,6 @@ def test_only_the_exponential_estimator_bursts():
     assert fact("reference_kl_burst", "canonical", ref_kl=told) is None
 
 
-FALLING = {"approx_kl": "0.02x39", "entropy": "0.69-0.01x39"}
-
-
-def test_the_kl_of_an_update_is_held_against_the_entropy_lost_since_the_height():
-    assert fact("kl_of_entropy_lost", **FALLING).value == pytest.approx(0.02 / 0.205, rel=0.05)
-
-
-def test_a_kl_that_an_early_stop_holds_tells_nothing_of_its_size():
-    assert fact("kl_of_entropy_lost", config={"target_kl": 0.02}, **FALLING) is None
-    assert fact("kl_of_entropy_lost", config={"target_kl": 0.2}, **FALLING) is not None
-
-
 def comes_back(values, start):
     """Say of one start what the module says of all at once."""
     low = np.flatnonzero(values[start:] < values[start] / 5)

@@ -74,12 +74,6 @@ def test_usual_learning_rates_depend_on_the_task_and_a_printed_zero_is_none():
     assert observed({"learning_rate": "0x5"}, resolution={"learning_rate": 0.0005}).fact("rate_over_usual") is None
 
 
-def test_a_probe_says_nothing_with_one_step_or_unknown_k():
-    assert observed({"probe_kl": "0.01x9", "approx_kl": "0.001x9"}).fact("probe_over_logged") is None
-    single = {"ppo_epochs": 1, "num_minibatches": 1}
-    assert observed({"probe_kl": "0.01x9", "approx_kl": "0.001x9"}, single).fact("probe_over_logged") is None
-
-
 def test_skipped_share_counts_against_the_plan_or_against_all_steps():
     assert observed({"skipped_steps": "8x3"}, K4).series("skipped_share").values.tolist() == [0.5] * 4
     both = observed({"skipped_steps": "3x3", "optimizer_steps": "1x3"}).series("skipped_share")

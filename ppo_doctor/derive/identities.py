@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import rounding
-from ppo_doctor.arrays import beside, finite_median, finite_of
+from ppo_doctor.arrays import beside, finite_of
 from ppo_doctor.derive.counters import told
 from ppo_doctor.model import EXACT
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 ROOM = 0.02
 #: Gauss's inequality says nothing of a share below this that matters; and no more than this much is asked of the rest.
 LEAST_SHARE, LEAST_REST = 0.3, 0.1
-#: Times the KL there is that the clip fraction asks for, from which on it counts something else.
-DOUBTED = 3.0
 
 
 def clip_kl_contradiction(observations: Observations) -> Series | None:
@@ -103,13 +101,6 @@ def clip_over_spread(observations: Observations) -> Series | None:
         unit="times the KL there is",
         says=f"KL that {clipped.raw} asks for over {kl.raw}",
     )
-
-
-def clip_fraction_doubted(observations: Observations) -> bool:
-    """Tell whether the clip fraction says in most records what the KL beside it rules out: nothing is read from it."""
-    beyond, lacking = observations.series("clip_over_spread"), observations.series("clip_kl_contradiction")
-    asked = beyond is not None and finite_median(beyond.values) > DOUBTED
-    return asked or (lacking is not None and finite_median(lacking.values) > 0)
 
 
 def _least(estimator: str, epsilon: float) -> float:

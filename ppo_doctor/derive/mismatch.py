@@ -23,23 +23,6 @@ HALVED_PER_FALL = 4
 GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
 
 
-def clipped_at_generation(observations: Observations) -> Series | None:
-    """Return the clip fraction in the records that generate (TRL GRPO, one record per optimizer step).
-
-    Nothing was stepped since sampling there, so that every ratio is 1 and nothing can be clipped; with one step per
-    batch these are all records.
-    """
-    clipped = observations.run.series.get("clip_fraction")
-    marker = observations.run.facts.get("generation_marker")
-    updates = observations.fact("updates_observed")
-    if clipped is None or marker is None or updates is None or not float(str(updates.value)) >= 1:
-        return None
-    generation = observations.run.series.get(str(marker.value))
-    if generation is None:
-        return None
-    return _at(clipped, generation, "clipped_at_generation")
-
-
 def _at(series: Series, marks: Series, name: str) -> Series | None:
     keep = np.isin(series.axis.steps, marks.axis.steps)
     if not keep.any():
