@@ -15,9 +15,9 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.derive.domains import judged
 from ppo_doctor.diagnose.chain import ALWAYS, chain
 from ppo_doctor.diagnose.coverage import not_ruled_out
-from ppo_doctor.diagnose.problems import in_order, problems
+from ppo_doctor.diagnose.problems import in_order, named, problems
 from ppo_doctor.diagnose.remedies import fitting
-from ppo_doctor.diagnose.verdict import verdict
+from ppo_doctor.diagnose.verdict import unexplained, verdict
 from ppo_doctor.engine import FROM_SETTINGS
 from ppo_doctor.metrics import METRICS, loggable
 from ppo_doctor.model import DIED, QUESTIONS, Coverage, Diagnosis, Fact, Series
@@ -42,6 +42,9 @@ def assemble(
     alone = FROM_SETTINGS in observations.run.facts
     guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
     found = problems(causes, findings, guessed=guessed, planned=alone)
+    odd = unexplained(findings, pack, named(found))
+    if odd is not None and all(group.leader.benign for group in found):
+        found = problems(causes, findings, guessed=guessed, planned=alone, odd=odd.rule)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
@@ -55,7 +58,7 @@ def assemble(
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
     shown = (cause for cause in in_order(found) if cause.benign or said != "healthy")
-    named = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run)) for cause in shown)
+    told = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run)) for cause in shown)
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,
@@ -63,12 +66,12 @@ def assemble(
         verdict=said,
         verdict_because=because,
         headline=headline(observations.run, because),
-        causes=named,
+        causes=told,
         findings=tuple(findings),
         chain=links,
         coverage=coverage,
         problems=tuple(group.told(titles[group.complaint], links) for group in found),
-        not_ruled_out=not_ruled_out(pack, causes, findings, [cause.id for cause in named]),
+        not_ruled_out=not_ruled_out(pack, causes, findings, [cause.id for cause in told]),
         suppressed=suppressed,
         packs=pack.further,
     )

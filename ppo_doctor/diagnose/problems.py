@@ -100,15 +100,21 @@ def _break(link: str, links: Sequence[ChainLink], complaint: str, *, proven: boo
 
 
 def problems(
-    causes: Iterable[Cause], findings: Sequence[Finding], *, guessed: Set[str] = frozenset(), planned: bool = False
+    causes: Iterable[Cause],
+    findings: Sequence[Finding],
+    *,
+    guessed: Set[str] = frozenset(),
+    planned: bool = False,
+    odd: str | None = None,
 ) -> tuple[Group, ...]:
     """Return the problems that findings show, of causes that such a run can have: proven first, then by score.
 
     What rests on keys that were `guessed` proves nothing. Of a run that is only `planned`, a configuration without a
-    log, what is not proven is a suspicion.
+    log, what is not proven is a suspicion. `odd` is a check by whose yes the run is no sound one: what it speaks for is
+    spoken of, whatever the odds against a sound run.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    told = [entry for cause in causes if (entry := account(cause, by_rule, guessed)) is not None and _speaks(entry)]
+    told = [e for cause in causes if (e := account(cause, by_rule, guessed)) is not None and _speaks(e, odd)]
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:
@@ -128,9 +134,9 @@ def _named(name: str, group: Group) -> Group:
     return replace(group, id=name, causes=tuple(replace(cause, problem=name) for cause in group.causes))
 
 
-def _speaks(entry: Account) -> bool:
+def _speaks(entry: Account, odd: str | None) -> bool:
     least = UNPROVABLE_DB if entry.cause.never_proven else SPEAKS_DB
-    return bool(entry.support) and (entry.proven or entry.score >= least)
+    return bool(entry.support) and (entry.proven or entry.score >= least or odd in entry.support)
 
 
 def _rank(best: Account, likely: float) -> tuple[bool, int, bool, int]:

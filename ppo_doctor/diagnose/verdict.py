@@ -38,9 +38,9 @@ def verdict(
         return "unhealthy" if stands else worst.verdict, _leading(worst)
     if dead is not None and stands and not found:
         return "unhealthy", f"nothing gets past {dead.link}: {dead.witness}"
-    unexplained = _unexplained(findings, pack, named(found))
-    if unexplained is not None:
-        return "warning", f"{unexplained.title}, and no known cause explains it"
+    odd = unexplained(findings, pack, named(found))
+    if odd is not None:
+        return "warning", f"{odd.title}, and no known cause explains it"
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_leading(worst)}"
     if dead is not None:
@@ -55,7 +55,7 @@ def _leading(problem: Group) -> str:
     return "; or: ".join(cause.title for cause in problem.causes if cause.leader)
 
 
-def _unexplained(findings: Sequence[Finding], pack: Pack, told: frozenset[str]) -> Finding | None:
+def unexplained(findings: Sequence[Finding], pack: Pack, told: frozenset[str]) -> Finding | None:
     """Return the gravest check that answers yes, which sound runs hardly ever do, and that no cause accounts for.
 
     Where the reward rises only a critical one counts: whatever else it says, it does not say that nothing is learnt.
