@@ -136,7 +136,7 @@ def _named(name: str, group: Group) -> Group:
 
 def _speaks(entry: Account, odd: str | None) -> bool:
     least = UNPROVABLE_DB if entry.cause.never_proven else SPEAKS_DB
-    return bool(entry.support) and (entry.proven or entry.score >= least or odd in entry.support)
+    return bool(entry.support) and (entry.proven or entry.score >= least or odd in {*entry.support, *entry.cause.needs})
 
 
 def _rank(best: Account, likely: float) -> tuple[bool, int, bool, int]:

@@ -56,13 +56,20 @@ def explained_at_end(observations: Observations) -> Fact | None:
     return fact("explained_at_end", level, series, f"{series.raw} is {level:.3g} at the end")
 
 
+#: A critic whose explained variance ends below this has not shown that it explains anything.
+EXPLAINS_SOME = 0.1
+
+
 def critic_learns(observations: Observations) -> Fact | None:
     """Tell whether the value loss clearly falls, or the explained variance clearly rises."""
     left, level = value_of(observations.fact("value_loss_left")), value_of(observations.fact("explained_at_end"))
     explained = values_of(observations, "explained_variance")
     begun = 0.0 if explained is None else float(median(explained[:3]))
     rises = None if level is None else level > 0.3 and level > begun + 0.1
-    holds = any_known(None if left is None else left < 0.6, rises)
+    falls = None if left is None else left < 0.6
+    if falls and level is not None and level < EXPLAINS_SOME and not rises:
+        return None  # returns may have become smaller
+    holds = any_known(falls, rises)
     says = told_of(observations, "value_loss_left", "explained_at_end")
     return condition("critic_learns", holds, series_of(observations, "value_loss"), says)
 
@@ -108,12 +115,12 @@ def value_clip_over_returns(observations: Observations) -> Fact | None:
 
 def critic_drowns_policy(observations: Observations) -> Fact | None:
     """Tell whether a value loss above 1e4 leaves the policy no step: they share the bound of the gradient norm."""
-    losses, high = series_of(observations, "value_loss"), value_of(observations.fact("divergence_high"))
-    if losses is None or high is None:
+    losses, usual = series_of(observations, "value_loss"), value_of(observations.fact("divergence_usual"))
+    if losses is None or usual is None:
         return None
     size = float(finite_median(losses.values))
     return condition(
-        "critic_drowns_policy", size > 1e4 and high < 5e-6, losses, f"{losses.raw} is {size:.3g} at a KL of {high:.2g}"
+        "critic_drowns_policy", size > 1e4 and usual < 5e-6, losses, f"{losses.raw} is {size:.3g} at a KL of {usual:.2g}"
     )
 
 
