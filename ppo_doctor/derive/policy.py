@@ -22,9 +22,9 @@ ENOUGH = 10
 #: Share of the entropy that counts as one standard error at least: six of them are a tenth of a per cent, which starved
 #: steps stay below and learning passes within a few updates (measured in this project's lab).
 CREEP = 2e-4
-#: Below this entropy (nats) all other choices together have a probability of less than 1e-6, so that float32 holds
-#: log-probs of 0 or next to it, and with them ratios of exactly 1 and gradients of 0 whatever the weights do.
-DETERMINISTIC = 1e-5
+#: Below this entropy (nats) all other choices together have a probability of about a thousandth, and so much a step may
+#: change the log-prob of a sample: half the square of that is lost where float32 rounds a ratio (1.2e-7).
+DETERMINISTIC = 0.01
 
 
 def while_alive(observations: Observations, series: Series) -> Series:

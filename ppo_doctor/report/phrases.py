@@ -57,7 +57,7 @@ def _course(course: Course) -> str:
 
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
-    noted = f"{checks.noted} noted, " if checks.noted else ""
+    noted = f"{checks.noted} found something, " if checks.noted else ""
     return f"{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
 
 
@@ -76,7 +76,7 @@ def facts(diagnosis: Diagnosis) -> list[str]:
     run = diagnosis.run
     long = updates(run.updates_per_batch)
     ours = [_updates(run.updates_per_batch) if fact == long else fact for fact in run_facts(run)]
-    return [*ours, count(len(run.sources), "source")] if len(run.sources) > 1 else ours
+    return [*ours, count(len(run.sources), "file")] if len(run.sources) > 1 else ours
 
 
 def _updates(k: UpdatesPerBatch) -> str:
@@ -111,8 +111,8 @@ def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
     place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
     sure = "" if problem.confidence == "suspected" else problem.confidence  # the title says so
-    among = f"one of {1 + len(problem.level)}" if problem.level else ""
-    told = ", as ".join(filter(None, (sure, among)))
+    among = f"one of {1 + len(problem.level)} that fit alike" if problem.level else ""
+    told = ", ".join(filter(None, (sure, among)))
     return [*filter(None, (told,)), problem.severity.value, *since, *place]
 
 
@@ -185,7 +185,7 @@ def _question(question: Open) -> str:
 
 def counts(checks: Checks) -> str:
     """Return how many checks said what."""
-    noted = f" · {checks.noted} noted" if checks.noted else ""
+    noted = f" · {checks.noted} found something" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     return f"{checks.clear} clear{noted} · {_not_run(checks)}{left}"
 

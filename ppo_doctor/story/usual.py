@@ -32,12 +32,12 @@ class Usual:
         return short(self.low) if self.low == self.high else f"{short(self.low)}–{short(self.high)}"
 
     def remark(self, values: Sequence[float | None]) -> str:
-        """Return on which side the last of some values lies, if it is outside."""
+        """Return on which side a metric ends, if it is outside."""
         last = next((value for value in reversed(values) if value is not None), math.nan)
         room = TOLERANCE * max(abs(self.low or 0), abs(self.high or 0), LEAST)
         if self.high is not None and last > self.high + room:
-            return "high"
-        return "low" if self.low is not None and last < self.low - room else ""
+            return "ends high"
+        return "ends low" if self.low is not None and last < self.low - room else ""
 
 
 #: What is outside by less than this share of a bound, or of the least number that it can be a share of, is not outside.
