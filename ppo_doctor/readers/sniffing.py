@@ -155,7 +155,7 @@ def _is_table(rows: list[list[str]]) -> bool:
     if len(rows) == 1:
         return all(map(_is_number, first)) or all(re.match(_PLAIN_NAME, cell) for cell in first)
     if all(map(_is_name, first)):
-        body = body[1:]
+        body = [row for row in body if row != first]  # some write the header before each row
     elif not all(map(_is_number, first)):
         return False
     return any(_mostly_numbers([row[i] for row in body]) for i in range(len(first)))
