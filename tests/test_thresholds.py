@@ -118,9 +118,9 @@ def test_the_cases_of_a_new_rule_are_near_each_of_its_thresholds(cli, tmp_path):
 
 
 def test_values_stand_beside_their_bounds(cli):
-    outcome = cli("rules", "test", "violent-start", "--show-values")
+    outcome = cli("rules", "test", "updates-go-far", "--show-values")
     assert outcome.code == 0
-    assert {str(case["name"]) for case in cases_of(RULES["violent-start"])} <= {
+    assert {str(case["name"]) for case in cases_of(RULES["updates-go-far"])} <= {
         line.strip().rpartition(" (")[0] for line in outcome.out.splitlines()
     }
     assert "0.32 > 0.3 yes" in outcome.out
@@ -138,7 +138,7 @@ def test_what_no_case_is_near_is_told(cli, tmp_path):
 
 
 def test_only_the_rules_named_are_tested(cli):
-    rules = ["violent-start", "ratio-identically-one"]
+    rules = ["updates-go-far", "ratio-identically-one"]
     expected = sum(len(cases_of(RULES[name])) for name in rules)
     assert cli("rules", "test", *rules).out.startswith(f"{expected} cases")
 
@@ -146,4 +146,4 @@ def test_only_the_rules_named_are_tested(cli):
 def test_a_rule_that_does_not_exist_is_named_with_the_nearest(cli):
     outcome = cli("rules", "test", "violent-strat")
     assert outcome.code == 2
-    assert "violent-start" in outcome.err
+    assert "updates-go-far" in outcome.err

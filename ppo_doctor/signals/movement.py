@@ -85,10 +85,13 @@ def divergence_largest(observations: Observations) -> Fact | None:
     return _divergence(observations, "divergence_largest", lambda v: float(v.max()), "at most")
 
 
-def divergence_at_start(observations: Observations) -> Fact | None:
-    """Return the largest |KL| of the first fifth of the records."""
+def divergence_violent(observations: Observations) -> Fact | None:
+    """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
     return _divergence(
-        observations, "divergence_at_start", lambda v: float(early(v).max()), "at most in the first fifth of the run"
+        observations,
+        "divergence_violent",
+        lambda v: float(max(early(v).max() / 3, median(v))),
+        "in the median, or a third of the largest in the first fifth of the run,",
     )
 
 

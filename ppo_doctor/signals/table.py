@@ -27,7 +27,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "divergence_high": ("movement", _KL),
         "divergence_usual": ("movement", _KL),
         "divergence_largest": ("movement", _KL),
-        "divergence_at_start": ("movement", _KL),
+        "divergence_violent": ("movement", _KL),
         "divergence_zero": ("movement", _KL),
         "surrogate_high": ("movement", ("policy_loss",)),
         "surrogate_zero_share": ("movement", ("policy_loss",)),
