@@ -37,6 +37,12 @@ _ENTRY = re.compile(
     rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+is[ \t]+|[ \t]+)({NUMBER})"
     rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*(?:[,;|]|[-=]+>|-(?=\s))[ \t]*|[.:]?[ \t]+|[.:]?\Z)"
 )
+#: What stands between two bars: words and a number, with its unit or a share behind; a number alone has no name.
+_SEGMENT = re.compile(
+    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?(?: ?(?:{UNIT}|\([^()]{{1,20}}\)))?"
+)
+#: Segments of a line that hold a name and a number, at least.
+_FEWEST_SEGMENTS = 3
 #: A number without a name at the start of a line counts the lines.
 _COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
 #: Longer lines are no message, and costly to search.
@@ -44,7 +50,7 @@ LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
 PREFIX = re.compile(
     r"(?:\s*(?:\[(?!\d+/\d+\])[^\]]*\]|\d{1,4}([-/.])\d\d?\1\d{1,4}[T ]\d\d:\d\d:\d\d[.,\d]*|\d\d:\d\d:\d\d[.,\d]*"
-    r"|<?\b(?:DEBUG|INFO|WARNING|ERROR)\b>?(?::(?:[\w.]{1,80}:)?)?|[-:|>=*#+]+(?=\s)"
+    r"|<?\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL)\b>?(?::(?:[\w.]{1,80}:)?)?|[-:|>=*#+]+(?=\s)"
     r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
 #: "trainer.py:228" is a place in a file, not a pair.
@@ -180,4 +186,11 @@ def words_of(text: str) -> list[tuple[str, str]]:
     while at < len(body) and (found := _ENTRY.match(body, at)):
         pairs.append((found[1], found[2].strip("[ ]")))
         at = found.end()
-    return pairs if at == len(body) else []
+    return pairs if at == len(body) else _segments(body)
+
+
+def _segments(body: str) -> list[tuple[str, str]]:
+    """Return the pairs between the bars of a line that holds nothing else, else none."""
+    found = [_SEGMENT.fullmatch(part.strip()) for part in body.split("|")]
+    pairs = [(match[1], match[2].strip("[ ]")) for match in found if match and match[1]]
+    return pairs if all(found) and len(pairs) >= _FEWEST_SEGMENTS else []
