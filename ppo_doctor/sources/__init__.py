@@ -45,7 +45,8 @@ def gather(
     A log with a configuration, dumps or checkpoints is one run, and logs are as many runs as they are; `together`
     makes one run of everything that was named, `separate` one of each file.
 
-    Configurations alone are judged one by one, or as one with `together`.
+    Configurations alone are judged one by one, or as one with `together`; one beside the logs of its own folder makes
+    them one run.
 
     Raises:
         DoctorError: a configuration among several logs (exit code 2).
@@ -56,7 +57,7 @@ def gather(
     sources = [*_explicit(found.logs, separate=separate), *found.folders]
     if separate:
         sources = [one for source in sources for one in _one_each(source)]
-    elif together and sources:
+    elif sources and (together or _of_one_run(sources, found)):
         sources = [_all_in_one(sources)]
     return _with_named(sources, found, together=together, separate=separate), found.missing
 
@@ -192,6 +193,14 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
         one_run = not separate and kind in ("log", "events", "console")
         groups.setdefault(Path(path).parent if one_run else (path, len(groups)), []).append(path)
     return [RunSource(logs=tuple(group)) for group in groups.values()]
+
+
+def _of_one_run(sources: Sequence[RunSource], found: _Given) -> bool:
+    """Tell whether several logs, each of another kind, and the one configuration named with them lie in one folder."""
+    places = {Path(path).parent for path in (*found.logs, *found.configs)}
+    kinds = {Path(path).suffix for path in found.logs}
+    here = len(found.configs) == len(places) == 1 and not found.folders and "-" not in found.logs
+    return here and len(sources) > 1 and len(kinds) == len(found.logs)
 
 
 def _one_each(source: RunSource) -> list[RunSource]:

@@ -86,7 +86,13 @@ def test_a_configuration_among_several_logs_needs_a_word(exp):
     assert caught.value.code == ExitCode.USAGE
     sources, _ = found(exp, "a.jsonl", "b.jsonl", "config.json", separate=True)
     assert [[path.name for path in source.config] for source in sources] == [["config.json"]] * 2
-    (source,), _ = found(exp, "a.jsonl", "c.csv", "config.json", together=True)
+    (source,), _ = found(exp, "a.jsonl", "b.jsonl", "config.json", together=True)
+    assert [path.name for path in source.config] == ["config.json"]
+
+
+def test_logs_of_other_kinds_with_the_configuration_of_their_folder_are_one_run(exp):
+    (source,), _ = found(exp, "a.jsonl", "c.csv", "config.json")
+    assert len(source.logs) == 2
     assert [path.name for path in source.config] == ["config.json"]
 
 
