@@ -182,7 +182,7 @@ def test_links_and_complaints_are_the_closed_lists():
     complaints = {complaint.id for complaint in PACK.complaints}
     assert complaints == {
         *("policy-does-not-move", "no-signal", "steps-too-large", "ratio-wrong-at-start", "critic-fails"),
-        *("policy-degenerates", "numbers-break", "proxy-diverges", "config-contradicts"),
+        *("policy-degenerates", "numbers-break", "proxy-diverges", "config-contradicts", "small-steps-are-right"),
     }
     assert {name for cause in PACK.causes for name in cause.complaints} <= complaints
     assert (

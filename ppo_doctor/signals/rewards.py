@@ -108,6 +108,21 @@ def reward_below_start(observations: Observations) -> Fact | None:
     return fact("reward_below_start", below, series, says)
 
 
+def reward_rose_first(observations: Observations) -> Fact | None:
+    """Return how far the reward, in means of a tenth of the run, rose above its start, over how far it ended below."""
+    found = reward_of(observations)
+    if found is None or len(found[1]) < 6:
+        return None
+    series, values = found
+    width = max(3, len(values) // 10)
+    means = np.convolve(values, np.full(width, 1 / width), "valid")
+    begun, best, last = (float(value) for value in (means[0], means.max(), means[-1]))
+    if last >= begun:
+        return None
+    says = f"{series.raw} begins at {begun:.4g}, reaches {best:.4g} and ends at {last:.4g}"
+    return fact("reward_rose_first", (best - begun) / (begun - last), series, says)
+
+
 def reward_length_link(observations: Observations) -> Fact | None:
     """Return the size of the correlation of reward and completion length over the records."""
     reward, lengths = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")

@@ -19,6 +19,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "reward_gone": ("rewards", _REWARD),
         "reward_course": ("rewards", _REWARD),
         "reward_below_start": ("rewards", _REWARD),
+        "reward_rose_first": ("rewards", _REWARD),
         "reward_length_link": ("rewards", ("reward_mean+response_length",)),
         "evaluation_beats_training": ("rewards", ("episode_return+eval_return",)),
         "movement_without_gain": ("rewards", tuple(f"{name}+entropy" for name in _REWARD)),
