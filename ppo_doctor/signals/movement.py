@@ -43,6 +43,8 @@ MOVING_KL = 1e-3
 #: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
 SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
+#: Whitened advantages gain so much (√(2·KL)) from no update that is not wild: a larger policy loss is their mean.
+OFFSET = 0.5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
 MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 #: Standard errors by which neighbours are alike: from where on an entropy drifts, and up to where it is mere scatter.
@@ -114,8 +116,10 @@ def surrogate_zero_share(observations: Observations) -> Fact | None:
 
 
 def never_clipped(observations: Observations) -> bool | None:
-    """Return whether no sample was ever clipped."""
-    clipped = values_of(observations, "clip_fraction")
+    """Return whether no sample was ever clipped, for none of a ratio that never spreads is."""
+    clipped, spread = values_of(observations, "clip_fraction"), values_of(observations, "ratio_std")
+    if clipped is None and spread is not None and bool((spread < RATIO_NOISE).all()):
+        return True
     return None if clipped is None else bool((clipped == 0).all())
 
 
@@ -159,8 +163,11 @@ def _ratios_at_one(observations: Observations) -> bool | None:
 
 
 def _surrogate_at_noise(observations: Observations) -> bool | None:
-    surrogate = value_of(observations.fact("surrogate_high"))
-    return None if surrogate is None else surrogate <= SURROGATE_NOISE
+    """Return whether the policy loss is that of a ratio of 1; None where it is the mean of advantages, not whitened."""
+    surrogate, losses = value_of(observations.fact("surrogate_high")), values_of(observations, "policy_loss")
+    if surrogate is None or (losses is not None and abs(float(median(losses))) > OFFSET):
+        return None
+    return surrogate <= SURROGATE_NOISE
 
 
 def _may_be_unlogged(
@@ -295,14 +302,12 @@ def _may_move(observations: Observations) -> bool:
 def _is_flat(observations: Observations) -> bool | None:
     """Return whether the ratio is 1, by itself, clipping or KL; where no log-prob is compared, by the entropy."""
     high, unclipped = value_of(observations.fact("divergence_high")), never_clipped(observations)
-    if (
-        high is None
-        and unclipped is None
-        and _ratios_at_one(observations) is None
-        and _entropy_is_one_number(observations)
-    ):
+    unlogged = high is None and unclipped is None and _ratios_at_one(observations) is None
+    if unlogged and _entropy_is_one_number(observations):
         return True
     flat = truth_of(observations.fact("ratio_flat"))
+    if unlogged and flat is None and not _may_move(observations):
+        return truth_of(observations.fact("entropy_stands"))
     flat = flat if flat is not None else unclipped
     return flat if flat is not None or high is None else high < STILL_KL
 

@@ -35,7 +35,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "surrogate_above_zero": ("movement", ("policy_loss",)),
         "losses_repeat": ("movement", ("loss+reward_mean",)),
         "ratio_flat": ("movement", (*_KL, "ratio_mean", "policy_loss", "clip_fraction")),
-        "ratio_ignored": ("movement", ("approx_kl+clip_fraction+policy_loss",)),
+        "ratio_ignored": ("movement", ("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std")),
         "entropy_moves": ("movement", ("entropy",)),
         "entropy_stands": ("movement", ("entropy",)),
         "moves_apart_from_ratio": ("movement", ("entropy", "update_norm", "probe_kl")),
