@@ -65,12 +65,12 @@ def main(trainer: str, cases: Iterable[Case], *, forks: bool = False) -> None:
             _train(known[name], Path(folder).resolve())
         case ["train", *pairs] if forks and pairs and len(pairs) % 2 == 0:
             for name, folder in zip(pairs[::2], pairs[1::2], strict=True):
-                _apart(known[name], Path(folder).resolve())
+                apart(known[name], Path(folder).resolve())
         case _:
             sys.exit(f"usage: python -m lab.trainers.{trainer} list | train NAME FOLDER")
 
 
-def _apart(case: Case, folder: Path) -> None:
+def apart(case: Case, folder: Path) -> None:
     """Train in a process of its own, and wait for it."""
     child = os.fork()
     if child == 0:

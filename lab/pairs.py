@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from .__main__ import QUIET
+from .cases import Case, apart
+from .environments import BUILD, ROOT, python_of
+from .labels import COLUMNS, Label, labels
+from .score import Report, judge
 
 #: Of these the first fault's are taken.
 PLACE = ("env", "task", "scale", "kind", "generations", "policy")
@@ -60,7 +67,7 @@ def _after(one: Callable[[Any], Any], other: Callable[[Any], Any]) -> Callable[[
 
 def recipes(trainer: str) -> list[tuple[str, Any]]:
     """Return (fault, recipe) of all of a trainer's faulty runs; only in the trainer's own environment."""
-    told = import_module(f"lab.trainers.{trainer}")._faulty()  # noqa: SLF001 - what a trainer's cases are made of
+    told = import_module(f"lab.trainers.{trainer}")._faulty()
     found = []
     for fault, *_, last in told:
         found += [(fault, each) for each in (last if isinstance(last, list) else [last])]
@@ -69,7 +76,8 @@ def recipes(trainer: str) -> list[tuple[str, Any]]:
 
 def drawn(trainer: str, seed: int, count: int) -> Iterator[tuple[str, str, Any]]:
     """Yield (fault, fault, recipe) of pairs drawn at random, none twice."""
-    draw, known, seen = random.Random(seed), recipes(trainer), set()  # noqa: S311 - no secret
+    draw, known = random.Random(seed), recipes(trainer)
+    seen: set[tuple[str, str]] = set()
     while len(seen) < count:
         (one, first), (other, second) = draw.sample(known, 2)
         both = merged(first, second) if one != other else None
@@ -78,49 +86,57 @@ def drawn(trainer: str, seed: int, count: int) -> Iterator[tuple[str, str, Any]]
             yield one, other, both
 
 
-def _train(trainer: str, seed: int, count: int, folder: Path) -> None:
-    """Train the pairs, each in a process of its own; in the trainer's environment."""
-    from lab.cases import Case, _apart
-
-    module = import_module(f"lab.trainers.{trainer}")
+def train(trainer: str, seed: int, count: int, folder: Path) -> None:
+    """Train the pairs, each in a process of its own; in the trainer's environment. What is there stays."""
+    library = getattr(import_module(f"lab.trainers.{trainer}"), "LIBRARY", None)
     for number, (one, other, recipe) in enumerate(drawn(trainer, seed, count), start=1):
         place = folder / f"{trainer}-{seed}-{number:02d}"
         if place.with_name(f"{place.name}.done.json").is_file():
             continue
-        library = getattr(module, "LIBRARY", None)
-        train = partial(library.train, recipe, 1) if library else partial(recipe.train, seed=1)
-        _apart(Case(name=place.name, fault=f"{one}+{other}", made="", task="", seed=1, train=train), place)
+        run = partial(library.train, recipe, 1) if library else partial(recipe.train, seed=1)
+        apart(Case(name=place.name, fault=f"{one}+{other}", made="", task="", seed=1, train=run), place)
         (place / "pair.json").write_text(json.dumps([one, other]), encoding="utf-8")
 
 
-def _judged(trainer: str, folder: Path) -> None:
-    from lab.labels import Label, labels
-    from lab.score import judge
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is said of a run with two faults: whether one of them stands first, and whether both are named."""
 
-    accepted: dict[tuple[str, str], frozenset[str]] = {}
+    first: bool
+    both: bool
+    line: str
+
+
+def judged(trainer: str, folder: Path, column: str) -> Iterator[Pair]:
+    """Judge every pair that was trained, as bare logs or with the configuration."""
+    accepted: dict[str, frozenset[str]] = {}
     for label in labels(trainer):
-        key = label.fault, label.column
-        accepted[key] = accepted.get(key, frozenset()) | label.accept
-    totals: dict[str, list[tuple[bool, bool]]] = {"bare": [], "config": []}
-    for pair in sorted(folder.glob("*/pair.json")):
-        faults = json.loads(pair.read_text(encoding="utf-8"))
-        for column in totals:
-            files = (LOG[trainer], *(["config.json"] if column == "config" else []))
-            told = {"case": pair.parent.name, "trainer": trainer, "fault": "+".join(faults), "identifiable": "yes"}
-            report = judge(Label(column=column, files=files, accept=frozenset(), **told), folder)  # type: ignore[arg-type]
-            said = [f"{c['id']}({c['confidence'][0]})" for c in report.get("causes", ()) if not c["benign"]][:5]
-            ids = [each.partition("(")[0] for each in said]
-            each = [accepted[fault, column] for fault in faults]
-            first, both = bool(ids) and any(ids[0] in one for one in each), all(set(ids) & one for one in each)
-            totals[column].append((first, both))
-            line = f"{pair.parent.name} {column:<6} {'+'.join(faults):<52} {'first' if first else '-':<5} {'both' if both else '-':<4}"
-            sys.stdout.write(f"{line} {report.get('verdict')} {' '.join(said)}\n")
-    for column, found in totals.items():
-        count = max(1, len(found))
-        sys.stdout.write(
-            f"{trainer} {column}: one of the two first {sum(f for f, _ in found) / count:.2f}, "
-            f"both named {sum(b for _, b in found) / count:.2f}, of {len(found)}\n"
+        if label.column == column:
+            accepted[label.fault] = accepted.get(label.fault, frozenset()) | label.accept
+    files = (LOG[trainer], *(["config.json"] if column == "config" else []))
+    for path in sorted(folder.glob("*/pair.json")):
+        faults = json.loads(path.read_text(encoding="utf-8"))
+        asked = Label(
+            case=path.parent.name,
+            trainer=trainer,
+            fault="+".join(faults),
+            column=column,
+            files=files,
+            identifiable="yes",
+            accept=frozenset(),
         )
+        yield _graded(asked, judge(asked, folder), [accepted[fault] for fault in faults])
+
+
+def _graded(asked: Label, report: Report, accepted: Sequence[frozenset[str]]) -> Pair:
+    said = [cause for cause in report.get("causes", ()) if not cause["benign"]][:5]
+    ids = [cause["id"] for cause in said]
+    first = bool(ids) and any(ids[0] in one for one in accepted)
+    both = all(one.intersection(ids) for one in accepted)
+    told = " ".join(f"{cause['id']}({cause['confidence'][0]})" for cause in said)
+    grades = f"{'first' if first else '-':<6}{'both' if both else '-':<5}"
+    line = f"{asked.case} {asked.column:<7}{asked.fault:<52}{grades}{report.get('verdict', 'unread')} {told}"
+    return Pair(first, both, line)
 
 
 def main() -> None:
@@ -132,20 +148,19 @@ def main() -> None:
     options.add_argument("--in-trainer", type=Path, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.in_trainer:
-        _train(given.trainer, given.seed, given.count, given.in_trainer)
+        train(given.trainer, given.seed, given.count, given.in_trainer)
         return
-    from lab.__main__ import QUIET
-    from lab.environments import BUILD, ROOT, python_of
-
-    import os
-
     folder = BUILD / "pairs" / given.trainer
     folder.mkdir(parents=True, exist_ok=True)
     words = ["--trainer", given.trainer, "--count", str(given.count), "--seed", str(given.seed)]
     command = [str(python_of(given.trainer)), "-m", "lab.pairs", *words, "--in-trainer", str(folder)]
     place = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT.parent)}
     subprocess.run(command, check=True, env=place, cwd=ROOT.parent)
-    _judged(given.trainer, folder)
+    for column in COLUMNS:
+        found = list(judged(given.trainer, folder, column))
+        sys.stdout.writelines(f"{pair.line}\n" for pair in found)
+        first, both = (sum(getattr(pair, name) for pair in found) / len(found) for name in ("first", "both"))
+        sys.stdout.write(f"{given.trainer} {column}: one first {first:.2f}, both named {both:.2f}, of {len(found)}\n")
 
 
 if __name__ == "__main__":

@@ -200,8 +200,7 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
         return None
     if name.groups & {"val", "valid"} and found != "eval_return" and not (found or "").startswith(_NEVER_EVALUATED):
         return None
-    if found == "reward_mean" and "value" in name.groups:
-        return "values_mean"  # what a critic of rewards says
+    found = "values_mean" if found == "reward_mean" and "value" in name.groups else found  # what a critic says of it
     return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
 
 

@@ -120,7 +120,10 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
         return None
     size = float(finite_median(losses.values))
     return condition(
-        "critic_drowns_policy", size > 1e4 and usual < 5e-6, losses, f"{losses.raw} is {size:.3g} at a KL of {usual:.2g}"
+        "critic_drowns_policy",
+        size > 1e4 and usual < 5e-6,
+        losses,
+        f"{losses.raw} is {size:.3g} at a KL of {usual:.2g}",
     )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, values_of
+from ppo_doctor.signals.course import condition, course, drift, fact, finite, series_of, value_of, values_of
+from ppo_doctor.signals.movement import DRIFTS, FEWEST
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
+#: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
+MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 
 
 def _entropy(observations: Observations) -> tuple[Series, FloatArray] | None:
@@ -92,3 +95,31 @@ def entropy_held_high(observations: Observations) -> Fact | None:
     held = abs(values[-1] - values.max()) < 0.02 * top and np.ptp(values) < 0.05 * top
     says = f"{series.raw} ends at {values[-1]:.3g}, its highest being {values.max():.3g}"
     return condition("entropy_held_high", bool(held or float(str(growth.value)) > 1), series, says)
+
+
+def entropy_moves(observations: Observations) -> Fact | None:
+    """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
+    series = series_of(observations, "entropy")
+    told = None if series is None else course(finite(series))
+    if series is None or told is None:
+        return None
+    scale = max(abs(told.start), 0.3)
+    moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
+    swing = float(np.ptp(finite(series)))
+    swung = swing > SWUNG * scale or (swing > JITTER * scale and drift(finite(series)) > DRIFTS)
+    says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
+    if not (moved or swung) and len(finite(series)) < FEWEST:
+        return None  # too few records to say that nothing moves
+    return condition("entropy_moves", moved or swung, series, says)
+
+
+def entropy_stands(observations: Observations) -> Fact | None:
+    """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
+    series = series_of(observations, "entropy")
+    told = None if series is None else course(finite(series))
+    if series is None or told is None:
+        return None
+    scale, swing = max(abs(told.start), 0.3), float(np.ptp(finite(series)))
+    stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
+    says = f"{series.raw} lies within {swing:.2g} of {told.start:.4g}"
+    return condition("entropy_stands", stands, series, says)

@@ -14,7 +14,6 @@ from ppo_doctor.signals.course import (
     both,
     condition,
     constant,
-    course,
     drift,
     early,
     fact,
@@ -45,8 +44,6 @@ SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
 #: Whitened advantages gain so much (√(2·KL)) from no update that is not wild: a larger policy loss is their mean.
 OFFSET = 0.5
-#: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
-MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 #: Standard errors by which neighbours are alike: from where on an entropy drifts, and up to where it is mere scatter.
 DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
@@ -187,34 +184,6 @@ def _flatness(observations: Observations) -> str:
     clipped = series_of(observations, "clip_fraction")
     most = "" if clipped is None else f"{clipped.raw} reaches {np.nanmax(clipped.values):.3g}"
     return "; ".join(filter(None, (told, most)))
-
-
-def entropy_moves(observations: Observations) -> Fact | None:
-    """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
-    series = series_of(observations, "entropy")
-    told = None if series is None else course(finite(series))
-    if series is None or told is None:
-        return None
-    scale = max(abs(told.start), 0.3)
-    moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
-    swing = float(np.ptp(finite(series)))
-    swung = swing > SWUNG * scale or (swing > JITTER * scale and drift(finite(series)) > DRIFTS)
-    says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
-    if not (moved or swung) and len(finite(series)) < FEWEST:
-        return None  # too few records to say that nothing moves
-    return condition("entropy_moves", moved or swung, series, says)
-
-
-def entropy_stands(observations: Observations) -> Fact | None:
-    """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
-    series = series_of(observations, "entropy")
-    told = None if series is None else course(finite(series))
-    if series is None or told is None:
-        return None
-    scale, swing = max(abs(told.start), 0.3), float(np.ptp(finite(series)))
-    stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
-    says = f"{series.raw} lies within {swing:.2g} of {told.start:.4g}"
-    return condition("entropy_stands", stands, series, says)
 
 
 def stays_at_reference(observations: Observations) -> bool | None:

@@ -197,7 +197,7 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
 
 def _of_one_run(sources: Sequence[RunSource], found: _Given) -> bool:
     """Tell whether several logs, each of another kind, and the one configuration named with them lie in one folder."""
-    places = {Path(path).parent for path in (*found.logs, *found.configs)}
+    places = {path.parent for path in (*map(Path, found.logs), *found.configs)}
     kinds = {Path(path).suffix for path in found.logs}
     here = len(found.configs) == len(places) == 1 and not found.folders and "-" not in found.logs
     return here and len(sources) > 1 and len(kinds) == len(found.logs)
