@@ -199,7 +199,7 @@ COMPOUNDS: Mapping[str, str] = {
     "policy surrogate": "policy_gradient",
     "value loss": "c_loss v_loss loss_v closs vloss lossv obj_c obj_critic",
     "value old": "v_old",
-    "value": "reward_value reward_values",
+    "value": "reward_value reward_values predict_value predicted_value predicted_values",
     "reward": "r_training",
     "evaluation reward": "r_evaluation fitness fitnesses",
     "kl engine": "kl_sample_train kl_train_sample sample_train_kl",

@@ -56,6 +56,19 @@ def explained_at_end(observations: Observations) -> Fact | None:
     return fact("explained_at_end", level, series, f"{series.raw} is {level:.3g} at the end")
 
 
+def values_beside_error(observations: Observations) -> Fact | None:
+    """Return the size of the mean prediction over the root of the value loss, in the medians of the later half."""
+    values, losses = values_of(observations, "values_mean"), values_of(observations, "value_loss")
+    if values is None or losses is None or min(len(values), len(losses)) < MANY:
+        return None
+    size = float(median(np.abs(values[len(values) // 2 :])))
+    error = float(np.sqrt(median(np.abs(losses[len(losses) // 2 :]))))
+    if error == 0:
+        return None
+    says = f"predictions of {size:.3g} beside an error of {error:.3g}"
+    return fact("values_beside_error", size / error, series_of(observations, "values_mean"), says)
+
+
 #: A critic whose explained variance ends below this has not shown that it explains anything.
 EXPLAINS_SOME = 0.1
 
