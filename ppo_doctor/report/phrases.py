@@ -57,7 +57,7 @@ def _course(course: Course) -> str:
 
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
-    noted = f"{checks.noted} found something, " if checks.noted else ""
+    noted = f"{checks.noted} with a remark, " if checks.noted else ""
     return f"{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
 
 
@@ -185,7 +185,7 @@ def _question(question: Open) -> str:
 
 def counts(checks: Checks) -> str:
     """Return how many checks said what."""
-    noted = f" · {checks.noted} found something" if checks.noted else ""
+    noted = f" · {checks.noted} with a remark" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     return f"{checks.clear} clear{noted} · {_not_run(checks)}{left}"
 
