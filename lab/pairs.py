@@ -23,10 +23,12 @@ from .__main__ import QUIET
 from .cases import Case, apart
 from .environments import BUILD, ROOT, python_of
 from .labels import COLUMNS, Label, labels
-from .score import Report, judge
+from .score import Report, grade, judge
 
 #: Of these the first fault's are taken.
 PLACE = ("env", "task", "scale", "kind", "generations", "policy")
+#: With two faults in a run, to say nothing is not accepted.
+SILENCE = {"ABSTAIN", "HEALTHY"}
 #: A run's own files, the log alone and with what the user's script says.
 LOG = {"sb3": "progress.csv", "trl_grpo": "trainer_state.json"}
 
@@ -107,15 +109,16 @@ class Pair:
     line: str
 
 
-def judged(trainer: str, folder: Path, column: str) -> Iterator[Pair]:
-    """Judge every pair that was trained, as bare logs or with the configuration."""
+def judged(trainer: str, seed: int, folder: Path, column: str) -> Iterator[Pair]:
+    """Judge every pair of a seed that was trained, as bare logs or with the configuration."""
     accepted: dict[str, frozenset[str]] = {}
     for label in labels(trainer):
         if label.column == column:
             accepted[label.fault] = accepted.get(label.fault, frozenset()) | label.accept
     files = (LOG[trainer], *(["config.json"] if column == "config" else []))
-    for path in sorted(folder.glob("*/pair.json")):
+    for path in sorted(folder.glob(f"{trainer}-{seed}-*/pair.json")):
         faults = json.loads(path.read_text(encoding="utf-8"))
+        told = [accepted[fault] - SILENCE for fault in faults]
         asked = Label(
             case=path.parent.name,
             trainer=trainer,
@@ -123,20 +126,17 @@ def judged(trainer: str, folder: Path, column: str) -> Iterator[Pair]:
             column=column,
             files=files,
             identifiable="yes",
-            accept=frozenset(),
+            accept=told[0] | told[1],
         )
-        yield _graded(asked, judge(asked, folder), [accepted[fault] for fault in faults])
+        yield _graded(asked, judge(asked, folder), told)
 
 
 def _graded(asked: Label, report: Report, accepted: Sequence[frozenset[str]]) -> Pair:
-    said = [cause for cause in report.get("causes", ()) if not cause["benign"]][:5]
-    ids = [cause["id"] for cause in said]
-    first = bool(ids) and any(ids[0] in one for one in accepted)
-    both = all(one.intersection(ids) for one in accepted)
-    told = " ".join(f"{cause['id']}({cause['confidence'][0]})" for cause in said)
-    grades = f"{'first' if first else '-':<6}{'both' if both else '-':<5}"
-    line = f"{asked.case} {asked.column:<7}{asked.fault:<52}{grades}{report.get('verdict', 'unread')} {told}"
-    return Pair(first, both, line)
+    graded = grade(asked, report)
+    ids = {cause["id"] for cause in report.get("causes", ())}
+    both = all(map(ids.intersection, accepted))
+    grades = f"{'first' if graded.first else '-':<6}{'both' if both else '-':<5}"
+    return Pair(graded.first, both, f"{asked.case} {asked.column:<7}{asked.fault:<52}{grades}{graded.says}")
 
 
 def main() -> None:
@@ -157,7 +157,7 @@ def main() -> None:
     place = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT.parent)}
     subprocess.run(command, check=True, env=place, cwd=ROOT.parent)
     for column in COLUMNS:
-        found = list(judged(given.trainer, folder, column))
+        found = list(judged(given.trainer, given.seed, folder, column))
         sys.stdout.writelines(f"{pair.line}\n" for pair in found)
         first, both = (sum(getattr(pair, name) for pair in found) / len(found) for name in ("first", "both"))
         sys.stdout.write(f"{given.trainer} {column}: one first {first:.2f}, both named {both:.2f}, of {len(found)}\n")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lab import board, corpus
 from lab.board import Judged, changes, fallen, table
 from lab.environments import REQUIREMENTS, trainers
 from lab.labels import Label, labelled, labels
+from lab.pairs import merged
 from lab.score import Grade, grade
 from ppo_doctor.rulepack import load_pack
 from tests.each import for_each
@@ -144,3 +147,26 @@ def test_the_archive_does_not_tell_where_it_was_made():
     place = bytes(corpus.ROOT.parent)
     assert corpus._neutral(b'File "' + place + b'/lab/cases.py"') == b'File "/project/lab/cases.py"'
     assert corpus._neutral(b"\0" + place) == b"\0" + place, "records of event files have lengths and sums"
+
+
+def plain(given: Any) -> Any:
+    return given
+
+
+@dataclass(frozen=True)
+class Made:
+    """A recipe as trainers of the lab have them."""
+
+    env: str = "A"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    wrap: Callable[[Any], Any] = plain
+
+
+def test_two_recipes_are_followed_at_once_unless_both_set_the_same():
+    one, other = (
+        Made(env="B", settings={"lr": 0}, wrap=lambda x: x + 1),
+        Made(env="C", settings={"clip": 1}, wrap=lambda x: 2 * x),
+    )
+    both = merged(one, other)
+    assert (both.env, both.settings, both.wrap(3)) == ("B", {"lr": 0, "clip": 1}, 8)
+    assert merged(one, replace(other, settings={"lr": 1})) is None

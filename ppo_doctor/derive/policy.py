@@ -22,8 +22,8 @@ ENOUGH = 10
 #: Share of the entropy that counts as one standard error at least: six of them are a tenth of a per cent, which starved
 #: steps stay below and learning passes within a few updates (measured in this project's lab).
 CREEP = 2e-4
-#: Below this entropy (nats) all other choices together have a probability of about a thousandth, and so much a step may
-#: change the log-prob of a sample: half the square of that is lost where float32 rounds a ratio (1.2e-7).
+#: Below this entropy (nats) all other choices together have a probability of about a thousandth, and so much at most a
+#: step may change the log-prob of nearly every sample: a KL of 5e-7, which is no movement (signals.movement).
 DETERMINISTIC = 0.01
 
 

@@ -25,6 +25,16 @@ def test_no_cause_no_problem():
     assert found([a_cause("silent", {"one": 30})], ("skipped",) * 3) == ()
 
 
+def test_where_the_run_is_no_sound_one_the_odds_against_one_say_nothing():
+    findings = [a_finding(rule, "fired") for rule in RULES]
+    unlikely = [a_cause("speaks", {"one": SPEAKS_DB - 5}), a_cause("other", {"two": SPEAKS_DB - 5})]
+    positive = [a_cause("speaks", {"one": 1}, prior=-20), a_cause("other", {"two": 1}, prior=-20)]
+    assert problems(positive, findings) == ()
+    (group,) = problems(positive, findings, odd="one")
+    assert (group.leader.id, group.leader.confidence) == ("speaks", "suspected")
+    assert problems(unlikely, findings, odd="one") == ()  # a check that speaks against them speaks for none
+
+
 def test_a_high_score_without_anything_that_speaks_for_it_is_none():
     assert found([a_cause("only-silence", {"one": (0, 30)})], ("clear",) * 3) == ()
 

@@ -362,3 +362,8 @@ def test_a_record_of_settings_is_none_of_metrics() -> None:
     assert is_settings(["learning_rate", "clip_range", "gamma", "n_epochs", "seed"])
     assert not is_settings(["learning_rate", "clip_range", "entropy_coef"])
     assert not is_settings(["learning_rate", "gamma", "n_epochs", "policy_loss"])
+
+
+@pytest.mark.parametrize(("key", "name"), [("Value/reward", "values_mean"), ("critic/rewards/mean", "reward_mean")])
+def test_a_reward_of_values_is_the_critic_s_and_one_of_a_critic_s_group_is_not(key, name):
+    assert metric_of(key) == name

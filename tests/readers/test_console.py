@@ -569,3 +569,11 @@ def test_a_box_with_a_rule_below_each_row_is_one_record(cli, tmp_path, form):
     shown = cli("inspect", tmp_path / "stdout.log").out
     assert "policy_loss" in shown
     assert "entropy" in shown
+
+
+def test_words_and_a_number_between_bars(reading):
+    line = "22:26:54 SUCCESS Step {0} |    41ms | Loss -0.0{0} | Mismatch KL 0.0{0} | Kept 7/12 (56.2%) | LR 5e-4\n"
+    records = reading("".join(map(line.format, (1, 2, 3)))).records
+    assert [record["Step"] for record in records] == [1, 2, 3]
+    assert [record["Mismatch KL"] for record in records] == [0.01, 0.02, 0.03]
+    assert records[0]["LR"] == 5e-4

@@ -127,3 +127,8 @@ def test_every_table_of_a_long_file_tells_its_decimals(reading):
     got = reading("a,b\n" + "1,0.100\n" * 100_000)
     assert [table.decimals for table in got.tables] == [{"b": 3}] * 2
     assert sum(len(table.records) for table in got.tables) == 100_000
+
+
+def test_a_header_before_each_row(reading):
+    got = reading("".join(f"a,b\n{i},0.5\n" for i in range(1, 9)))
+    assert [record["a"] for record in got.records] == list(range(1, 9))

@@ -96,3 +96,15 @@ def test_a_reward_that_rises_or_falls_tells_that_the_policy_moves_and_one_that_s
     assert told("policy_moves", episode_return="20-0.5x29")
     assert told("policy_moves", episode_return="1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2") is None
     assert told("policy_moves", episode_return="1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2", entropy=STAYS) is False
+
+
+def test_a_ratio_that_never_spreads_beside_a_kl_that_lives_is_ignored():
+    assert told("ratio_ignored", approx_kl="0.05x19", ratio_std="0x19", ratio_mean="1x19")
+    assert not told("ratio_ignored", approx_kl="0.05x19", ratio_std="0.1x19", ratio_mean="1x19")
+
+
+def test_where_no_log_prob_is_compared_the_entropy_tells_that_a_policy_stands():
+    flat = "0.680 0.679 0.681 0.680 0.679 0.681 0.680 0.680 0.679 0.681 0.680 0.679 0.681 0.680 0.680"
+    rewards = "30 28 31 29 30 28 31 30 29 30 28 31 29 30 29"
+    assert told("policy_stands", entropy=flat, policy_loss="-9.3x14", episode_return=rewards)
+    assert not told("policy_stands", entropy="0.68-0.03x14", policy_loss="-9.3x14", episode_return=rewards)
