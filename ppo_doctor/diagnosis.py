@@ -58,7 +58,8 @@ def assemble(
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
     shown = (cause for cause in in_order(found) if cause.benign or said != "healthy")
-    told = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run)) for cause in shown)
+    samples = observations.kind.samples.value
+    told = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)
     titles = {complaint.id: complaint.title for complaint in pack.complaints}
     return Diagnosis(
         tool_version=__version__,

@@ -186,7 +186,9 @@ def _compiled_cause(path: str, raw: Compiled) -> Compiled:
         for name in ("fired", "clear"):
             whole(path, weight, name)
     for entry in tables(path, raw, "remedy"):
-        fields(path, entry, ("do",), ("framework", "key", "setting", "to"))
+        fields(path, entry, ("do",), ("framework", "samples", "key", "setting", "to"))
+        if "samples" in entry:
+            one_of(path, "samples", entry["samples"], list(FACETS["samples"]))
         if "to" in entry and not ("setting" in entry and TARGET.fullmatch(entry["to"])):
             raise fail(path, f"to = '{entry['to']}' is not '= V', '>= V', '<= V', '* F' or '/ F' of a setting")
     for entry in tables(path, raw, "measure"):

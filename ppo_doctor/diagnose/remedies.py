@@ -26,13 +26,14 @@ DEFAULT = "default"
 SCALES = ("*", "/")
 
 
-def fitting(remedies: Iterable[Remedy], run: Run) -> tuple[Remedy, ...]:
-    """Return the first remedies for a run's framework or for any, without those that the run follows already.
+def fitting(remedies: Iterable[Remedy], run: Run, samples: str | None = None) -> tuple[Remedy, ...]:
+    """Return the first remedies for a run's framework and samples or for any, without those that it follows already.
 
     Where it follows all of them, something that no setting shows is wrong, and they are told in words.
     """
     own = (None, run.framework, SAME_SETTINGS.get(run.framework))
-    ours = [remedy for remedy in remedies if remedy.framework in own]
+    fit = (remedy for remedy in remedies if None in (samples, remedy.samples) or remedy.samples == samples)
+    ours = [remedy for remedy in fit if remedy.framework in own]
     open_ = [remedy for remedy in ours if not _followed(remedy, run)] or ours
     return tuple(_told(remedy, run) for remedy in open_[:MOST_REMEDIES])
 

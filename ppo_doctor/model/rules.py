@@ -147,6 +147,8 @@ class Remedy:
 
     do: str
     framework: str | None = None
+    #: what the samples of a run have to be for it, where it is not for every run
+    samples: str | None = None
     key: str | None = None
     #: our name of the setting
     setting: str | None = None

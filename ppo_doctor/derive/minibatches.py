@@ -1,0 +1,99 @@
+"""The ratio by its place in an update, where a log has a record for each minibatch and numbers them.
+
+Before the first step on a batch the policy in the loss is the policy that acted, so the ratio is 1 there whatever the
+learning rate; at the start of a later epoch it is what the epochs before have left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ppo_doctor.arrays import beside
+from ppo_doctor.derive.policy import while_alive
+from ppo_doctor.model import Resolution, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import Axis, BoolArray, IntArray
+
+
+class _Places(NamedTuple):
+    """Which records begin a batch, which a later epoch of it, and which come behind the first of any epoch."""
+
+    batch: BoolArray
+    epoch: BoolArray
+    within: BoolArray
+
+
+def batch_start_ratio_dev(observations: Observations) -> Series | None:
+    """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there."""
+    return _where(observations, "batch", _departure(observations), "batch_start_ratio_dev")
+
+
+def epoch_start_ratio_dev(observations: Observations) -> Series | None:
+    """Return the largest |ratio - 1| at the first minibatch of each epoch after the first, else its spread."""
+    return _where(observations, "epoch", _departure(observations), "epoch_start_ratio_dev")
+
+
+def within_epoch_ratio_dev(observations: Observations) -> Series | None:
+    """Return the largest |ratio - 1| behind the first minibatch of any epoch, else its spread."""
+    return _where(observations, "within", _departure(observations), "within_epoch_ratio_dev")
+
+
+def passes_logratio_std(observations: Observations) -> Series | None:
+    """Return the spread of the log-ratio (nats) at the first minibatch of each batch: that of the ratio, nearly."""
+    return _where(observations, "batch", _spread(observations), "passes_logratio_std")
+
+
+def _spread(observations: Observations) -> Series | None:
+    """Return the ratio's standard deviation; to the second order that is the root of twice the KL."""
+    kl, spread = observations.series("kl_size"), observations.run.series.get("ratio_std")
+    if spread is not None and len(spread):
+        return while_alive(observations, replace(spread, values=np.abs(spread.settled)))
+    if kl is None:
+        return None
+    coarse = Resolution(absolute=(2 * kl.resolution.absolute) ** 0.5)
+    return replace(kl, values=np.sqrt(2 * np.abs(kl.settled)), resolution=coarse, says=f"root of twice {kl.raw}")
+
+
+def _departure(observations: Observations) -> Series | None:
+    """Return the ratio's distance from 1 by its extremes, and by its spread, which may be printed more finely."""
+    spread, high = _spread(observations), observations.run.series.get("ratio_max")
+    low = beside(high, observations.run.series.get("ratio_min"))
+    if high is None or low is None or not len(high):
+        return spread
+    held = [
+        replace(one, values=np.where(one.at(1), 0.0, np.abs(one.values - 1))) for one in (high, low)
+    ] + [one for one in (beside(high, spread),) if one is not None]
+    finest = Resolution(absolute=min(one.resolution.absolute for one in held))
+    values = np.fmax.reduce([one.values for one in held])
+    return while_alive(observations, replace(high, values=values, resolution=finest))
+
+
+def _where(observations: Observations, place: str, series: Series | None, name: str) -> Series | None:
+    """Return the records of a series that stand at a place of the update; None where the log does not tell it."""
+    places = _places(series.axis) if series is not None else None
+    rows = np.flatnonzero(getattr(places, place)) if places is not None else np.zeros(0, dtype=np.int64)
+    if series is None or not len(rows):
+        return None
+    return replace(series, name=name, values=series.values[rows], axis=series.axis.take(rows), how="computed")
+
+
+def _places(axis: Axis) -> _Places | None:
+    """Return the places of the records of an update that has several; a batch that lacks its start has none."""
+    if axis.update is None or axis.minibatch is None or not len(axis):
+        return None
+    opens = _changes(axis.update)
+    if len(axis) < 2 * opens.sum():
+        return None
+    first = axis.minibatch == axis.minibatch.min()
+    turns = opens if axis.epoch is None else opens | _changes(axis.epoch)
+    within = ~turns & ~first if axis.epoch is not None else np.zeros(len(axis), dtype=bool)
+    return _Places(batch=opens & first, epoch=turns & ~opens & first, within=within)
+
+
+def _changes(numbers: IntArray) -> BoolArray:
+    return np.concatenate(([True], numbers[1:] != numbers[:-1]))
