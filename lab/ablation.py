@@ -53,11 +53,13 @@ def _one_rate(rules: Path) -> None:
 
 
 def _one_prior(rules: Path) -> None:
-    _rewritten(rules.glob("causes/*.toml"), lambda text: re.sub(r'^prior = "\w+"', 'prior = "common"', text, flags=re.M))
+    _rewritten(
+        rules.glob("causes/*.toml"), lambda text: re.sub(r'^prior = "\w+"', 'prior = "common"', text, flags=re.M)
+    )
 
 
 PARTS: Mapping[str, Callable[[Path], None]] = {
-    "nothing": lambda rules: None,
+    "nothing": lambda _: None,
     "entailments along the chain": _chain(_fed_by_all),
     "the chain": _chain(lambda _: ""),
     "proofs": _without_keys("proof"),

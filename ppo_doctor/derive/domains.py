@@ -105,7 +105,18 @@ discount_out_of_range = _counter(domains.DISCOUNT)
 no_update_configured = _counter(domains.NO_UPDATE)
 clip_range_closed = _counter(domains.CLIP_CLOSED)
 gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
-critic_untrained = _counter(domains.CRITIC_UNTRAINED)
+
+
+def critic_untrained(observations: Observations) -> Fact | None:
+    """Count settings that do not train the critic, and a learning rate of its own that is logged as 0 throughout."""
+    logged = observations.run.series.get("critic_learning_rate")
+    if logged is None or not len(logged):
+        return _count(observations, domains.CRITIC_UNTRAINED)
+    idle = bool(logged.at(0).all()) and logged.resolution.absolute == 0
+    says = f"{logged.raw} is 0 in {'every record' if idle else 'not every record'}"
+    return Fact(name=domains.CRITIC_UNTRAINED, value=int(idle), how="observed", source=logged.source(), says=says)
+
+
 greedy_sampling = _counter(domains.GREEDY)
 group_of_one = _counter(domains.GROUP_OF_ONE)
 settings_impossible = _counter(domains.IMPOSSIBLE)

@@ -30,22 +30,22 @@ class _Places(NamedTuple):
 
 def batch_start_ratio_dev(observations: Observations) -> Series | None:
     """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there."""
-    return _where(observations, "batch", _departure(observations), "batch_start_ratio_dev")
+    return _where("batch", _departure(observations), "batch_start_ratio_dev")
 
 
 def epoch_start_ratio_dev(observations: Observations) -> Series | None:
     """Return the largest |ratio - 1| at the first minibatch of each epoch after the first, else its spread."""
-    return _where(observations, "epoch", _departure(observations), "epoch_start_ratio_dev")
+    return _where("epoch", _departure(observations), "epoch_start_ratio_dev")
 
 
 def within_epoch_ratio_dev(observations: Observations) -> Series | None:
     """Return the largest |ratio - 1| behind the first minibatch of any epoch, else its spread."""
-    return _where(observations, "within", _departure(observations), "within_epoch_ratio_dev")
+    return _where("within", _departure(observations), "within_epoch_ratio_dev")
 
 
 def passes_logratio_std(observations: Observations) -> Series | None:
     """Return the spread of the log-ratio (nats) at the first minibatch of each batch: that of the ratio, nearly."""
-    return _where(observations, "batch", _spread(observations), "passes_logratio_std")
+    return _where("batch", _spread(observations), "passes_logratio_std")
 
 
 def _spread(observations: Observations) -> Series | None:
@@ -65,15 +65,15 @@ def _departure(observations: Observations) -> Series | None:
     low = beside(high, observations.run.series.get("ratio_min"))
     if high is None or low is None or not len(high):
         return spread
-    held = [
-        replace(one, values=np.where(one.at(1), 0.0, np.abs(one.values - 1))) for one in (high, low)
-    ] + [one for one in (beside(high, spread),) if one is not None]
+    held = [replace(one, values=np.where(one.at(1), 0.0, np.abs(one.values - 1))) for one in (high, low)] + [
+        one for one in (beside(high, spread),) if one is not None
+    ]
     finest = Resolution(absolute=min(one.resolution.absolute for one in held))
     values = np.fmax.reduce([one.values for one in held])
     return while_alive(observations, replace(high, values=values, resolution=finest))
 
 
-def _where(observations: Observations, place: str, series: Series | None, name: str) -> Series | None:
+def _where(place: str, series: Series | None, name: str) -> Series | None:
     """Return the records of a series that stand at a place of the update; None where the log does not tell it."""
     places = _places(series.axis) if series is not None else None
     rows = np.flatnonzero(getattr(places, place)) if places is not None else np.zeros(0, dtype=np.int64)

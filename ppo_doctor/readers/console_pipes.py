@@ -17,6 +17,10 @@ _NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[A-Za-z_][\w./%()-]{0,99}")
 #: The header of a grid's column: words with one blank between them.
 _TITLE = re.compile(r"\S++(?: \S++){0,9}")
 _CELL = re.compile(r"[^\s|]+")
+#: Two numbers of a table whose columns are too narrow for them ("-1.43170275175661.57"), as many decimals in each.
+_GLUED = re.compile(r"([-+]?\d+\.)(\d+\.)(\d{1,6})")
+#: Counts in brackets behind the last column, which has no name.
+_COUNTS = re.compile(r"\[[\d.,\s]*\]\s*\Z")
 #: Columns of a table without rules: fewer words above numbers are prose.
 _FEWEST_COLUMNS = 3
 #: The last word of a header that names no more columns (ElegantRL).
@@ -127,7 +131,7 @@ class Rows:
     def take(self, line: Line) -> bool:
         """Read a row; a line of names is remembered."""
         above, self._above = self._above, ""
-        cells = line.text.replace("|", " ").split() if len(line.text) <= _LONGEST else []
+        cells = _numbers(line.text) if len(line.text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
         if not all(map(_NUMBER.fullmatch, cells)):
@@ -155,6 +159,18 @@ class Rows:
 
     def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
         return self._sink.pairs(line, list(zip(names, cells, strict=False)))
+
+
+def _numbers(text: str) -> list[str]:
+    """Return the cells of a line; two numbers without a blank between them are two."""
+    cells = []
+    for cell in _COUNTS.sub("", text).replace("|", " ").split():
+        glued = _GLUED.fullmatch(cell)
+        size = len(glued[3]) if glued else 0
+        cells += (
+            [glued[1] + glued[2][:size], glued[2][size:] + glued[3]] if glued and size < len(glued[2]) - 1 else [cell]
+        )
+    return cells
 
 
 def _aligned(names: str, numbers: str) -> bool:

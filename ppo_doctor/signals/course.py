@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -63,6 +64,24 @@ def series_of(observations: Observations, *names: str) -> Series | None:
     """Return the first of some metrics that has a finite value."""
     logged = (observations.run.series.get(name) for name in names)
     return next((each for each in logged if each is not None and bool(np.isfinite(each.values).any())), None)
+
+
+def entropy_of(observations: Observations) -> Series | None:
+    """Return the entropy in nats, else its term in the loss over the first of its values: a share of the first entropy.
+
+    None where that term begins so near to 0 that nothing can be told beside it, as a density's may.
+    """
+    series = series_of(observations, "entropy")
+    term = series_of(observations, "entropy_loss")
+    if series is not None or term is None:
+        return series
+    values = finite(term)
+    start = float(values[0])
+    if abs(start) < 0.5 * float(np.abs(values).max()) or abs(start) <= 10 * term.resolution.least:
+        return None
+    return replace(
+        term, values=term.values / start, resolution=term.resolution.scaled(1 / start), raw=f"{term.raw} over its first"
+    )
 
 
 def finite(series: Series) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import condition, course, drift, fact, finite, series_of, value_of, values_of
+from ppo_doctor.signals.course import condition, course, drift, entropy_of, fact, finite, series_of, value_of, values_of
 from ppo_doctor.signals.movement import DRIFTS, FEWEST
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 
 
 def _entropy(observations: Observations) -> tuple[Series, FloatArray] | None:
-    series = series_of(observations, "entropy")
+    series = entropy_of(observations)
     if series is None or np.isfinite(series.values).sum() < 3:
         return None
     return series, finite(series)
@@ -99,7 +99,7 @@ def entropy_held_high(observations: Observations) -> Fact | None:
 
 def entropy_moves(observations: Observations) -> Fact | None:
     """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
-    series = series_of(observations, "entropy")
+    series = entropy_of(observations)
     told = None if series is None else course(finite(series))
     if series is None or told is None:
         return None
@@ -115,7 +115,7 @@ def entropy_moves(observations: Observations) -> Fact | None:
 
 def entropy_stands(observations: Observations) -> Fact | None:
     """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
-    series = series_of(observations, "entropy")
+    series = entropy_of(observations)
     told = None if series is None else course(finite(series))
     if series is None or told is None:
         return None

@@ -16,6 +16,7 @@ from ppo_doctor.signals.course import (
     constant,
     drift,
     early,
+    entropy_of,
     fact,
     finite,
     generation_starts,
@@ -52,6 +53,8 @@ FEWEST = 8
 TREND, BLOCKS = 4, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
+#: By how much the KL to the reference grows from the first fifth of a run to its last quarter where the policy leaves.
+GROWN = 2
 
 
 def divergence_of(observations: Observations) -> Series | None:
@@ -189,16 +192,23 @@ def _flatness(observations: Observations) -> str:
 def stays_at_reference(observations: Observations) -> bool | None:
     """Return whether the policy is next to the reference in every record; None where no KL to it is logged."""
     reference = values_of(observations, "ref_kl")
-    return None if reference is None else bool(np.abs(reference).max() < AT_REFERENCE)
+    if reference is None:
+        return None
+    return bool(np.abs(reference).max() < AT_REFERENCE) and not left_the_reference(observations)
 
 
 def left_the_reference(observations: Observations) -> bool | None:
-    """Return whether the policy went away from the reference that it started at."""
+    """Return whether the policy went away from the reference: far, or by a KL that grows and is no scatter.
+
+    Of a policy that stands the KL is rounding, or what two passes differ by, and has no course.
+    """
     series = values_of(observations, "ref_kl")
     if series is None:
         return None
-    end = abs(float(late(series, 2).mean()))
-    return end > APART and end > 20 * abs(float(series[0]))
+    end, begin = (abs(float(part(series, 2).mean())) for part in (late, early))
+    far = end > APART and end > 20 * abs(float(series[0]))
+    grows = len(series) >= FEWEST and end > STILL_KL and end > GROWN * begin and drift(series) > DRIFTS
+    return far or grows
 
 
 def moves_apart_from_ratio(observations: Observations) -> Fact | None:
@@ -213,7 +223,10 @@ def moves_apart_from_ratio(observations: Observations) -> Fact | None:
     )
     moves = any_known(entropy, stepped, probed)
     return condition(
-        "moves_apart_from_ratio", moves, series_of(observations, "update_norm", "probe_kl", "entropy"), says
+        "moves_apart_from_ratio",
+        moves,
+        series_of(observations, "update_norm", "probe_kl", "entropy", "entropy_loss"),
+        says,
     )
 
 
@@ -228,7 +241,9 @@ def policy_moves(observations: Observations) -> Fact | None:
     far = None if usual is None else usual > MOVING_KL
     moves = any_known(apart, left_the_reference(observations), paid, far)
     says = told_of(observations, "moves_apart_from_ratio", "reward_course")
-    return condition("policy_moves", moves, series_of(observations, "entropy", "ref_kl", *REWARDS), says)
+    return condition(
+        "policy_moves", moves, series_of(observations, "entropy", "entropy_loss", "ref_kl", *REWARDS), says
+    )
 
 
 def _reward_moves(observations: Observations) -> bool:
@@ -263,8 +278,8 @@ def policy_stands(observations: Observations) -> Fact | None:
 
 def _may_move(observations: Observations) -> bool:
     """Tell whether the entropy is more than scatter about one mean, or nobody can tell."""
-    entropy = values_of(observations, "entropy")
-    scatter = entropy is not None and drift(entropy) < SCATTER
+    entropy = entropy_of(observations)
+    scatter = entropy is not None and drift(finite(entropy)) < SCATTER
     return not scatter or truth_of(observations.fact("entropy_moves")) is not False
 
 
@@ -286,7 +301,7 @@ def _entropy_is_one_number(observations: Observations) -> bool:
 
     A Gaussian's entropy is that of its deviation, which may be fixed while the mean of the actions moves.
     """
-    series, actions = series_of(observations, "entropy"), observations.fact("actions")
+    series, actions = entropy_of(observations), observations.fact("actions")
     gaussian = actions is not None and actions.value == "continuous"
     if series is None or gaussian or "action_std" in observations.run.series:
         return False

@@ -8,7 +8,18 @@ import numpy as np
 
 from ppo_doctor.arrays import correlation
 from ppo_doctor.model import SINGLE
-from ppo_doctor.signals.course import condition, constant, course, fact, finite, late, paired, series_of, values_of
+from ppo_doctor.signals.course import (
+    condition,
+    constant,
+    course,
+    entropy_of,
+    fact,
+    finite,
+    late,
+    paired,
+    series_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -155,7 +166,7 @@ def evaluation_beats_training(observations: Observations) -> Fact | None:
 
 def movement_without_gain(observations: Observations) -> Fact | None:
     """Return the entropy lost or won by a policy that moves, as a share, where the reward does not follow; else 0."""
-    found, entropy = reward_of(observations), series_of(observations, "entropy")
+    found, entropy = reward_of(observations), entropy_of(observations)
     if found is None or entropy is None or len(found[1]) < 8 or len(entropy) < 8:
         return None
     paid, spent = course(found[1]), course(finite(entropy))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _KL, _RATE, _CLIPPED = ("approx_kl", "approx_kl_k2"), ("learning_rate",), ("clip_fraction",)
+_ENTROPY = ("entropy", "entropy_loss")
 _REWARD = ("reward_mean", "episode_return", "eval_return")
 
 SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
@@ -22,7 +23,10 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "reward_rose_first": ("rewards", _REWARD),
         "reward_length_link": ("rewards", ("reward_mean+response_length",)),
         "evaluation_beats_training": ("rewards", ("episode_return+eval_return",)),
-        "movement_without_gain": ("rewards", tuple(f"{name}+entropy" for name in _REWARD)),
+        "movement_without_gain": (
+            "rewards",
+            tuple(f"{name}+{e}" for name in _REWARD for e in ("entropy", "entropy_loss")),
+        ),
         "rewards_differ": ("rewards", ("reward_std", *_REWARD)),
         "signal_present": ("rewards", ("reward_std", "value_loss", *_REWARD)),
         "divergence_high": ("movement", _KL),
@@ -36,11 +40,11 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "losses_repeat": ("movement", ("loss+reward_mean",)),
         "ratio_flat": ("movement", (*_KL, "ratio_mean", "policy_loss", "clip_fraction")),
         "ratio_ignored": ("movement", ("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std")),
-        "entropy_moves": ("entropy", ("entropy",)),
-        "entropy_stands": ("entropy", ("entropy",)),
-        "moves_apart_from_ratio": ("movement", ("entropy", "update_norm", "probe_kl")),
-        "policy_moves": ("movement", ("entropy", "ref_kl", *_REWARD)),
-        "policy_stands": ("movement", (*_KL, "policy_loss+entropy", "clip_fraction+entropy")),
+        "entropy_moves": ("entropy", _ENTROPY),
+        "entropy_stands": ("entropy", _ENTROPY),
+        "moves_apart_from_ratio": ("movement", (*_ENTROPY, "update_norm", "probe_kl")),
+        "policy_moves": ("movement", (*_ENTROPY, "ref_kl", *_REWARD)),
+        "policy_stands": ("movement", (*_KL, "policy_loss+entropy", "clip_fraction+entropy", *_ENTROPY, "ref_kl")),
         "policy_stands_beside_critic": ("movement", ("approx_kl+value_loss", "policy_loss+entropy+value_loss")),
         "several_updates": (
             "movement",
@@ -48,14 +52,14 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "root_divergence_per_rate": ("movement", ("approx_kl+learning_rate",)),
         "reward_repeats": ("movement", ("reward_mean+reward_std+entropy",)),
-        "entropy_first_drop": ("entropy", ("entropy",)),
-        "entropy_left": ("entropy", ("entropy",)),
-        "entropy_growth": ("entropy", ("entropy",)),
+        "entropy_first_drop": ("entropy", _ENTROPY),
+        "entropy_left": ("entropy", _ENTROPY),
+        "entropy_growth": ("entropy", _ENTROPY),
         "value_loss_in_loss": ("loss_terms", ("loss+policy_loss+value_loss",)),
         "bonus_in_loss": ("loss_terms", ("loss+policy_loss+entropy",)),
         "penalty_in_loss": ("loss_terms", ("loss+policy_loss+ref_kl", "loss+policy_loss+kl_term")),
         "entropy_bonus": ("entropy", ("entropy_coef", "ent_coef", "loss+policy_loss+entropy")),
-        "entropy_held_high": ("entropy", ("entropy",)),
+        "entropy_held_high": ("entropy", _ENTROPY),
         "rate_largest": ("rate", _RATE),
         "rate_reach": ("rate", _RATE),
         "rate_ordinary": ("rate", _RATE),
