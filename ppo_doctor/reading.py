@@ -19,7 +19,7 @@ from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split
-from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns
+from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
@@ -99,7 +99,7 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
             content.embedded.append(Found(values=redacted, source=item.source))
         else:
             content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
-    content.builder.tables, settings = settings_apart(content.builder.tables)
+    content.builder.tables, settings = settings_apart(of_several(content.builder.tables))
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
         content.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
@@ -55,3 +55,34 @@ def numbered_columns(keys: Iterable[str]) -> int:
     """Return how many columns a table without a header has, which are called by their numbers; 0 for any other."""
     found = [NUMBERED.fullmatch(key) for key in keys]
     return max((int(match[1]) for match in found if match), default=0) if all(found) else 0
+
+
+#: A name that ends in a number: one of several environments, workers or agents that take turns.
+_ONE_OF_SEVERAL = re.compile(r"(.*\w)[ _./-](\d{1,4})")
+
+
+def of_several(tables: Iterable[Table]) -> list[Table]:
+    """Return tables in which names that differ in their last number, of which no record has two, are one name."""
+    held = list(tables)
+    stems: dict[str, set[str]] = {}
+    for key in frozenset().union(*(table.columns for table in held)):
+        if found := _ONE_OF_SEVERAL.fullmatch(key):
+            stems.setdefault(found[1], set()).add(key)
+    names = {
+        key: stem
+        for stem, keys in stems.items()
+        if len(keys) > 1 and not any(stem in t.columns or len(keys & t.columns.keys()) > 1 for t in held)
+        for key in keys
+    }
+    return [_renamed(table, names) if names else table for table in held]
+
+
+def _renamed(table: Table, names: Mapping[str, str]) -> Table:
+    if names.keys().isdisjoint(table.columns):
+        return table
+    return replace(
+        table,
+        columns={names.get(key, key): values for key, values in table.columns.items()},
+        decimals={names.get(key, key): places for key, places in table.decimals.items()},
+        texts={names.get(key, key): cells for key, cells in table.texts.items()},
+    )

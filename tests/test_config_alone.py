@@ -173,7 +173,7 @@ FOUND = [
     ("train.sh", SHELL, "clip-range-overruled", 7),
     ("args.txt", DATACLASS, "kl-coefficient-negative", 3),
     ("config.toml", "num_steps = 129\nnum_envs = 1\nnum_minibatches = 4\nclip_coef = 0.2", "last-minibatch-of-one", 3),
-    ("a.json", '{"n_steps": 1000,\n"n_envs": 1,\n"batch_size": 64, "n_epochs": 4}', "minibatches-do-not-divide", 3),
+    ("a.json", '{"n_steps": 1000,\n"n_envs": 1,\n"batch_size": 64, "n_epochs": 4}', "settings-unusual", 3),
     ("training_args.json", '{"num_generations": 8, "num_iterations": 1,\n"warmup_steps": 500, "max_steps": 100}',
      "warm-up-fills-the-run", 2),
     ("c.yml", "n_epochs: 4\nn_steps: 128\nn_envs: 4\nbatch_size: 1\n", "minibatch-of-one-sample", 4),
@@ -463,7 +463,7 @@ def test_a_configuration_with_a_remark_is_not_said_to_be_without_one(tmp_path: P
     path = tmp_path / "sb3.yaml"
     path.write_text(json.dumps({"n_steps": 2048, "n_envs": 1, "batch_size": 100, "n_epochs": 10}))
     told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
-    assert "minibatches-do-not-divide" in [finding.rule for finding in told.findings if finding.status == "fired"]
+    assert "settings-unusual" in [finding.rule for finding in told.findings if finding.status == "fired"]
     assert "speaks against" not in told.verdict_because
 
 

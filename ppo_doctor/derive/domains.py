@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks
-from ppo_doctor.derive.plan import LEFT_OVER
+from ppo_doctor.derive.plan import LEFT_OVER, cut_of
 from ppo_doctor.frameworks import domains
 from ppo_doctor.model import CONDITION, Evidence, Fact
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Operator, Setting
 
 _OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">"}
+#: Records from which on a number that is always 0 says something.
+FEWEST = 8
 #: Numbers of environments that are tried where a configuration tells none.
 USUAL_ENVS = (1, 2, 4, 8, 16)
 
@@ -108,13 +110,23 @@ gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
 
 
 def critic_untrained(observations: Observations) -> Fact | None:
-    """Count settings that do not train the critic, and a learning rate of its own that is logged as 0 throughout."""
-    logged = observations.run.series.get("critic_learning_rate")
-    if logged is None or not len(logged):
-        return _count(observations, domains.CRITIC_UNTRAINED)
-    idle = bool(logged.at(0).all()) and logged.resolution.absolute == 0
-    says = f"{logged.raw} is 0 in {'every record' if idle else 'not every record'}"
-    return Fact(name=domains.CRITIC_UNTRAINED, value=int(idle), how="observed", source=logged.source(), says=says)
+    """Count settings that do not train the critic, and a learning rate of its own or a loss that is always 0.
+
+    A squared error of exactly 0 in every record is that of no critic, or has a coefficient of 0 in it.
+    """
+    for name in ("critic_learning_rate", "value_loss"):
+        logged = observations.run.series.get(name)
+        if name == "value_loss" and (observations.kind.samples.value != "episodes" or not _paid(observations)):
+            continue
+        if logged is not None and len(logged) >= FEWEST and logged.resolution.exact and logged.at(0).all():
+            says = f"{logged.raw} is 0 in every record"
+            return Fact(name=domains.CRITIC_UNTRAINED, value=1, how="observed", source=logged.source(), says=says)
+    return _count(observations, domains.CRITIC_UNTRAINED)
+
+
+def _paid(observations: Observations) -> bool:
+    differ = observations.fact("rewards_differ")
+    return differ is not None and differ.value == 1
 
 
 greedy_sampling = _counter(domains.GREEDY)
@@ -150,7 +162,12 @@ def _in_force(profile: Profile, native: str) -> str:
 
 
 def _odd_minibatch(observations: Observations) -> Iterator[Evidence]:
-    """Yield what is odd of a minibatch: larger than a rollout, or no part of it whatever the number of environments."""
+    """Yield what is odd of a minibatch: larger than a rollout, or no part of it, by the environments told or any."""
+    cut = cut_of(observations)
+    if cut is not None and cut[1] <= cut[0] and cut[0] % cut[1]:
+        size, part, held, says = cut
+        what = LEFT_OVER.get(observations.run.framework, "some are left over")
+        yield _said(held, f"{says}: a rollout of {size:g} samples is no multiple of {part:g}, and {what}")
     config, framework = observations.run.config, observations.run.framework
     steps = observations.number("rollout_steps")
     size, envs = observations.number("minibatch_size"), observations.number("num_envs")

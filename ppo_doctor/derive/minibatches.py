@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Axis, BoolArray, IntArray
 
 
+#: Times that a variance is too small: above 1 it refutes; 4 leave a factor of 2 in the mean for padding and rounding.
+REFUTES = 4
+
+
 class _Places(NamedTuple):
     """Which records begin a batch, which a later epoch of it, and which come behind the first of any epoch."""
 
@@ -29,8 +33,17 @@ class _Places(NamedTuple):
 
 
 def batch_start_ratio_dev(observations: Observations) -> Series | None:
-    """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there."""
-    return _where("batch", _departure(observations), "batch_start_ratio_dev")
+    """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there.
+
+    Of a log that only tells the mean ratio and the variance of its means over minibatches it is |mean - 1| where that
+    variance is too small for the first of them to have been at 1, and else unknown.
+    """
+    found = _where("batch", _departure(observations), "batch_start_ratio_dev")
+    off, times = observations.series("mean_ratio_off"), observations.series("first_cell_off")
+    times = beside(off, times)
+    if found is not None or off is None or times is None:
+        return found
+    return replace(off, name="batch_start_ratio_dev", values=np.where(times.values > REFUTES, off.values, np.nan))
 
 
 def epoch_start_ratio_dev(observations: Observations) -> Series | None:

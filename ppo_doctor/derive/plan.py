@@ -47,20 +47,9 @@ def warmup_share(observations: Observations) -> Fact | None:
     return _fact("warmup_share", steps / total[1], setting, says, "of the run")
 
 
-def batch_remainder(observations: Observations) -> Fact | None:
-    """Return the samples of a rollout that are left when it is cut into minibatches."""
-    cut = _cut(observations)
-    if cut is None or cut[1] > cut[0]:
-        return None
-    rollout, minibatch, setting, says = cut
-    rest = rollout % minibatch
-    what = LEFT_OVER.get(observations.run.framework, "")
-    return _fact("batch_remainder", rest, setting, f"{says}; {what}" if what and rest else says, "samples")
-
-
 def last_minibatch_samples(observations: Observations) -> Fact | None:
     """Return the samples of the last minibatch, for trainers that keep it and whiten advantages within it."""
-    cut, whitened = _cut(observations), observations.setting("normalize_advantages")
+    cut, whitened = cut_of(observations), observations.setting("normalize_advantages")
     per_minibatch = observations.setting("normalize_per_minibatch")
     alike = observations.run.framework in UNGUARDED or (
         observations.run.framework == "canonical" and per_minibatch is not None and per_minibatch.value is True
@@ -71,7 +60,7 @@ def last_minibatch_samples(observations: Observations) -> Fact | None:
     return _fact("last_minibatch_samples", rollout % minibatch or minibatch, setting, says, "samples")
 
 
-def _cut(observations: Observations) -> tuple[float, float, Setting, str] | None:
+def cut_of(observations: Observations) -> tuple[float, float, Setting, str] | None:
     """Return the samples of a rollout and of a minibatch, with the setting that cuts and how both follow."""
     rollout = _rollout(observations)
     parts, size = _number(observations, "num_minibatches"), _number(observations, "minibatch_size")

@@ -49,7 +49,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
         "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),
         "warmup_share": _row("plan:warmup_share", "warmup_steps+total_steps"),
-        "batch_remainder": _row("plan:batch_remainder", "rollout_steps+num_envs+minibatch_size"),
         "last_minibatch_samples": _row("plan:last_minibatch_samples", "rollout_steps+num_envs+num_minibatches"),
         "token_clip_range": _row("plan:token_clip_range", "clip_range"),
         "kl_coefficient": _row("plan:kl_coefficient", "kl_coef"),
@@ -67,7 +66,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "pretraining_weight": _row("plan:pretraining_weight", "ptx_coef"),
         "swallowed_step": _row("plan:swallowed_step", "precision+learning_rate"),
         # ratio
-        "batch_start_ratio_dev": _row("minibatches:batch_start_ratio_dev", "batch_start_ratio_dev"),
+        "batch_start_ratio_dev": _row(
+            "minibatches:batch_start_ratio_dev", "batch_start_ratio_dev", "ratio_mean+ratio_batch_var"
+        ),
         "epoch_start_ratio_dev": _row("minibatches:epoch_start_ratio_dev", "epoch_start_ratio_dev"),
         "within_epoch_ratio_dev": _row("minibatches:within_epoch_ratio_dev", "within_epoch_ratio_dev"),
         "passes_logratio_std": _row("minibatches:passes_logratio_std", "passes_logratio_std"),

@@ -120,10 +120,12 @@ def _to_reference(kl: Series) -> Series | None:
     A KL between two updates is above 0 from the first update on, and does not add up.
     """
     values = kl.values[np.isfinite(kl.values)]
-    third = len(values) // 3
-    if third < FIRST or values[0] != 0 or values[1] <= 0:
+    away = np.flatnonzero(values > 0)
+    begins = int(away[0]) if len(away) else 0
+    third = (len(values) - begins) // 3
+    if third < FIRST or not 0 < begins <= third or values[:begins].any() or not values[begins:].all():
         return None
-    grown = float(np.median(values[-third:])) > GROWN * float(np.median(values[1 : FIRST + 1])) > 0
+    grown = float(np.median(values[-third:])) > GROWN * float(np.median(values[begins : begins + FIRST])) > 0
     return replace(kl, name="ref_kl", says="it is 0 at first and grows from there") if grown else None
 
 

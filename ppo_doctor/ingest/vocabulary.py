@@ -17,7 +17,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "ratio": "ratio ratios",
         "importance": "importance importance_weight importance_weights importance_ratio importance_ratios imp_weight"
         " imp_weights imp_ratio imp_ratios prob_ratio probs_ratio probability_ratio importance_sampling_ratio"
-        " is_ratio ppo_ratio",
+        " is_ratio ppo_ratio rho rhos",
+        "dropped": "drop dropped drops discard discarded reject rejected rejection masked filtered_out",
         "clip": "clip clipped clips clipping",
         "fraction": "share frac fracs fraction fractions rate percent proportion factor",
         "entropy": "entropy entropies ent",
@@ -295,11 +296,14 @@ METRICS: Mapping[str, str] = {
     " version, worker version, policy rollout version, completion version",
     "ptx_loss": "ptx loss",
     "fps": "pace",
+    "masked_fraction": "importance dropped fraction engine?, importance mask fraction engine?, dropped fraction engine,"
+    " importance dropped engine?, importance engine dropped fraction",
     "effective_sample_size": "ess importance? engine?",
     "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
     "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion,"
+    " reward environment,"
     " reward token, reward instantaneous, reward last, reward step",
     "reward_group_std": "reward group std",
     "reward_total": "reward total, reward with kl penalty, reward with kl, reward with penalty, reward shaped",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import Dialect, Line, Sink
 from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
-from ppo_doctor.readers.console_boxes import Boxes
+from ppo_doctor.readers.console_boxes import Boxes, Panels
 from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_errors import EarlyStops, Exceptions
 from ppo_doctor.readers.console_frames import SampleFactory
@@ -68,6 +68,7 @@ class Feed:
             RayResults(sink),
             Dicts(sink),
             Lists(sink),
+            Panels(sink),
             Grids(sink),
             Pipes(sink),
             Boxes(sink),

@@ -10,7 +10,49 @@ from ppo_doctor.readers.console_base import NUMBER
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
+#: The top of a box with a title in it, and a row of one: the name of a group in its first line, then its pairs.
+_TITLE = re.compile(r"\+-{3,} .{1,80} -{3,}\+\Z")
+_ROW = re.compile(r"\|  ?(\S{0,40}) {2,}(\S.*?) *\|\Z")
 _BORDER, _NUMBER = re.compile(r"\s*[-=+]{5,}\s*\Z"), re.compile(NUMBER)
+
+
+class Panels:
+    """Reads one record per box with a title, whose groups hold `key: value | key: value` over several lines (rich)."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._groups: list[tuple[str, list[str]]] = []
+        #: line of the open box's title, 0 while none is open
+        self._first = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a title or a row; what is neither ends the box."""
+        text = line.text.strip()
+        if _TITLE.match(text):
+            self.finish()
+            self._first = line.number
+            return True
+        row = _ROW.match(text) if self._first else None
+        if row is None or not (row[1] or self._groups):
+            closed = bool(self._first) and _BORDER.match(text) is not None
+            self.finish()
+            return closed
+        if row[1]:
+            self._groups.append((row[1], []))
+        self._groups[-1][1].append(row[2])
+        return True
+
+    def finish(self) -> None:
+        """Hand on the box that is open."""
+        cells = {
+            f"{group}/{key.strip()}": value.strip()
+            for group, lines in self._groups
+            for key, colon, value in (pair.partition(":") for pair in " ".join(lines).split("|"))
+            if colon
+        }
+        if cells:
+            self._sink.cells(self._first, cells)
+        self._groups, self._first = [], 0
 
 
 class Boxes:

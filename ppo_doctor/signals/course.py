@@ -25,6 +25,8 @@ CURVED = 0.7
 COARSE = 0.01
 #: Scatter of a series that is 0 throughout.
 SMALLEST = 1e-300
+#: Entropy in nats of a Gaussian with a deviation of 1.
+GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 #: Median of |difference| → deviation of single values, for Gaussian noise.
 GAUSSIAN = 1.4826 / math.sqrt(2)
 
@@ -67,21 +69,23 @@ def series_of(observations: Observations, *names: str) -> Series | None:
 
 
 def entropy_of(observations: Observations) -> Series | None:
-    """Return the entropy in nats, else its term in the loss over the first of its values: a share of the first entropy.
+    """Return the entropy in nats, else its term in the loss as a share of the first one, else that of a deviation.
 
-    None where that term begins so near to 0 that nothing can be told beside it, as a density's may.
+    A term that begins near to 0 tells nothing, as a density's may. A Gaussian's entropy is ln(σ √(2πe)) per dimension.
     """
-    series = series_of(observations, "entropy")
-    term = series_of(observations, "entropy_loss")
-    if series is not None or term is None:
+    series, term = series_of(observations, "entropy"), series_of(observations, "entropy_loss")
+    if series is not None:
         return series
-    values = finite(term)
-    start = float(values[0])
-    if abs(start) < 0.5 * float(np.abs(values).max()) or abs(start) <= 10 * term.resolution.least:
+    start = float(finite(term)[0]) if term is not None else 0.0
+    if term is not None and abs(start) >= max(0.5 * np.abs(finite(term)).max(), 10 * term.resolution.least):
+        share, coarse = term.values / start, term.resolution.scaled(1 / start)
+        return replace(term, values=share, resolution=coarse, raw=f"{term.raw} over its first")
+    deviation = series_of(observations, "action_std")
+    if deviation is None or not (finite(deviation) > 0).all():
         return None
-    return replace(
-        term, values=term.values / start, resolution=term.resolution.scaled(1 / start), raw=f"{term.raw} over its first"
-    )
+    coarse = deviation.resolution.scaled(1 / float(finite(deviation).min()))
+    nats = np.log(np.maximum(deviation.values, SMALLEST)) + GAUSSIAN_ENTROPY
+    return replace(deviation, values=nats, resolution=coarse, raw=f"entropy by {deviation.raw}")
 
 
 def finite(series: Series) -> FloatArray:

@@ -100,11 +100,18 @@ def reference_first(observations: Observations) -> Fact | None:
 
 
 def reference_follows(observations: Observations) -> Fact | None:
-    """Tell whether the reference KL is exactly 0 throughout though the policy moves."""
-    series = series_of(observations, "ref_kl")
+    """Tell whether the reference KL is exactly 0 throughout though the policy moves.
+
+    None where every number is written as 0 and nothing, not its name either, says that there is a penalty: then none
+    may be computed.
+    """
+    series, paid = series_of(observations, "ref_kl"), series_of(observations, "kl_coef")
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
+    penalised = (given(observations, "kl_coef") or 0.0) > 0 or (paid is not None and bool((finite(paid) > 0).any()))
+    if never and not penalised and "penalty" not in series.raw and not series.values.any():
+        return None
     # a reference KL of 0 is among what says that a policy stands, and no witness here
     moves = any_known(truth_of(observations.fact("entropy_moves")), truth_of(observations.fact("policy_moves")) or None)
     holds = both(never, moves)
@@ -164,6 +171,8 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
     if loss is None or kl is None:
         return None
     size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
+    if not apart:
+        return None  # the penalty of a policy at the reference is 0, whatever its coefficient
     held = float(np.nanmax(np.abs(kl.values))) < 0.05 and size > 0.05
     over = size / max(apart, 1e-9) if held else 0.0
     return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")

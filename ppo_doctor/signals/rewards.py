@@ -53,10 +53,19 @@ def reward_spread(observations: Observations) -> Fact | None:
 
 
 def _enough(observations: Observations, values: FloatArray) -> int:
-    """Return how many records must agree: fewer where their value says why, as 0 or an episode's limit does."""
-    if _at_limit(observations, values):
+    """Return how many records must agree: fewer where each has many episodes alike, or their value says why.
+
+    0 does, and an episode's limit.
+    """
+    if _at_limit(observations, values) or _alike_within(observations, values):
         return FEWEST_AT_LIMIT
     return FEWEST_OF_ZERO if values[0] == 0 else FEWEST
+
+
+def _alike_within(observations: Observations, values: FloatArray) -> bool:
+    """Tell whether the least and the largest of the episodes of each record are its mean."""
+    ends = [values_of(observations, f"episode_return_{end}") for end in ("min", "max")]
+    return all(end is not None and len(end) == len(values) and bool((end == values).all()) for end in ends)
 
 
 def _at_limit(observations: Observations, values: FloatArray) -> bool:
@@ -96,6 +105,19 @@ def reward_gone(observations: Observations) -> Fact | None:
     at_once = len(paid) >= GONE and not constant(paid) and abs(float(paid[-GONE:].mean())) >= np.abs(paid).max() / 2
     count = tail if at_once else 0
     return fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
+
+
+def reward_zero_share(observations: Observations) -> Fact | None:
+    """Return the share of records that pay exactly 0; 0 where the last third has half as many of them as the first."""
+    found = reward_of(observations)
+    if found is None or len(found[1]) < 2 * FEWEST or not found[1].any() or found[0].resolution.least:
+        return None
+    zero = found[1] == 0
+    third = len(zero) // 3
+    fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
+    share = 0.0 if fewer else float(zero.mean())
+    says = f"{found[0].raw} is exactly 0 in {zero.mean():.0%} of the records"
+    return fact("reward_zero_share", share, found[0], says)
 
 
 def reward_course(observations: Observations) -> Fact | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _KL, _RATE, _CLIPPED = ("approx_kl", "approx_kl_k2"), ("learning_rate",), ("clip_fraction",)
-_ENTROPY = ("entropy", "entropy_loss")
+_ENTROPY = ("entropy", "entropy_loss", "action_std")
 _REWARD = ("reward_mean", "episode_return", "eval_return")
 
 SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
@@ -18,6 +18,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "reward_size": ("rewards", _REWARD),
         "reward_fixed_elsewhere": ("rewards", _REWARD),
         "reward_gone": ("rewards", _REWARD),
+        "reward_zero_share": ("rewards", _REWARD),
         "reward_course": ("rewards", _REWARD),
         "reward_below_start": ("rewards", _REWARD),
         "reward_rose_first": ("rewards", _REWARD),
