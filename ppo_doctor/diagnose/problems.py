@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -111,21 +110,21 @@ def problems(
 
     What rests on keys that were `guessed` proves nothing. Of a run that is only `planned`, a configuration without a
     log, what is not proven is a suspicion. `odd` is a check by whose yes the run is no sound one: what it speaks for is
-    spoken of, whatever the odds against a sound run.
+    spoken of, whatever the odds against a sound run. Of a critic statistics are a suspicion where the reward rises.
     """
     by_rule = {finding.rule: finding for finding in findings}
+    learns = RISES in by_rule and by_rule[RISES].status == "fired"
     told = [e for cause in causes if (e := account(cause, by_rule, guessed)) is not None and _speaks(e, odd)]
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:
         mechanism = next((proven[name] for name in entry.cause.root_of if name in proven), entry.cause)
         groups.setdefault(mechanism.complaints[0], []).append(entry)
-    likely = math.inf if planned else LIKELY_DB
+    unsure = frozenset(e.cause.id for e in told if planned or (learns and e.cause.link == "critic"))
     best = {name: sorted(entries, key=_place) for name, entries in groups.items()}
     found = [
-        _group(name, best[name], by_rule, likely) for name in sorted(best, key=lambda n: _rank(best[n][0], likely))
+        _group(name, best[name], by_rule, unsure) for name in sorted(best, key=lambda n: _rank(best[n][0], unsure))
     ]
-    learns = RISES in by_rule and by_rule[RISES].status == "fired"
     ordered = _beside_each_other([group for group in found if not (learns and group.faint)])
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
 
@@ -139,10 +138,10 @@ def _speaks(entry: Account, odd: str | None) -> bool:
     return bool(entry.support) and (entry.proven or entry.score >= least or odd in {*entry.support, *entry.cause.needs})
 
 
-def _rank(best: Account, likely: float) -> tuple[bool, int, bool, int]:
+def _rank(best: Account, unsure: Set[str]) -> tuple[bool, int, bool, int]:
     """Return the order of problems, by the best account of each."""
     cause = best.cause
-    return cause.benign, CONFIDENCES.index(_confidence(best, likely)), cause.never_proven, -best.score
+    return cause.benign, CONFIDENCES.index(_confidence(best, unsure)), cause.never_proven, -best.score
 
 
 def _beside_each_other(found: Sequence[Group]) -> tuple[Group, ...]:
@@ -167,7 +166,7 @@ def _place(entry: Account) -> tuple[int, int, int, int, int, str]:
     )
 
 
-def _group(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding], likely: float) -> Group:
+def _group(name: str, accounts: Sequence[Account], findings: Mapping[str, Finding], unsure: Set[str]) -> Group:
     """Return the causes of a problem: the first, its proven mechanism or its roots, what is level with it, the rest."""
     best = accounts[0]
     mechanism = next((entry for entry in accounts if entry.proven and entry.cause.id in best.cause.root_of), best)
@@ -177,7 +176,7 @@ def _group(name: str, accounts: Sequence[Account], findings: Mapping[str, Findin
     level = [entry for entry in accounts if _level(entry, first) and (entry is first or entry not in kin)]
     shown = list({id(e): e for e in (first, *sorted(kin, key=_place), *level, *accounts)}.values())[:LONGEST_LIST]
     roles = {id(entry): _role(entry, mechanism, roots) for entry in shown}
-    sure = {id(e): _confidence(e, likely) if e in level or e in kin else "suspected" for e in shown}
+    sure = {id(e): _confidence(e, unsure) if e in level or e in kin else "suspected" for e in shown}
     causes = [_ranked(e, roles[id(e)], level, sure[id(e)], accounts, findings) for e in shown]
     openers = tuple(sorted(frozenset().union(*(entry.support for entry in (*level, mechanism)))))
     return Group(id="", complaint=name, link=mechanism.cause.link, causes=tuple(causes), openers=openers)
@@ -198,10 +197,11 @@ def _level(entry: Account, first: Account) -> bool:
     return alike and (near or entry.cause.id in first.cause.twins)
 
 
-def _confidence(entry: Account, likely: float) -> Confidence:
+def _confidence(entry: Account, unsure: Set[str]) -> Confidence:
     if entry.proven:
         return "established"
-    return "likely" if entry.score >= likely and not entry.cause.never_proven else "suspected"
+    told = entry.score >= LIKELY_DB and not entry.cause.never_proven and entry.cause.id not in unsure
+    return "likely" if told else "suspected"
 
 
 def _ranked(
