@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Fact
@@ -24,6 +25,8 @@ LEFT_OVER = {
     "rl-games": "the trainer refuses to start",
 }
 UNGUARDED = ("cleanrl",)
+#: Share of the records, or of the run, in which what whitening makes of single samples shows.
+SHOWN = 0.9
 #: Losses and levels whose ratio is that of a sequence, which is clipped a hundred times closer, or whose clip range
 #: caps a weight (CISPO).
 ANOTHER_RANGE = ("sequence", "sequence_token", "gspo", "gspo-token", "gspo_token", "cispo")
@@ -48,7 +51,14 @@ def warmup_share(observations: Observations) -> Fact | None:
 
 
 def last_minibatch_samples(observations: Observations) -> Fact | None:
-    """Return the samples of the last minibatch, for trainers that keep it and whiten advantages within it."""
+    """Return the samples of the last minibatch, for trainers that keep it and whiten advantages within it.
+
+    1 where every minibatch holds one, and the log shows what whitening makes of it: a surrogate of 0, or of NaN.
+    """
+    alone = observations.fact("minibatch_of_one")
+    shown = [observations.fact(name) for name in ("surrogate_zero_share", "nonfinite_from", "died_of_nonfinite")]
+    if alone is not None and alone.value == 1 and any(one is not None and _is_so(one.value) for one in shown):
+        return dataclasses.replace(alone, name="last_minibatch_samples", unit="samples")
     cut, whitened = cut_of(observations), observations.setting("normalize_advantages")
     per_minibatch = observations.setting("normalize_per_minibatch")
     alike = observations.run.framework in UNGUARDED or (
@@ -58,6 +68,10 @@ def last_minibatch_samples(observations: Observations) -> Fact | None:
         return None
     rollout, minibatch, setting, says = cut
     return _fact("last_minibatch_samples", rollout % minibatch or minibatch, setting, says, "samples")
+
+
+def _is_so(value: object) -> bool:
+    return isinstance(value, int | float) and value >= SHOWN
 
 
 def cut_of(observations: Observations) -> tuple[float, float, Setting, str] | None:

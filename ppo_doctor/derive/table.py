@@ -49,7 +49,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
         "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),
         "warmup_share": _row("plan:warmup_share", "warmup_steps+total_steps"),
-        "last_minibatch_samples": _row("plan:last_minibatch_samples", "rollout_steps+num_envs+num_minibatches"),
+        "last_minibatch_samples": _row(
+            "plan:last_minibatch_samples", "rollout_steps+num_envs+num_minibatches", "minibatch_size+policy_loss"
+        ),
         "token_clip_range": _row("plan:token_clip_range", "clip_range"),
         "kl_coefficient": _row("plan:kl_coefficient", "kl_coef"),
         "rate_negative": _row("domains:rate_negative", "learning_rate"),
@@ -155,8 +157,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "steady_kl_spread": _row("advantage_signs:steady_kl_spread", "approx_kl+entropy"),
         "raw_advantage_share": _row("samples:raw_advantage_share", "advantages_raw_std+returns_std"),
         "answers_share": _row("prompts:answers_share", "reward_group_std+reward_component_std"),
-        "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min"),
-        "mean_ratio_taught": _row("discarded:mean_ratio_taught", "rollout_ratio_mean"),
+        "least_ratio_taught": _row("discarded:least_ratio_taught", "rollout_ratio_min", "masked_fraction"),
+        "mean_ratio_taught": _row("discarded:mean_ratio_taught", "rollout_ratio_mean", "masked_fraction"),
         "kl_term_share": _row("samples:kl_term_share", "loss+ref_kl+kl_coef"),
     }
     | {

@@ -208,7 +208,7 @@ _ESTIMATED = frozenset({"approx_kl", "clip_fraction"})
 
 def _by_likeness(keys: Keys) -> Profile | None:
     """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
-    plain = _profile(CANONICAL).resolved(keys.names)
+    plain = _without_whole_rewards(_profile(CANONICAL).resolved(keys.names))
     mapped = {key for metric in plain.metrics.values() for key in metric.keys}
     found = _with_guesses(plain, keys.names - mapped, keys)
     if COUNTERS.issuperset(name for name, metric in found.metrics.items() if any(map(keys.has, metric.keys))):
@@ -219,6 +219,16 @@ def _by_likeness(keys: Keys) -> Profile | None:
         found = dataclasses.replace(found, metrics=dict(found.metrics) | plain_names)
     kind = "grpo" if of_language(keys.names) and of_groups(keys.names) else plain.algorithm
     return dataclasses.replace(found, axis=dict(found.axis) | {"step": steps}, algorithm=kind)
+
+
+def _without_whole_rewards(profile: Profile) -> Profile:
+    """Return a profile without parts of the reward that by their own names are the reward ("reward/avg_reward")."""
+    parts = {name: metric for name, metric in profile.metrics.items() if name.startswith("reward_component")}
+    whole = {
+        name for name, metric in parts.items() if any(metric_of(key) for key in metric.keys if not is_pattern(key))
+    }
+    kept = {name: metric for name, metric in profile.metrics.items() if name not in whole}
+    return dataclasses.replace(profile, metrics=kept) if whole else profile
 
 
 def as_written(name: str, keys: Iterable[str]) -> Profile:

@@ -178,7 +178,7 @@ _OF_POLICIES = frozenset({"kl", "ratio", "importance", "clip", "logprob", "entro
 #: Groups of a critic, which hold little else than what is its own.
 _CRITICS = frozenset({"critic", "value"})
 #: What nobody computes on validation data, so that "val" is short for values.
-_NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_", "value_clip_")
+_NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_", "value_clip_", "masked_")
 #: A group of losses says nothing of these.
 _NO_TERM = frozenset({"loss"})
 

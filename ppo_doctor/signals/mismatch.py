@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import finite_median, median, quantile
 from ppo_doctor.signals.course import (
     any_known,
     both,
@@ -173,6 +173,6 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
     size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
     if not apart:
         return None  # the penalty of a policy at the reference is 0, whatever its coefficient
-    held = float(np.nanmax(np.abs(kl.values))) < 0.05 and size > 0.05
+    held = float(quantile(np.abs(finite(kl)), 0.9)) < 0.05 and size > 0.05
     over = size / max(apart, 1e-9) if held else 0.0
     return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
