@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .board import FOREIGN, OURS, asked
+from .board import OURS, asked
+from .foreign import FOREIGN
 from .labels import Label, labelled
 from .rates import RATES
 from .score import Grade, graded

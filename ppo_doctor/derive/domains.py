@@ -164,11 +164,11 @@ def _in_force(profile: Profile, native: str) -> str:
 def _odd_minibatch(observations: Observations) -> Iterator[Evidence]:
     """Yield what is odd of a minibatch: larger than a rollout, or no part of it, by the environments told or any."""
     cut = cut_of(observations)
-    if cut is not None and cut[1] <= cut[0] and cut[0] % cut[1]:
-        size, part, held, says = cut
-        what = LEFT_OVER.get(observations.run.framework, "some are left over")
-        yield _said(held, f"{says}: a rollout of {size:g} samples is no multiple of {part:g}, and {what}")
     config, framework = observations.run.config, observations.run.framework
+    as_default = tuple(frameworks.profile(framework).defaults.get(name) for name in ("rollout_size", "minibatch_size"))
+    if cut is not None and cut[1] <= cut[0] and cut[0] % cut[1] and cut[:2] != as_default:
+        left = LEFT_OVER.get(framework, "some are left over")
+        yield _said(cut[2], f"{cut[3]}: a rollout of {cut[0]:g} samples is no multiple of {cut[1]:g}, and {left}")
     steps = observations.number("rollout_steps")
     size, envs = observations.number("minibatch_size"), observations.number("num_envs")
     told = observations.configured("num_envs")

@@ -15,6 +15,7 @@ from ppo_doctor.signals.course import (
     fact,
     finite,
     given,
+    late,
     paired,
     series_of,
     truth_of,
@@ -173,6 +174,7 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
     size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
     if not apart:
         return None  # the penalty of a policy at the reference is 0, whatever its coefficient
-    held = float(quantile(np.abs(finite(kl)), 0.9)) < 0.05 and size > 0.05
+    sizes = np.abs(finite(kl))
+    held = max(float(quantile(sizes, 0.9)), float(late(sizes).mean())) < 0.05 and size > 0.05
     over = size / max(apart, 1e-9) if held else 0.0
     return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
