@@ -331,7 +331,7 @@ def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorErr
     """Return what would have been a run of its own: one of a database's, or of event files that are all there is."""
     ours = {*source.logs, *source.perhaps}
     kinds = {_kind(log) for log in source.logs}
-    alike = not source.together and len(kinds) == 1 and kinds != {"text"}
+    alike = not source.together and not source.perhaps and len(kinds) == 1 and kinds != {"text"}
     return [error for name, error in failed.items() if name not in ours or (alike and name in source.logs)]
 
 

@@ -206,6 +206,7 @@ COMPOUNDS: Mapping[str, str] = {
     "kl engine": "kl_sample_train kl_train_sample sample_train_kl",
     "entropy": "dist_entropy action_entropy",
     "mean reward": "r_avg avg_r",
+    "episode mean return": "avg_g g_avg mean_g",
     "min reward": "r_min",
     "max reward": "r_max",
     "std reward": "std_r r_std",

@@ -34,6 +34,8 @@ _DRAWING = str.maketrans(
     | dict.fromkeys("─━═╌┄", "-")
     | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇┢┪╔╗╚╝╠╣╦╩╬╒╕╘╛╞╡╤╧╪", "+")
 )
+#: What rich draws before the lines of a value that it prints over several.
+_GUIDES = re.compile(r"\s*(?:│ {3})+(?=\S)(?!.*│\s*\Z)")
 #: Longer lines hold no record of any dialect, and cost time.
 _LONGEST = 1 << 18
 #: Blanks beyond the width of any table: patterns that look at what stands around them go over them again and again.
@@ -118,7 +120,7 @@ def _fragments(raw: bytes, number: int, *, torn: bool) -> list[Line]:
         text = _ESCAPE.sub("", text)
     text = _PADDING.sub(" " * 256, text)
     if not text.isascii():
-        text = text.translate(_DRAWING)
+        text = _GUIDES.sub(lambda guides: " " * len(guides[0]), text).translate(_DRAWING)
     parts = [part for part in (_RAY.sub("", part, count=1).rstrip() for part in text.split("\r")) if part]
     last = len(parts) - 1
     return [Line(part, number, torn and i == last) for i, part in enumerate(parts)]

@@ -6,11 +6,15 @@ import re
 from collections import Counter
 from itertools import zip_longest
 from json import JSONDecoder
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.jsonl import CONFIG_KEYS, HEADER, Configurations
 from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.points import Points
 from ppo_doctor.readers.values import Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Parsing takes several times the size of the text in memory.
 LARGEST = 1 << 30
+#: Steps from here on are none.
+LARGEST_STEP = 1e15
 _BLANK = re.compile(r"[ \t\r\n]*")
 #: Where the next record may begin after one that is damaged.
 _NEXT_RECORD = re.compile(r"\}\s*,\s*(?=\{)")
@@ -180,6 +186,11 @@ class _Walk:
 
     def _rest(self, others: dict[str, Any], line: int, *, records_found: bool, torn: bool) -> Iterator[Item]:
         """Make sense of what stood beside the records: columns, a configuration, or one record."""
+        points = {} if records_found else _points(others)
+        if points:
+            yield from self._points(points, line)
+            others = {key: value for key, value in others.items() if key not in points}
+            records_found = True
         columns = {} if records_found else _columns(others)
         if columns:
             self._columns(columns, line)
@@ -197,6 +208,16 @@ class _Walk:
         elif record.keys() - {HEADER} and not whole:
             self._record(record, line, "")
 
+    def _points(self, points: Mapping[str, list[list[float]]], line: int) -> Iterator[Item]:
+        gathered = Points(self._path, self._notes)
+        for key, rows in zip(_short(list(points)), points.values(), strict=True):
+            table = np.array([row[-2:] for row in rows], dtype=np.float64)
+            known = np.isfinite(table[:, 0]) & (np.abs(table[:, 0]) < LARGEST_STEP)
+            steps, values = table[known, 0].astype(np.int64), table[known, 1]
+            tags = np.full(len(steps), gathered.tag(key), dtype=np.int64)
+            gathered.add(tags, steps, values, np.zeros(len(steps)), np.full(len(steps), line, dtype=np.int64))
+        yield from gathered.tables()
+
     def _columns(self, columns: Mapping[str, list[Any]], line: int) -> None:
         length = Counter(map(len, columns.values())).most_common(1)[0][0]
         aligned = {key: values for key, values in columns.items() if len(values) == length}
@@ -208,6 +229,30 @@ class _Walk:
 
 
 _BLANK_THEN_OBJECT = re.compile(r"\s*\{")
+
+
+def _points(others: Mapping[str, Any]) -> dict[str, list[list[float]]]:
+    """Return the lists of [time, step, value], as TensorBoard writers export scalars, if most of the object is such."""
+    points = {key: value for key, value in others.items() if isinstance(value, list) and _is_points(value)}
+    return points if points and 2 * len(points) >= len(others) else {}
+
+
+def _is_points(values: list[Any]) -> bool:
+    return bool(values) and all(
+        isinstance(row, list)
+        and len(row) == len(("time", "step", "value"))
+        and all(isinstance(number, int | float) and not isinstance(number, bool) for number in row)
+        for row in values
+    )
+
+
+def _short(keys: list[str]) -> list[str]:
+    """Return tags without the folder that all of them lie in, and without a group that only repeats the name."""
+    folder = commonprefix([key.rpartition("/")[0] + "/" for key in keys])
+    folder = folder[: folder.rfind("/") + 1]
+    tags = [key[len(folder) :] for key in keys]
+    halves = [(tag[: len(tag) // 2], tag[len(tag) // 2 + 1 :], tag) for tag in tags]
+    return [name if name == again and tag[len(name) : len(name) + 1] == "/" else tag for name, again, tag in halves]
 
 
 def _columns(others: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -34,14 +34,20 @@ GONE = 4
 
 
 def reward_of(observations: Observations, *names: str) -> tuple[Series, FloatArray] | None:
-    """Return the reward and its finite values: the first that is logged, of all or of those named."""
+    """Return the reward and its finite values: the first that is logged, of all or of those named.
+
+    What a step earns may be one number where episodes differ by their lengths: then what these earn.
+    """
     series = series_of(observations, *(names or REWARDS))
+    if series is not None and not names and series.name == "reward_mean" and constant(finite(series)):
+        series = series_of(observations, "episode_return", "reward_mean")
     return None if series is None else (series, finite(series))
 
 
 def reward_spread(observations: Observations) -> Fact | None:
     """Return the range of the rewards over the largest of them: exactly 0 where every record has the same."""
-    logged = filter(None, (reward_of(observations, name) for name in REWARDS))
+    first = filter(None, [reward_of(observations)])
+    logged = (*first, *filter(None, (reward_of(observations, name) for name in REWARDS)))
     found = next(((s, values) for s, values in logged if len(values) >= _enough(observations, values)), None)
     if found is None:
         return None

@@ -83,11 +83,12 @@ def _plain(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
 def _is_part(child: Folder, folder: Folder) -> bool:
     """Tell whether a folder may hold a part of the logs of the run above: by its name, or as TensorBoard's writers do.
 
-    They put hyperparameters, and the curves of one chart, into event files of their own one folder below.
+    They put hyperparameters, and the curves of one chart, into event files of their own one folder below; tensorboardX
+    puts those of a chart into a folder for its name and in it one for each curve.
     """
     if child.path.name.lower() in PARTS:
         return True
-    return bool(folder.of("events")) and not child.folders and set(child.files) == {"events"}
+    return bool(folder.of("events")) and all(set(below.files) <= {"events"} for below in child.walk())
 
 
 def _own(folder: Folder) -> RunSource | None:
