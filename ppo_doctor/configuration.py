@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks import names_of_settings
+from ppo_doctor.frameworks import CANONICAL, names_of_settings
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.spelling import nearest
 from ppo_doctor.ingest.naming import setting_of
@@ -181,8 +181,10 @@ def misspelt_settings(profile: Profile, found: Iterable[Found], settings: Mappin
     """Return, by the name that somebody most likely meant, keys that are nearly one of the framework's settings.
 
     Nothing is meant by a key that any framework has, nor where the setting itself is given. Under the name of another
-    model only what the framework has there is near.
+    model only what the framework has there is near. How a trainer that nobody knows spells its settings nobody knows.
     """
+    if profile.name == CANONICAL:
+        return {}
     given = {name for name, setting in settings.items() if setting.how != "default"}
     names = [key.rpartition(".") for name, keys in profile.config.items() if name not in given for key in keys]
     tails = {tail for _, _, tail in names}

@@ -27,6 +27,8 @@ LOG_RATIO = ROUNDINGS * UNIT
 EXTREME = 16 * LOG_RATIO
 #: The log-probs of a whole answer add up to 32 to 64 nats, where float32 numbers are 2^-18 apart.
 SUMMED = 2.0**-18
+#: What is left of a reward of order 1 from which the mean of as many equal ones is taken.
+CENTRED = 4 * UNIT
 #: Shares of samples are means of zeros and ones.
 SHARE = 4 * UNIT
 
@@ -38,6 +40,7 @@ _ROUNDING = MappingProxyType(
     | dict.fromkeys(("batch_start_ratio_dev", "epoch_start_ratio_dev", "within_epoch_ratio_dev"), EXTREME)
     | {"rollout_logp_diff_max": EXTREME}
     | dict.fromkeys(("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_dual"), SHARE)
+    | dict.fromkeys(("advantages_std", "advantages_min", "advantages_max", "advantages_abs_max"), CENTRED)
     | dict.fromkeys(("clip_fraction_positive", "clip_fraction_negative", "frac_reward_zero_std"), SHARE)
 )
 #: Estimates that rounding takes below 0 as well as above; half a square stays above.

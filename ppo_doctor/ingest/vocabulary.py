@@ -253,7 +253,7 @@ METRICS: Mapping[str, str] = {
     "objective_entropy": "entropy objective",
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
     "entropy_loss": "entropy loss, policy entropy loss, entropy regularizer, entropy regularizer loss",
-    "entropy_coef": "entropy coefficient, entropy coefficient new",
+    "entropy_coef": "entropy coefficient, entropy coefficient new, entropy beta, entropy regularizer beta|coefficient",
     "approx_kl": "kl approx, kl policy, kl behaviour, kl approx policy, kl old, kl old new, kl approx old, kl approx"
     " old new, kl policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
     "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
