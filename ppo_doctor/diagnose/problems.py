@@ -60,11 +60,12 @@ class Group:
         grave = any(c.confidence != "suspected" and c.severity.at_least(Severity.HIGH) for c in leading)
         return "unhealthy" if grave else "warning"
 
-    @property
-    def faint(self) -> bool:
-        """Whether this is a suspicion of medium gravity at most, which a rising reward outweighs."""
+    def faint(self, findings: Mapping[str, Finding]) -> bool:
+        """Tell whether this is a suspicion of medium gravity, or by such findings, which a rising reward outweighs."""
         leading = [cause for cause in self.causes if cause.leader]
-        return not any(c.benign or c.confidence != "suspected" or c.severity.at_least(Severity.HIGH) for c in leading)
+        grave = any(cause.severity.at_least(Severity.HIGH) for cause in leading)
+        shown = any(findings[name].severity.at_least(Severity.HIGH) for name in self.openers)
+        return not (grave and shown) and not any(c.benign or c.confidence != "suspected" for c in leading)
 
     def told(self, title: str, links: Sequence[ChainLink]) -> Problem:
         """Return the problem as reports show it."""
@@ -125,7 +126,7 @@ def problems(
     found = [
         _group(name, best[name], by_rule, unsure) for name in sorted(best, key=lambda n: _rank(best[n][0], unsure))
     ]
-    ordered = _beside_each_other([group for group in found if not (learns and group.faint)])
+    ordered = _beside_each_other([group for group in found if not (learns and group.faint(by_rule))])
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
 
 
