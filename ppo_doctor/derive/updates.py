@@ -140,7 +140,7 @@ def _from_generation_spacing(observations: Observations) -> Fact | None:
     if generation is None or every is None or len(generation) < 3 or len(every) < 3:
         return None
     spacing = median(np.diff(generation.axis.steps))
-    if "steps_numbered" in observations.run.facts:
+    if "steps_numbered" in observations.run.facts and observations.number("logging_steps") != 1:
         # a record may be several optimizer steps where the log does not say so: K is the spacing, or a multiple
         says = f"'{generation.raw}' appears in one record of {spacing:g}"
         return counted(generation, spacing, says) if spacing > 1.0 else None

@@ -86,4 +86,4 @@ def _nothing(findings: Sequence[Finding]) -> str:
     if not seen:
         return "every question was asked and nothing was found"
     worst = min(seen, key=lambda finding: finding.severity.rank)
-    return f"no fault was found that explains what was seen: {worst.title}"
+    return f"no fault was found; noted: {worst.title}"
