@@ -38,6 +38,12 @@ NOT_LOGS = re.compile(
     re.I,
 )
 CONFIG_NAMES = ("config.json", "args.json", "params.json", "hparams.json", "hyperparameters.json", "training_args.bin")
+#: What a JSON file of settings has in its name, whatever else stands there.
+CONFIG_WORD = re.compile(
+    r"(?:.*[ ._-])?(?:config|configs|configuration|cfg|args|arguments|hparams|hyper_?params|hyper_?parameters|settings)"
+    r"(?:[ ._-].*)?\.json",
+    re.I,
+)
 CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
 #: Suffixes of files that hold a log or settings: what is in them has to tell.
 MAY_HOLD_SETTINGS = (".json", ".txt", ".sh", ".bash", ".args", ".cfg", ".conf", ".ini", ".log", ".out", "")
@@ -101,4 +107,5 @@ def says_log(path: str) -> bool:
 
 def is_config(path: Path) -> bool:
     """Tell a configuration by its name."""
-    return path.suffix.lower() in CONFIG_SUFFIXES or path.name.lower() in CONFIG_NAMES
+    named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
+    return named or path.suffix.lower() in CONFIG_SUFFIXES
