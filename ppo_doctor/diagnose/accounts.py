@@ -47,7 +47,8 @@ class Account:
 def account(cause: Cause, findings: Mapping[str, Finding], guessed: Set[str] = frozenset()) -> Account | None:
     """Return a cause's account; None where an answer rules it out, or nothing that it takes was found.
 
-    A check that rests on one of the keys that were `guessed` weighs as usual and proves nothing.
+    A check that rests on one of the keys that were `guessed` weighs as usual and proves nothing, but for numbers that
+    are not finite, which are that by any name.
     """
     if cause.needs and not any(_fired(findings, name) for name in cause.needs):
         return None
@@ -59,7 +60,7 @@ def account(cause: Cause, findings: Mapping[str, Finding], guessed: Set[str] = f
     if any(line.db <= RULED_OUT_DB for line in lines):
         return None
     shown = [findings[name] for name in cause.proof if _fired(findings, name)]
-    sure = any(guessed.isdisjoint(evidence.raw for evidence in finding.evidence) for finding in shown)
+    sure = any(f.link == "numerics" or guessed.isdisjoint(e.raw for e in f.evidence) for f in shown)
     proven = sure and not cause.never_proven
     return Account(cause=cause, score=cause.prior + sum(line.db for line in lines), lines=lines, proven=proven)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,8 +113,13 @@ def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
     sure = "" if problem.confidence == "suspected" else problem.confidence  # the title says so
     among = f"one of {1 + len(problem.level)} that fit alike" if problem.level else ""
-    told = ", ".join(filter(None, (sure, among)))
+    told = f"{sure} that it is this or {_another(problem)}" if sure and among else sure or among
     return [*filter(None, (told,)), problem.severity.value, *since, *place]
+
+
+def _another(problem: Told) -> str:
+    count_ = len(problem.level)
+    return "the other named below" if count_ == 1 else f"one of the {count_} named below"
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
@@ -160,7 +166,7 @@ def follows(problem: Told) -> str:
     """Return what is dead because of a problem; nothing where nothing is."""
     if not problem.follows:
         return ""
-    return f"Because of {problem.rank} nothing reaches {listed(problem.follows, 'and')}."
+    return f"Follows from {problem.rank}: {listed(problem.follows, 'and')} carry no signal."
 
 
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
@@ -195,5 +201,5 @@ def _note(note: str, diagnosis: Diagnosis) -> str:
     sources = diagnosis.run.sources
     if len(sources) == 1 and note.startswith(f"{sources[0].path}:"):
         rest = note.removeprefix(f"{sources[0].path}:").lstrip()
-        return flowing(f"line {rest}" if rest[:1].isdigit() else rest)
+        return flowing(f"line {rest}" if re.match(r"\d+: ", rest) else rest)
     return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)

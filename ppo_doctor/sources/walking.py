@@ -11,7 +11,7 @@ from pathlib import Path
 from ppo_doctor.sources.naming import Role, role_of
 
 #: Folders below this depth are not looked into, nor more folders than this, nor more entries of one of them.
-DEEPEST = 8
+DEEPEST = 12
 MOST_FOLDERS = 5_000
 MOST_ENTRIES = 20_000
 #: Folders that never hold a run's log: caches, environments, what trackers keep of images and models.

@@ -139,7 +139,8 @@ def _place(finding: Finding, diagnosis: Diagnosis) -> Place | None:
     for evidence in finding.evidence:
         source = evidence.source
         if source is not None and source.line is not None:
-            unit = "record" if containers.get(source.path) in IN_RECORDS else "line"
+            container = containers.get(source.path)
+            unit = "event" if container == "tfevents" else "record" if container in IN_RECORDS else "line"
             return Place(path=source.path, line=source.line, unit=unit)
     return None
 

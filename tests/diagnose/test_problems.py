@@ -168,3 +168,24 @@ def test_a_problem_says_which_link_is_broken_how_and_since_when():
     for complaint, state in (("no-signal", "weak"), ("policy-degenerates", "course"), ("critic-fails", "wrong")):
         assert found([a_cause("it", {"one": 10}, complaints=(complaint,))])[0].told("", []).state == state
     assert found([a_cause("it", {"one": 10}, link="configuration")])[0].told("", []).state == "configuration"
+
+
+def test_of_a_critic_statistics_are_a_suspicion_where_the_reward_rises():
+    rises, grave = a_rule("reward-rises", severity="info"), a_rule("one", severity="high")
+    critic = a_cause("critic", {"one": LIKELY_DB + 3}, link="critic", severity="high")
+    proven = a_cause("proven", {"one": 5}, link="critic", proof=("one",), severity="high")
+    for causes, learns, sure in (
+        ([critic], "clear", "likely"),
+        ([critic], "fired", "suspected"),
+        ([proven], "fired", "established"),
+    ):
+        findings = [a_finding(grave, "fired"), a_finding(rises, learns)]
+        (group,) = problems(causes, findings)
+        assert group.leader.confidence == sure, (causes, learns)
+
+
+def test_a_suspicion_by_findings_of_medium_gravity_is_outweighed_by_a_rising_reward():
+    rises, light = a_rule("reward-rises", severity="info"), a_rule("one", severity="medium")
+    cause = a_cause("it", {"one": SPEAKS_DB + 3}, severity="high")
+    assert len(problems([cause], [a_finding(light, "fired"), a_finding(rises, "clear")])) == 1
+    assert problems([cause], [a_finding(light, "fired"), a_finding(rises, "fired")]) == ()

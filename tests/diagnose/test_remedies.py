@@ -126,3 +126,13 @@ def test_every_setting_to_change_is_one_that_a_framework_has() -> None:
     known = {name for profile in profiles().values() for name in profile.config}
     named = {r.setting for cause in load_pack().causes for r in cause.remedies if r.setting}
     assert named - known == set()
+
+
+def test_what_is_for_samples_of_another_kind_is_left_out():
+    prompts, episodes, any_ = (
+        Remedy(do=do, samples=kind) for do, kind in (("a", "completions"), ("b", "episodes"), ("c", None))
+    )
+    both = [prompts, episodes, any_]
+    assert fitting(both, a_run(), "completions") == (prompts, any_)
+    assert fitting(both, a_run(), "episodes") == (episodes, any_)
+    assert fitting(both, a_run()) == (prompts, episodes, any_)

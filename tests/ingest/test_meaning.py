@@ -111,3 +111,17 @@ def test_a_key_is_told_once_as_what_it_is_read_as(tmp_path: Path) -> None:
     told = [str(note) for note in load_run(path).notes if "'kl'" in str(note)]
     assert len(told) == 1
     assert "ref_kl" in told[0]
+
+
+def test_a_kl_that_stays_at_0_for_a_batch_and_then_grows_is_one_to_the_start() -> None:
+    grows = [0.0] * 3 + [0.01 * n for n in range(1, 30)]
+    assert read(series("approx_kl", grows)).keys() == {"ref_kl"}
+    for other in ([0.0] * 20 + grows, [0.01, *grows], [0.0, 0.01, 0.0, *grows], [0.0, *([0.01] * 30)]):
+        assert read(series("approx_kl", other)).keys() == {"approx_kl"}
+
+
+def test_an_approx_kl_of_a_log_that_no_profile_is_for_may_be_one_to_the_start(tmp_path: Path) -> None:
+    rows = [{"step": n, "approx_kl": 0.01 * n, "reward": 0.1 * (n % 3), "actor_loss": -0.1} for n in range(30)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert {"ref_kl"} == {"ref_kl", "approx_kl"} & load_run(str(path)).series.keys()

@@ -577,3 +577,34 @@ def test_words_and_a_number_between_bars(reading):
     assert [record["Step"] for record in records] == [1, 2, 3]
     assert [record["Mismatch KL"] for record in records] == [0.01, 0.02, 0.03]
     assert records[0]["LR"] == 5e-4
+
+
+def test_rows_whose_numbers_run_into_each_other_and_end_in_counts(reading):
+    got = reading(
+        "ID     Step    Time |    avgR   stdR |    expR   objC   objA   etc.\n"
+        "-1 2.00e+03       3 | -827.71  176.2 |   -1.43170275175661.57  -0.22   1.42   0.25 [498 501]\n"
+        "-1 4.00e+03       6 | -771.21   45.7 |   -1.46181444240605.18  -0.19   1.43   0.25 [497 502]\n"
+    )
+    assert [(row["expR"], row["objC"], row["objA"]) for row in got.records] == [
+        (-1.43, 170275175661.57, -0.22),
+        (-1.46, 181444240605.18, -0.19),
+    ]
+
+
+def test_a_box_with_a_title_whose_groups_hold_pairs_over_several_lines(reading):
+    box = (
+        "╭───────── Metrics ─────────╮\n"
+        "│  loss     kl_avg: {n}.5 |    │\n"
+        "│           policy_avg:      │\n"
+        "│           -0.1             │\n"
+        "│  val      ratio: 1.00      │\n"
+        "╰────────────────────────────╯\n"
+    )
+    got = reading("".join(box.format(n=n) for n in (0, 1)))
+    assert got.records == [{"loss/kl_avg": n + 0.5, "loss/policy_avg": -0.1, "val/ratio": 1} for n in (0, 1)]
+
+
+def test_a_dict_that_rich_draws_with_guides(reading):
+    text = "{{\n│   'train/pg_loss': {n}.0,\n│   'train/entropy': 3.7,\n│   'actor/rewards': 0.25\n}}\n"
+    got = reading("".join(text.format(n=n) for n in (0, 1)))
+    assert got.records == [{"train/pg_loss": n, "train/entropy": 3.7, "actor/rewards": 0.25} for n in (0, 1)]

@@ -118,3 +118,16 @@ def test_columns_in_an_object_beside_a_summary(reading):
 def test_two_objects_of_columns_are_no_one_log(reading):
     columns = {"iteration": [1, 2, 3], "loss": [0.1, 0.2, 0.3]}
     assert len(reading(json.dumps({"train": columns, "valid": columns}, indent=2)).records) < 2
+
+
+def test_scalars_as_tensorboardx_exports_them(reading):
+    folder = "/home/me/results/run1/logs"
+    points = {
+        f"{folder}/value_loss/value_loss": [[1.5, 320, 0.5], [2.5, 640, 0.25]],
+        f"{folder}/eval/reward": [[1.5, 320, -1.0], [2.5, 640, 2.0]],
+    }
+    got = reading(json.dumps(points)).records
+    assert [{k: v for k, v in row.items() if k != "wall_time"} for row in got] == [
+        {"step": 320, "value_loss": 0.5, "eval/reward": -1},
+        {"step": 640, "value_loss": 0.25, "eval/reward": 2},
+    ]

@@ -108,3 +108,25 @@ def test_where_no_log_prob_is_compared_the_entropy_tells_that_a_policy_stands():
     rewards = "30 28 31 29 30 28 31 30 29 30 28 31 29 30 29"
     assert told("policy_stands", entropy=flat, policy_loss="-9.3x14", episode_return=rewards)
     assert not told("policy_stands", entropy="0.68-0.03x14", policy_loss="-9.3x14", episode_return=rewards)
+
+
+def test_the_entropys_term_in_the_loss_is_a_witness_whatever_its_coefficient():
+    falls = " ".join(f"{-0.003 * (1 - 0.03 * n):.6f}" for n in range(20))
+    assert told("policy_moves", entropy_loss=falls)
+    assert not told("policy_moves", entropy_loss="-0.003x19")
+    assert told("policy_moves", entropy_loss="0.00001 -0.003x18") is None  # a density's may begin next to 0
+
+
+def test_a_gaussians_deviation_is_a_witness_as_its_entropy_is():
+    assert told("policy_moves", action_std="1-0.03x19")
+    assert not told("policy_moves", action_std="0.5x19")
+
+
+def test_a_kl_to_the_reference_that_grows_shows_movement_however_small():
+    grows = " ".join(f"{0.0002 + 0.00003 * n:.6f}" for n in range(40))
+    scatter = " ".join(f"{0.004 + 0.001 * ((7 * n) % 5 - 2):.4f}" for n in range(40))
+    assert told("policy_moves", ref_kl=grows)
+    assert not told("policy_moves", ref_kl=scatter)
+    frozen = {"approx_kl": "0x39", "clip_fraction": "0x39", "entropy": "1.4x39"}
+    assert told("policy_stands", K4, ref_kl=scatter, **frozen)
+    assert not told("policy_stands", K4, ref_kl=grows, **frozen)

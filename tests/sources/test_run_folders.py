@@ -409,3 +409,22 @@ def test_settings_without_a_run_are_nobody_s_among_several(tmp_path):
 def test_runs_below_a_run_are_runs_of_their_own(tmp_path):
     files = {events_name(): as_events(sb3_rows(seed=1)), f"PPO_2/{events_name()}": as_events(sb3_rows(seed=2))}
     assert len(read_runs(str(write(tmp_path, files)), Request())) == 2
+
+
+def test_curves_that_tensorboardx_keeps_in_folders_of_their_own_are_one_run(tmp_path):
+    files = {f"logs/{events_name()}": as_events([])}
+    for tag, column in (("policy_loss", "train/policy_gradient_loss"), ("reward", "rollout/ep_rew_mean")):
+        rows = [(step, {tag: values[column]}) for step, values in sb3_rows() if column in values]
+        files[f"logs/{tag}/{tag}/{events_name()}"] = as_events(rows)
+    write(tmp_path, files)
+    (run,) = read_runs(str(tmp_path), Request())
+    assert {"policy_loss", "reward_mean"} <= run.series.keys()
+
+
+@pytest.mark.parametrize("name", ["train_config.json", "ppo-args.json", "hparams_v2.json", "run.settings.json"])
+def test_what_is_called_a_configuration_holds_settings(name):
+    from ppo_doctor.sources.naming import role_of
+
+    assert role_of(Path(name)) == "config"
+    assert role_of(Path(name.replace(".json", ".csv"))) == "text"
+    assert role_of(Path("reconfigured.json")) == "text"
