@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -176,12 +177,20 @@ def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[l
 _NAMES = frozenset(Path(name).name for name in KNOWN)
 
 
+#: Files that programs print into, and how often a name at the head of a line makes one a log.
+CONSOLES, REPEATED = (".txt", ".log", ".out", ""), 5
+_NAMED = re.compile(r"\s*([A-Za-z][\w./ -]{0,60}?)\s*[:=]\s")
+
+
 def holds_settings(path: Path) -> bool:
     """Tell whether a file whose name does not say so holds the settings of a PPO run, and no log of one."""
     try:
         if path.stat().st_size > LARGEST_ALONE:
             return False
-        found = parse(path.suffix, _text(path))
+        text = _text(path)
+        if path.suffix.lower() in CONSOLES and _repeats(text):
+            return False
+        found = parse(path.suffix, text)
         names = {key.rpartition(".")[2] for key in flatten(found.values)}
     except (OSError, UnreadableError, DoctorError):
         return False  # it is no configuration that we can read, so it is read as a log, which tells what is wrong
@@ -191,6 +200,12 @@ def holds_settings(path: Path) -> bool:
     if names & metrics or len(_names_of_records(found.values) & metrics) > 1:
         return False
     return len(names & known) >= ENOUGH_ALONE and bool(names & of_ppo)
+
+
+def _repeats(text: str) -> bool:
+    """Tell whether lines begin with one name again and again, as those of a log do and those of settings do not."""
+    names = (_NAMED.match(line) for line in text.splitlines())
+    return max(Counter(found[1] for found in names if found).values(), default=0) >= REPEATED
 
 
 def _names_of_records(values: Mapping[str, object]) -> set[str]:

@@ -162,3 +162,14 @@ def test_a_broken_configuration_beside_the_log_is_a_note(tmp_path):
 def test_a_line_of_blanks_is_read_in_one_pass(filled):
     text = "steps = 3\nepochs = 4\n" + filled.format(" " * 300_000) + "\n"
     assert "steps" in parse(".txt", text).values  # in quadratic time this is never reached
+
+
+def test_settings_that_a_console_prints_before_its_records_do_not_make_it_a_configuration(tmp_path):
+    from ppo_doctor.config_files import holds_settings
+
+    settings = "{'lr': 0.001, 'eps_clip': 0.2, 'gamma': 0.99, 'gae_lambda': 0.95, 'epochs': 4, 'batch_size': 8}\n"
+    path = tmp_path / "cout.txt"
+    path.write_text(settings)
+    assert holds_settings(path)
+    path.write_text(settings + "".join(f"my_return: {n}\tmy_other: 2\n" for n in range(9)))
+    assert not holds_settings(path)

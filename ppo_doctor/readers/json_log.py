@@ -233,8 +233,19 @@ _BLANK_THEN_OBJECT = re.compile(r"\s*\{")
 
 def _points(others: Mapping[str, Any]) -> dict[str, list[list[float]]]:
     """Return the lists of [time, step, value], as TensorBoard writers export scalars, if most of the object is such."""
-    points = {key: value for key, value in others.items() if isinstance(value, list) and _is_points(value)}
+    curves = {key: _steps_and_values(value) for key, value in others.items()}
+    points = {key: value for key, value in curves.items() if isinstance(value, list) and _is_points(value)}
     return points if points and 2 * len(points) >= len(others) else {}
+
+
+def _steps_and_values(curve: object) -> object:
+    """Return a curve as [time, step, value], where it is an object of lists of steps and of values (Sacred)."""
+    if not isinstance(curve, dict) or not {"steps", "values"} <= curve.keys():
+        return curve
+    steps, values = curve["steps"], curve["values"]
+    if not isinstance(steps, list) or not isinstance(values, list) or len(steps) != len(values):
+        return curve
+    return [[0.0, step, value] for step, value in zip(steps, values, strict=True)]
 
 
 def _is_points(values: list[Any]) -> bool:
@@ -248,8 +259,8 @@ def _is_points(values: list[Any]) -> bool:
 
 def _short(keys: list[str]) -> list[str]:
     """Return tags without the folder that all of them lie in, and without a group that only repeats the name."""
-    folder = commonprefix([key.rpartition("/")[0] + "/" for key in keys])
-    folder = folder[: folder.rfind("/") + 1]
+    common = commonprefix([key[: key.rfind("/") + 1] for key in keys])
+    folder = common[: common.rfind("/") + 1]
     tags = [key[len(folder) :] for key in keys]
     halves = [(tag[: len(tag) // 2], tag[len(tag) // 2 + 1 :], tag) for tag in tags]
     return [name if name == again and tag[len(name) : len(name) + 1] == "/" else tag for name, again, tag in halves]

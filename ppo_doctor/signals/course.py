@@ -180,9 +180,12 @@ def told_of(observations: Observations, *names: str) -> str:
 def generation_starts(observations: Observations, series: Series | None) -> BoolArray | None:
     """Return which records of a series begin a generation; None where that is nearly every one, or unknown.
 
-    A marker that comes before the first of them is written before the steps on its batch, else with the first one.
+    A marker that comes before the first of them is written before the steps on its batch, else with the first one. A
+    trainer of agents logs rewards as episodes end, which begins nothing.
     """
     marker = observations.run.series.get("reward_mean")
+    if "generation_marker" not in observations.run.facts:
+        return None
     if series is None or marker is None or not len(series) or not len(marker):
         return None
     steps, marks = series.axis.steps, marker.axis.steps
