@@ -135,7 +135,7 @@ def test_scalars_as_tensorboardx_exports_them(reading):
 
 def test_curves_as_sacred_keeps_them(reading):
     curve = {"steps": [96, 480], "timestamps": ["2026-01-01T00:00:00", "2026-01-01T00:00:01"], "values": [0.5, 0.25]}
-    got = reading(json.dumps({"pg_loss": curve, "return_mean": curve | {"values": [1, 2]}})).records
+    got = reading(json.dumps({"pg_loss": curve, "return_mean": curve | {"values": [1, 2]}}, indent=2)).records
     assert [{k: v for k, v in row.items() if k != "wall_time"} for row in got] == [
         {"step": 96, "pg_loss": 0.5, "return_mean": 1},
         {"step": 480, "pg_loss": 0.25, "return_mean": 2},
