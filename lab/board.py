@@ -18,6 +18,7 @@ from .corpus import manifest, unpacked
 from .environments import REQUIREMENTS, ROOT
 from .foreign import FOREIGN, REAL, foreign_runs, real_logs
 from .labels import COLUMNS, Label, agreement, labelled, labels
+from .met import MET, met_runs
 from .rates import rules_without
 from .score import Grade, graded
 
@@ -48,6 +49,8 @@ def asked(trainers: Sequence[str]) -> Iterator[tuple[Label, Path]]:
             yield from foreign_runs()
         elif trainer == REAL:
             yield from real_logs()
+        elif trainer == MET:
+            yield from met_runs()
         else:
             folder = unpacked(trainer)
             yield from ((label, folder) for label in labels(trainer))
@@ -89,10 +92,12 @@ HEAD += ["wrong, and sure", "alarms on sound runs"]
 def table(found: Sequence[Judged], column: str) -> str:
     """Return a table as Markdown: a row for each trainer, then all of them, then what others made."""
     names = list(dict.fromkeys(each.label.trainer for each in found))
-    real = [name for name in names if name not in (FOREIGN, REAL, OURS)]
+    real = [name for name in names if name not in (FOREIGN, REAL, MET, OURS)]
     groups = {name: [e for e in found if e.label.trainer == name] for name in real}
     groups[ALL] = [each for each in found if each.label.trainer in real]
-    groups |= {name: [e for e in found if e.label.trainer == name] for name in (FOREIGN, REAL, OURS) if name in names}
+    groups |= {
+        name: [e for e in found if e.label.trainer == name] for name in (FOREIGN, MET, REAL, OURS) if name in names
+    }
     rows = [f"| {' | '.join(['trainer', *HEAD])} |", f"|---|{'---|' * len(HEAD)}"]
     for name, each in groups.items():
         if any(e.label.column == column for e in each):
@@ -105,6 +110,7 @@ def _named(name: str) -> str:
         ALL: f"**{ALL}**",
         FOREIGN: "foreign runs, made by others",
         REAL: "other people's logs (tuned with them in view)",
+        MET: "trainers met once, after what they showed was looked at",
     }
     return bold.get(name, "our NumPy lab, one PPO in five disguises (tuned on it)" if name == OURS else name)
 
@@ -113,7 +119,7 @@ def makers(found: Sequence[Judged]) -> str:
     """Return a table of what was trained: versions, runs, faults, records, and the processor's time."""
     head = ["trainer", "installed", "sound runs", "faulty runs", "faults", "records", "CPU", "blind review"]
     rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name in dict.fromkeys(each.label.trainer for each in found if each.label.trainer not in (FOREIGN, REAL)):
+    for name in dict.fromkeys(each.label.trainer for each in found if each.label.trainer not in (FOREIGN, REAL, MET)):
         kept = [each for each in found if each.label.trainer == name and each.label.column == "bare"]
         faulty = [each.label.fault for each in kept if not each.label.sound]
         records = [each.grade.records for each in kept if each.grade.records]
@@ -175,7 +181,7 @@ def fallen(before: Mapping[str, str], found: Sequence[Judged]) -> list[str]:
     """Return where the ratchet is broken: fewer first, or more alarms, of our trainers' runs or of foreign ones."""
     lines = []
     for name, kept in {
-        ALL: [e for e in found if e.label.trainer not in (FOREIGN, REAL, OURS)],
+        ALL: [e for e in found if e.label.trainer not in (FOREIGN, REAL, MET, OURS)],
         FOREIGN: [e for e in found if e.label.trainer == FOREIGN],
         OURS: [e for e in found if e.label.trainer == OURS],
     }.items():
@@ -211,7 +217,7 @@ def main() -> None:
     if given.write and given.trainer:
         options.error("the board and its page are of all trainers: --write takes no --trainer")
     begun = time.monotonic()
-    found = judged(given.trainer or [*labelled(), FOREIGN, REAL], given.jobs, leave_out=given.leave_out)
+    found = judged(given.trainer or [*labelled(), FOREIGN, MET, REAL], given.jobs, leave_out=given.leave_out)
     before = json.loads(BOARD.read_text(encoding="utf-8")) if BOARD.is_file() else {}
     sys.stdout.write(f"bare log\n{table(found, 'bare')}\nwith configuration\n{table(found, 'config')}\n")
     sys.stdout.write("".join(f"{line}\n" for line in _misses(found)) if given.misses else "")

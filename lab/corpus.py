@@ -59,8 +59,13 @@ def manifest(trainer: str) -> list[dict[str, str]]:
 
 
 def unpacked(trainer: str) -> Path:
-    """Return the folder of a trainer's runs out of its archive, which is unpacked when it is new."""
-    archive, folder = ARCHIVES / f"{trainer}.tar.xz", BUILD / "corpus" / trainer
+    """Return the folder of a trainer's runs out of its archive."""
+    return extracted(ARCHIVES / f"{trainer}.tar.xz")
+
+
+def extracted(archive: Path) -> Path:
+    """Return the folder of an archive's files, which is unpacked when it is new."""
+    folder = BUILD / archive.parent.name / archive.name.partition(".")[0]
     digest, mark = hashlib.sha256(archive.read_bytes()).hexdigest(), folder / "archive.sha256"
     if not mark.is_file() or mark.read_text(encoding="utf-8") != digest:
         shutil.rmtree(folder, ignore_errors=True)

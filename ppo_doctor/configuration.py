@@ -157,7 +157,11 @@ def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str,
     native = {key.rpartition(".")[2] for keys in names.values() for key in keys}
     fitting: dict[str, list[str]] = {}
     for key, value in islice(origin.values.items(), MOST_COMPARED):
-        if key in used or isinstance(value, str | None) or key.rpartition(".")[2] in native:
+        if (
+            key in used
+            or isinstance(value, str | None)
+            or (key.rpartition(".")[2] in native and not _means_another(key))
+        ):
             continue
         name = setting_of(key)
         switch = name in SWITCHES
@@ -222,9 +226,15 @@ def _own_by_tail(values: Mapping[str, ConfigValue]) -> dict[str, list[str]]:
     own: dict[str, list[str]] = {}
     for name in values:
         before, _, tail = name.rpartition(".")
-        if not before or not _OTHERS & set(before.lower().split(".")):
+        if not before or not (_OTHERS & set(before.lower().split(".")) or _means_another(name)):
             own.setdefault(tail, []).append(name)
     return own
+
+
+def _means_another(key: str) -> bool:
+    """Tell whether what stands before the last dot makes another setting of a key: the target of the KL's section."""
+    alone = setting_of(key.rpartition(".")[2])
+    return alone is not None and setting_of(key) not in (None, alone)
 
 
 def _key_in(values: Mapping[str, ConfigValue], tails: Mapping[str, list[str]], keys: tuple[str, ...]) -> str | None:

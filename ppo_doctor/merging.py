@@ -276,7 +276,8 @@ def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement)
         return {name: series for name, series in moved.items() if series}, [n for n, s in moved.items() if not s]
     ours = "steps_numbered" in main.facts
     theirs = "steps_numbered" in other.facts
-    if ours or theirs or overlap(main, other) < COVERED:
+    side_by_side = ours and theirs and main.steps == other.steps and not agreement.metrics
+    if not side_by_side and (ours or theirs or overlap(main, other) < COVERED):
         return {}, list(lacking)
     return lacking, []
 

@@ -263,13 +263,15 @@ _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
 def setting_of(key: str) -> str | None:
     """Return the canonical setting that a key of a configuration means, None where that is not clear.
 
-    Its group says only whose it is: what is not the policy's, or is of an evaluation, is not guessed.
+    Its group says only whose it is: what is not the policy's, or is of an evaluation, is not guessed. A group about the
+    KL holds the coefficient of the penalty and the target that steers it.
     """
     name = parse(key)
     if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
         return None
-    concepts = name.concepts | (name.groups & _CRITICS)
-    return None if name.groups & _BINDING else _SETTINGS.get(_of_values(concepts))
+    concepts = name.concepts | (name.groups & {*_CRITICS, "kl"})
+    found = None if name.groups & _BINDING else _SETTINGS.get(_of_values(concepts))
+    return "ref_kl_target" if found == "target_kl" and "kl" in name.groups else found
 
 
 #: So many keys that mean settings make a record one of settings, with one among them that no trainer logs.
@@ -307,7 +309,8 @@ def of_language(keys: Iterable[str]) -> bool:
 
 
 def _beside_reference(name: Name) -> bool:
-    return "kl" in name.concepts and bool({"reference", "objective"} & (name.concepts | name.groups))
+    compared = bool({"kl", "logprob"} & name.concepts)
+    return compared and bool({"reference", "objective"} & (name.concepts | name.groups))
 
 
 def of_groups(keys: Iterable[str]) -> bool:

@@ -25,9 +25,9 @@ UNIT = (
     r"|s/it|fps|(?:time)?steps?|episodes?)"
 )
 _PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT})?(?=\s|[,;|)\]}}]|[.:]?\Z|[.:]\s)")
-#: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line
+#: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line or behind another
 _COUNTER = re.compile(
-    r"(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
+    r"\s*(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
     r"((?:Global |Training |Learning )?(?:Step|Iter|Iteration|Epoch|Episode|Update|Round))"
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
@@ -153,17 +153,24 @@ def bare(text: str) -> str:
 def pairs_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line, none where they are less than half of it."""
     body = bare(_MINIMIND.sub(r"Epoch: \1, Step: \2", text))
-    counter = _COUNTER.match(body)
-    if not counter and "=" not in body and ":" not in body:
+    pairs, covered = _counters(body)
+    if not pairs and "=" not in body and ":" not in body:
         return []
-    pairs = [(counter[1], counter[2])] if counter else []
-    covered = counter.end() if counter else 0
     for match in _PAIR.finditer(body[covered:].lstrip()):
         pairs.append(_pair(match))
         covered += match.end() - match.start()
     if _is_single(pairs):
         return pairs if covered >= 0.9 * len(body) else []
     return pairs if 2 * covered >= len(body.replace(" ", "")) else []
+
+
+def _counters(body: str) -> tuple[list[tuple[str, str]], int]:
+    """Return the counters that a line begins with, the outermost first, and where they end."""
+    found, end = [], 0
+    while counter := _COUNTER.match(body, end):
+        found.append((counter[1], counter[2]))
+        end = counter.end()
+    return found, end
 
 
 def _is_single(pairs: list[tuple[str, str]]) -> bool:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
-#: KL of the first update, in nats, from which on a record of it shows the policy after its steps rather than before.
-LEFT_AT_ONCE = 0.1
+#: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
+LEFT_AT_ONCE = 0.25
 
 
 def clipped_from_the_start(observations: Observations) -> Fact | None:
@@ -81,7 +81,11 @@ def _first_reference(observations: Observations) -> float | None:
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
     moved = series_of(observations, "approx_kl")
-    if moved is not None and np.isfinite(moved.values[0]) and abs(float(moved.values[0])) > LEFT_AT_ONCE:
+    if (
+        moved is not None
+        and np.isfinite(moved.values[0])
+        and abs(float(moved.values[0])) > LEFT_AT_ONCE * abs(float(series.values[0]))
+    ):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
     gap = int(median(np.diff(steps)))
