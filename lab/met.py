@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -62,7 +63,10 @@ def _anywhere(name: str) -> str:
 
 
 def _neutral(data: bytes, source: Path) -> bytes:
-    return data if b"\0" in data else data.replace(bytes(source.parent), b"/runs").replace(b"/tmp/", b"/runs/")
+    if b"\0" in data:
+        return data
+    data = data.replace(bytes(source.parent), b"/runs").replace(b"/tmp/", b"/runs/")
+    return re.sub(rb"/[^\s\"':]*(?=/lib/python)", b"/env", data)
 
 
 def main() -> None:

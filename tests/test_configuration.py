@@ -325,3 +325,8 @@ def test_a_configuration_beats_a_default_formula(canonical):
     )
     assert fact.source.key
     assert {"ppo_epochs", "num_minibatches"} <= set(fact.source.key.replace(",", " ").split())
+
+
+def test_the_target_in_a_section_about_the_kl_is_no_early_stop(canonical):
+    settings = canonical_settings(canonical, [found({"alg.kl_div.target_kl": 6.0, "alg.args.target_kl": 0.02})])
+    assert (settings["target_kl"].value, settings["ref_kl_target"].value) == (0.02, 6.0)

@@ -15,7 +15,7 @@ LIMITS = {
     ("readers.archive", "LARGEST"): (256 * MIB, "a member of an archive | 256 MiB"),
     ("readers.parquet_log", "LARGEST"): (512 * MIB, "512 MiB"),
     ("readers.sb3_files", "LARGEST"): (512 * MIB, "512 MiB"),
-    ("sources.walking", "DEEPEST"): (8, "8 deep"),
+    ("sources.walking", "DEEPEST"): (12, "12 deep"),
     ("sources.walking", "MOST_FOLDERS"): (5_000, "5,000 folders"),
     ("sources.walking", "MOST_ENTRIES"): (20_000, "20,000 entries"),
     ("readers.sqlite_log", "LARGEST"): (256 * MIB, "compressed | 256 MiB"),

@@ -144,8 +144,7 @@ def _spelled_out(phrase: str) -> Iterator[frozenset[str]]:
     return (frozenset(filter(None, words)) for words in product(*choices))
 
 
-_METRICS, _SETTINGS = _phrases(METRICS), _phrases(SETTINGS)
-_ARRAYS = {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
+_METRICS, _SETTINGS, _ARRAYS = _phrases(METRICS), _phrases(SETTINGS), {**_phrases(ARRAYS), **_phrases(OPEN_ARRAYS)}
 
 
 #: What adds a place, or a way of averaging, and may be left out where a phrase does not want it.
@@ -264,13 +263,13 @@ def setting_of(key: str) -> str | None:
     """Return the canonical setting that a key of a configuration means, None where that is not clear.
 
     Its group says only whose it is: what is not the policy's, or is of an evaluation, is not guessed. A group about the
-    KL holds the coefficient of the penalty and the target that steers it.
+    KL holds the penalty's coefficient and target.
     """
     name = parse(key)
-    if name.unknown or not name.concepts or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups):
+    elsewhere = name.groups & _BINDING or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups)
+    if name.unknown or not name.concepts or elsewhere:
         return None
-    concepts = name.concepts | (name.groups & {*_CRITICS, "kl"})
-    found = None if name.groups & _BINDING else _SETTINGS.get(_of_values(concepts))
+    found = _SETTINGS.get(_of_values(name.concepts | (name.groups & {*_CRITICS, "kl"})))
     return "ref_kl_target" if found == "target_kl" and "kl" in name.groups else found
 
 
@@ -303,14 +302,12 @@ def of_language(keys: Iterable[str]) -> bool:
     """
     keys = tuple(keys)
     names = [parse(key) for key in keys]
-    if any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in names):
-        return True
-    return of_groups(keys)
+    spoken = any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in names)
+    return spoken or of_groups(keys)
 
 
 def _beside_reference(name: Name) -> bool:
-    compared = bool({"kl", "logprob"} & name.concepts)
-    return compared and bool({"reference", "objective"} & (name.concepts | name.groups))
+    return bool({"kl", "logprob"} & name.concepts and {"reference", "objective"} & (name.concepts | name.groups))
 
 
 def of_groups(keys: Iterable[str]) -> bool:

@@ -228,10 +228,10 @@ def slips_of(name):
     return name[:1] + name[2:], name[:-2] + name[-1] + name[-2], name[:2] + "x" + name[2:]
 
 
-def test_a_slip_in_the_name_of_a_setting_is_told_in_every_framework():
+def test_a_slip_in_the_name_of_a_setting_is_told_in_every_framework_that_is_known():
     offenders = []
     for name, profile in PROFILES.items():
-        for setting, keys in profile.config.items():
+        for setting, keys in profile.config.items() if name != "canonical" else ():
             before, dot, tail = keys[0].rpartition(".")
             for slip in slips_of(tail) if len(tail) > 5 else ():
                 if slip in {*names_of_settings(), *SETTINGS} or slip == tail or setting_of(slip) == setting:
@@ -240,6 +240,10 @@ def test_a_slip_in_the_name_of_a_setting_is_told_in_every_framework():
                 if not told:
                     offenders.append((name, setting, slip))
     assert offenders == []
+
+
+def test_how_a_trainer_that_nobody_knows_spells_its_settings_nobody_knows():
+    assert not fired("canonical", {"learning_rat": 1, "ppo_epochz": 1}, {"settings_misspelt"})
 
 
 def test_keys_of_other_things_are_no_slips():

@@ -8,7 +8,17 @@ from lab.names import of_profiles
 from ppo_doctor import frameworks
 from ppo_doctor.frameworks import near_misses
 from ppo_doctor.frameworks.settings import SETTINGS as KNOWN_SETTINGS
-from ppo_doctor.ingest.naming import aliases, clocks, is_settings, metric_of, of_groups, parse, setting_of, siblings
+from ppo_doctor.ingest.naming import (
+    aliases,
+    clocks,
+    is_settings,
+    metric_of,
+    of_groups,
+    of_language,
+    parse,
+    setting_of,
+    siblings,
+)
 from ppo_doctor.ingest.settings_words import SETTINGS
 from ppo_doctor.metrics import METRICS
 
@@ -323,6 +333,10 @@ def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
         ("eval.temperature", None),
         ("seed", None),
         ("epoch", None),
+        ("target_kl", "target_kl"),
+        ("kl_div.target_kl", "ref_kl_target"),
+        ("kl_ctl.target", "ref_kl_target"),
+        ("kl_div.coeff", "kl_coef"),
     ],
 )
 def test_what_a_setting_means(key: str, setting: str | None) -> None:
@@ -372,3 +386,8 @@ def test_a_record_of_settings_is_none_of_metrics() -> None:
 @pytest.mark.parametrize(("key", "name"), [("Value/reward", "values_mean"), ("critic/rewards/mean", "reward_mean")])
 def test_a_reward_of_values_is_the_critic_s_and_one_of_a_critic_s_group_is_not(key, name):
     assert metric_of(key) == name
+
+
+def test_log_probs_of_a_reference_tell_that_completions_are_trained_on() -> None:
+    assert of_language(["rollout/ep_rew", "rollout/kl_div_mean", "rollout/ref_log_prob"])
+    assert not of_language(["rollout/ep_rew", "rollout/kl_div_mean", "rollout/log_prob"])

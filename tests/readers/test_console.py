@@ -608,3 +608,14 @@ def test_a_dict_that_rich_draws_with_guides(reading):
     text = "{{\n│   'train/pg_loss': {n}.0,\n│   'train/entropy': 3.7,\n│   'actor/rewards': 0.25\n}}\n"
     got = reading("".join(text.format(n=n) for n in (0, 1)))
     assert got.records == [{"train/pg_loss": n, "train/entropy": 3.7, "actor/rewards": 0.25} for n in (0, 1)]
+
+
+def test_counters_at_the_start_of_a_line_are_all_read(reading):
+    text = "Iteration 1/1, Step {n}/9, GRPO iter 1/3, loss: 0.5\nIteration 1/1, Step {n}/9, GRPO iter 2/3, loss: 0.25\n"
+    got = reading("".join(text.format(n=n) for n in (1, 2)))
+    assert [(row["Step"], row["iter"], row["loss"]) for row in got.records] == [
+        (1, 1, 0.5),
+        (1, 2, 0.25),
+        (2, 1, 0.5),
+        (2, 2, 0.25),
+    ]

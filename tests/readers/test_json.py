@@ -121,7 +121,7 @@ def test_two_objects_of_columns_are_no_one_log(reading):
 
 
 def test_scalars_as_tensorboardx_exports_them(reading):
-    folder = "/home/me/results/run1/logs"
+    folder = "/runs/results/run1/logs"
     points = {
         f"{folder}/value_loss/value_loss": [[1.5, 320, 0.5], [2.5, 640, 0.25]],
         f"{folder}/eval/reward": [[1.5, 320, -1.0], [2.5, 640, 2.0]],

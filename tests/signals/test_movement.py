@@ -13,8 +13,8 @@ K4 = {"ppo_epochs": 4, "num_minibatches": 4}
 FALLS, STAYS = "1.4-0.03x19", "1.4x19"
 
 
-def told(name, config=None, **series):
-    found = Observations(case_run({"series": series, "config": config or {}})).fact(name)
+def told(name, config=None, framework="canonical", **series):
+    found = Observations(case_run({"framework": framework, "series": series, "config": config or {}})).fact(name)
     return None if found is None else bool(found.value)
 
 
@@ -42,9 +42,9 @@ def marked(lost=()):
 
 def test_losses_that_repeat_within_a_generation_tell_a_ratio_of_one_though_marks_are_lost():
     for lost in ((), (3,), (3, 6)):
-        assert told("ratio_flat", clip_fraction="0x40", **marked(lost)), lost
+        assert told("ratio_flat", {"num_iterations": 4}, "trl-grpo", clip_fraction="0x40", **marked(lost)), lost
     moving = marked() | {"loss": " ".join(f"0.{step + 10}" for step in range(40))}
-    assert not told("ratio_flat", clip_fraction="0x40", **moving)
+    assert not told("ratio_flat", {"num_iterations": 4}, "trl-grpo", clip_fraction="0x40", **moving)
 
 
 @pytest.mark.parametrize(("entropy", "stands"), [(STAYS, True), (FALLS, False)])

@@ -244,3 +244,13 @@ def test_the_same_line_of_two_files_is_two_records(tmp_path):
     found = Observations(the_run(tmp_path)).fact("nonfinite_from")
     assert f"at step {late[4][0]}," in found.says
     assert Path(found.source.path).name == events_name(2)
+
+
+@pytest.mark.parametrize(("updates", "held"), [(20, True), (37, False)])
+def test_rows_without_a_step_are_side_by_side_where_both_files_have_as_many(tmp_path, updates, held):
+    rollout = [{"rollout/ep_rew": 1.0 + n % 3, "rollout/ep_len": 9.0 + n % 2} for n in range(20)]
+    training = [{"ppo/policy_loss": -0.01 * (n % 4), "ppo/entropy": 2.0 - 0.01 * n} for n in range(updates)]
+    forms = {"rollout_log.jsonl": rollout, "training_log.jsonl": training}
+    write(tmp_path, {name: "\n".join(map(json.dumps, rows)) for name, rows in forms.items()})
+    (*_, run) = sorted(read_runs(str(tmp_path), Request()), key=lambda run: "entropy" in run.series)
+    assert ({"episode_return", "entropy"} <= set(run.series)) is held
