@@ -20,6 +20,7 @@ from ppo_doctor.signals.course import (
     paired,
     series_of,
     told_of,
+    truth_of,
     value_of,
     values_of,
 )
@@ -129,15 +130,12 @@ def value_clip_over_returns(observations: Observations) -> Fact | None:
 def critic_drowns_policy(observations: Observations) -> Fact | None:
     """Tell whether a value loss above 1e4 leaves the policy no step: they share the bound of the gradient norm."""
     losses, usual = series_of(observations, "value_loss"), value_of(observations.fact("divergence_usual"))
-    if losses is None or usual is None:
+    stands = truth_of(observations.fact("policy_stands")) if usual is None else usual < 5e-6
+    if losses is None or stands is None:
         return None
     size = float(finite_median(losses.values))
-    return condition(
-        "critic_drowns_policy",
-        size > 1e4 and usual < 5e-6,
-        losses,
-        f"{losses.raw} is {size:.3g} at a KL of {usual:.2g}",
-    )
+    beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
+    return condition("critic_drowns_policy", size > 1e4 and stands, losses, f"{losses.raw} is {size:.3g} {beside}")
 
 
 def values_clipped_usually(observations: Observations) -> Fact | None:

@@ -102,7 +102,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "values_clipped_usually": ("critic", ("value_clip_fraction",)),
         "value_loss_over_returns": ("critic", tuple(f"value_loss+{name}" for name in _REWARD)),
         "value_clip_over_returns": ("critic", ("clip_range_vf+episode_return",)),
-        "critic_drowns_policy": ("critic", ("value_loss+approx_kl",)),
+        "critic_drowns_policy": ("critic", ("value_loss+approx_kl", "value_loss+entropy")),
         "updates_per_reward": ("batches", ("loss+reward_mean",)),
         "rewards_logged": ("batches", ("reward_mean",)),
         "lengths_repeat": ("batches", ("response_length+entropy",)),
