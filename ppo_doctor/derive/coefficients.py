@@ -12,6 +12,8 @@ from ppo_doctor.model import Fact
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
 
+#: Epochs from which a schedule that is as many times too long is no coincidence; how near it has to be, for a record.
+FEWEST_EPOCHS, NEAR = 3, 0.03
 #: Records that must agree before a quotient of metrics counts as a coefficient.
 LEAST = 5
 #: Largest spread of such quotients, relative to their median; a fixed coefficient gives the same one in each record.
@@ -60,6 +62,21 @@ def schedule_end_step(observations: Observations) -> Fact | None:
     return Fact(
         name="schedule_end_step", value=round(end), how="computed", unit="step", source=rate.source(half), says=says
     )
+
+
+def schedule_spans_epochs(observations: Observations) -> Fact | None:
+    """Tell whether a linear decay of the learning rate is as many times longer than the run as a batch has epochs.
+
+    Several: of two, half of the schedule may be meant.
+    """
+    end, epochs = observations.fact("schedule_end_step"), observations.number("ppo_epochs")
+    last = (observations.run.steps or (0, 0))[1]
+    if end is None or epochs is None or last <= 0 or not observations.configured("ppo_epochs"):
+        return None
+    runs = float(str(end.value)) / last
+    spans = epochs >= FEWEST_EPOCHS and abs(runs - epochs) <= NEAR * epochs
+    says = f"the rate would reach 0 at step {end.value}, which is {runs:.3g} times step {last}; epochs: {epochs:g}"
+    return Fact(name="schedule_spans_epochs", value=float(spans), how="computed", source=end.source, says=says)
 
 
 def kl_in_loss(observations: Observations) -> Fact | None:

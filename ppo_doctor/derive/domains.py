@@ -104,9 +104,16 @@ def _counter(name: str) -> Callable[[Observations], Fact | None]:
 
 rate_negative = _counter(domains.RATE_NEGATIVE)
 discount_out_of_range = _counter(domains.DISCOUNT)
-no_update_configured = _counter(domains.NO_UPDATE)
 clip_range_closed = _counter(domains.CLIP_CLOSED)
 gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
+
+
+def no_update_configured(observations: Observations) -> Fact | None:
+    """Count settings of no pass, minibatch or sample, and a minibatch that no rollout fills where a part is dropped."""
+    known, size = observations.fact("updates_known"), observations.run.config.get("minibatch_size")
+    none = known is not None and known.value == 0 and (observations.number("ppo_epochs") or 0) > 0
+    further = (_said(size, f"the rollout fills no minibatch of {size.value}"),) if none and size is not None else ()
+    return _count(observations, domains.NO_UPDATE, further)
 
 
 def critic_untrained(observations: Observations) -> Fact | None:

@@ -45,6 +45,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
         "kl_in_loss": _row("coefficients:kl_in_loss", "loss+ref_kl"),
         "schedule_end_step": _row("coefficients:schedule_end_step", "learning_rate"),
+        "schedule_spans_epochs": _row("coefficients:schedule_spans_epochs", "learning_rate+ppo_epochs"),
         # what a configuration says by itself
         "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
         "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),
