@@ -100,13 +100,13 @@ def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:
             first, last = values(series, (moments[0], moments[-1]))
             if last is not None:
                 start = float(series.values[0]) if first is None else first
-                best = _lost(series, start, last) if word == "reward" else (None, None)
+                best = _lost(series, moments[0].step, start, last) if word == "reward" else (None, None)
                 yield Course(word=word, key=series.raw, first=start, last=last, best=best[0], best_at=best[1])
 
 
-def _lost(series: Series, first: float, last: float) -> tuple[float | None, int | None]:
-    """Return the highest number and its step, where more than half of what was gained by then is lost at the end."""
-    known = np.isfinite(series.values)
+def _lost(series: Series, since: int, first: float, last: float) -> tuple[float | None, int | None]:
+    """Return the highest later number and its step, where more than half of what was gained is lost at the end."""
+    known = np.isfinite(series.values) & (series.axis.steps >= since)
     if not known.any():
         return None, None
     place = int(np.argmax(np.where(known, series.values, -np.inf)))

@@ -263,6 +263,13 @@ def test_a_reward_that_never_rose_or_is_kept_has_no_best(values: list[float]) ->
     assert all(course.best is None for course in told)
 
 
+def test_what_was_best_before_the_first_moment_told_was_not_gained() -> None:
+    reward = series("reward_mean", [9.0, 1.0, *[2.0] * 17, 1.5])
+    kl = series("approx_kl", [0.01] * 19, steps=range(2, 21))
+    (told,) = story(unhealthy(), a_run(reward, kl)).courses
+    assert (told.first, told.best, told.last) == (1.0, None, 1.5)
+
+
 def test_a_problem_is_told_with_what_shows_it_in_this_run() -> None:
     (problem,) = story(unhealthy(), None).problems
     assert problem.seen
