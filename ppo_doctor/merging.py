@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, runs_in, told_apart
+from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, listed, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -308,8 +308,8 @@ def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Not
 
 
 def _says(main: Run, other: Run, added: dict[str, Series], unused: Sequence[str], agreement: Agreement) -> Note:
-    adds = f"adds {_listed(list(added))}" if added else "adds nothing"
-    lost = f"; {_listed(unused)} not used, for its steps are counted otherwise" if unused else ""
+    adds = f"adds {listed(list(added))}" if added else "adds nothing"
+    lost = f"; {listed(unused)} not used, for its steps are counted otherwise" if unused else ""
     if agreement.metrics and agreement.clock is None and main.steps and other.steps and _reaches_beyond(main, other):
         lost += f"; what it holds of the same metrics outside of steps {main.steps[0]} to {main.steps[1]} is not used"
     text = f"holds the run of {main.sources[0].path} too and {adds}{lost}"
@@ -321,11 +321,6 @@ def _reaches_beyond(main: Run, other: Run) -> bool:
     held = [series.axis.steps for name, series in other.series.items() if name in main.series]
     low, high = main.steps or (0, 0)
     return any(((steps < low) | (steps > high)).sum() > 1 for steps in held)
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorError]:

@@ -317,15 +317,16 @@ def _names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting])
         for m in several
     ]
     further = [
-        Note(text=f"{name}: {_listed(keys)} may mean it too, not used", source=source)
+        Note(text=f"{name}: {listed(keys, 1)} may mean it too, not used", source=source)
         for name, keys in sorted(profile.further.items())
     ]
     return guessed + set_by_likeness + further
 
 
-def _listed(keys: Sequence[str]) -> str:
-    more = len(keys) - 1
-    return f"'{keys[0]}'" + (f" and {more} more key{'s' if more > 1 else ''}" if more else "")
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Return names one after another, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _first_note(notes: Sequence[Note]) -> str:

@@ -121,10 +121,9 @@ def critic_untrained(observations: Observations) -> Fact | None:
 
     A squared error of exactly 0 in every record is that of no critic, or has a coefficient of 0 in it.
     """
-    for name in ("critic_learning_rate", "value_loss"):
+    told = observations.kind.samples.value == "episodes" and _paid(observations)
+    for name in ("critic_learning_rate", "value_loss") if told else ("critic_learning_rate",):
         logged = observations.run.series.get(name)
-        if name == "value_loss" and (observations.kind.samples.value != "episodes" or not _paid(observations)):
-            continue
         if logged is not None and len(logged) >= FEWEST and logged.resolution.exact and logged.at(0).all():
             says = f"{logged.raw} is 0 in every record"
             return Fact(name=domains.CRITIC_UNTRAINED, value=1, how="observed", source=logged.source(), says=says)

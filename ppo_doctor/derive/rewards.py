@@ -30,16 +30,9 @@ REWARDS = ("episode_return", "reward_mean", "eval_return")
 
 
 def logged_reward(observations: Observations) -> Series | None:
-    """Return the series that tells best what the policy earns, None if none has enough finite values.
-
-    What a step earns may be one number where episodes differ by their lengths: then what these earn.
-    """
+    """Return the series that tells best what the policy earns, None if none has enough finite values."""
     logged = (observations.run.series.get(name) for name in REWARDS)
-    told = {s.name: s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST}
-    first = next(iter(told.values()), None)
-    if first is not None and first.name == "reward_mean" and not np.ptp(finite_of(first.values)):
-        return told.get("episode_return", first)
-    return first
+    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
 
 
 def reward_level(observations: Observations) -> Series | None:
