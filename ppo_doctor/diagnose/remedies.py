@@ -87,12 +87,20 @@ def target(to: str, now: ConfigValue, default: ConfigValue) -> ConfigValue:
     if not how:
         return None
     if how in SCALES:
-        return _scaled(now, float(value) if how == "*" else 1 / float(value))
+        scaled = _scaled(now, float(value) if how == "*" else 1 / float(value))
+        return default if _further(default, scaled, up=how == "*") else scaled
     wanted = default if value == DEFAULT else parse_value(value)
     if not isinstance(now, int | float) or not isinstance(wanted, int | float):
         return None if wanted == now else wanted
     meets = {">=": now >= wanted, "<=": now <= wanted, "=": now == wanted}
     return None if meets[how] else wanted
+
+
+def _further(default: ConfigValue, scaled: ConfigValue, *, up: bool) -> bool:
+    """Tell whether the framework's own value lies further in the same direction: then that is where to go."""
+    if not isinstance(default, int | float) or not isinstance(scaled, int | float):
+        return False
+    return default > scaled if up else 0 < default < scaled
 
 
 def _scaled(now: ConfigValue, factor: float) -> ConfigValue:

@@ -113,13 +113,13 @@ def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
     sure = "" if problem.confidence == "suspected" else problem.confidence  # the title says so
     among = f"one of {1 + len(problem.level)} that fit alike" if problem.level else ""
-    told = f"{sure} that it is this or {_another(problem)}" if sure and among else sure or among
+    told = f"{sure} (this or {_another(problem)})" if sure and among else sure or among
     return [*filter(None, (told,)), problem.severity.value, *since, *place]
 
 
 def _another(problem: Told) -> str:
     count_ = len(problem.level)
-    return "the other named below" if count_ == 1 else f"one of the {count_} named below"
+    return "the one under “or”" if count_ == 1 else f"one of the {count_} under “or”"
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
@@ -130,17 +130,20 @@ def _place(place: Place, diagnosis: Diagnosis) -> str:
     return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
 
 
-def advice(problem: Told, *, seen: bool = True, resorts: int = 99, because: bool = True) -> list[tuple[str, str]]:
+def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool = True) -> list[tuple[str, str]]:
     """Return what shows a problem, what to do, what would settle it, what not to do, and what else it may be.
 
     What is only suspected is settled first.
     """
-    lines = [("then" if i else "do", action_says(action)) for i, action in enumerate(problem.do[: 1 + resorts])]
+    lines = [
+        ("then" if i else "do", action_says(action))
+        for i, action in enumerate(problem.do if resort else problem.do[:1])
+    ]
     if problem.check is not None:
         check = ("check", _settles(problem.check if because else replace(problem.check, because="")))
         lines.insert(0 if problem.confidence == "suspected" else len(lines), check)
-    if seen and problem.seen:
-        lines.insert(0, ("seen", " ".join(map(sentence, problem.seen))))
+    if problem.seen[:seen]:
+        lines.insert(0, ("seen", " ".join(map(sentence, problem.seen[:seen]))))
     if problem.avoid:
         lines.append(("not", sentence(problem.avoid)))
     if problem.level:

@@ -40,10 +40,13 @@ class Cut:
     """What is told of a story where there is not room for all of it."""
 
     rows: int = 6
+    #: what a remark means, and the keys of the table in full
     says: bool = True
     names: bool = True
     notes: int = 2
-    next: int = 99
+    #: whether there is a next resort, and by how many checks a problem is shown
+    next: bool = True
+    seen: int = 2
     because: bool = True
     remarks: int = 3
 
@@ -51,16 +54,15 @@ class Cut:
 #: From everything to the least; the first that fits is told.
 CUTS = (
     Cut(),
-    Cut(says=False),
     Cut(says=False, notes=1),
     Cut(says=False, notes=1, rows=5),
     Cut(says=False, notes=1, rows=5, names=False),
-    Cut(says=False, notes=1, rows=5, names=False, next=1),
-    Cut(says=False, notes=1, rows=4, names=False, next=1, remarks=2),
-    Cut(says=False, notes=1, rows=4, names=False, next=0, remarks=2),
-    Cut(says=False, notes=1, rows=4, names=False, next=0, remarks=1, because=False),
-    Cut(says=False, notes=0, rows=3, names=False, next=0, remarks=1, because=False),
-    Cut(says=False, notes=0, rows=2, names=False, next=0, remarks=0, because=False),
+    Cut(says=False, notes=1, rows=5, names=False, seen=1),
+    Cut(says=False, notes=1, rows=4, names=False, seen=1, remarks=2),
+    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=2),
+    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=1, because=False),
+    Cut(says=False, notes=1, rows=3, names=False, seen=0, next=False, remarks=1, because=False),
+    Cut(says=False, notes=0, rows=2, names=False, seen=0, next=False, remarks=0, because=False),
 )
 
 
@@ -186,7 +188,7 @@ def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
 
 
 def _advice(page: Page, problem: Told, cut: Cut) -> None:
-    for label, words in phrases.advice(problem, seen=cut.says, resorts=cut.next, because=cut.because):
+    for label, words in phrases.advice(problem, seen=cut.seen, resort=cut.next, because=cut.because):
         page.labelled(Span(label, "bold" if label == "do" else "dim"), words, INDENT, LABELS)
 
 

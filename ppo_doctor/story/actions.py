@@ -17,12 +17,12 @@ MOST_ACTIONS = 2
 
 
 def actions(ours: Sequence[Remedy]) -> tuple[Action, ...]:
-    """Return the first remedies for a run, with a value where they have one; a setting is given one value only."""
+    """Return the first remedies for a run, with a value where they have one; a setting is told about only once."""
     told: list[Action] = []
-    for each in map(action, ours[:MOST_ACTIONS]):
-        given = {before.key for before in told if before.to}
-        told.append(Action(say=each.say) if each.key in given else each)
-    return tuple(told)
+    for each in map(action, ours):
+        if each.key not in {before.key for before in told if before.to}:
+            told.append(each)
+    return tuple(told[:MOST_ACTIONS])
 
 
 def action(remedy: Remedy) -> Action:

@@ -42,11 +42,18 @@ AFTER = 0.25
 
 
 def table(
-    run: Run, telling: Sequence[Finding], onset: int | None, *, updates: float | None, expected: Iterable[Finding]
+    run: Run,
+    telling: Sequence[Finding],
+    onset: int | None,
+    *,
+    updates: float | None,
+    expected: Iterable[Finding],
+    calm: bool,
 ) -> Table | None:
     """Return the table of a run with so many updates per batch; None where no metric is logged.
 
-    What lies outside its usual range is remarked on, and so is that it is to be expected.
+    What lies outside its usual range is remarked on, and so is that it is to be expected, or that a `calm` run shows no
+    harm of it.
     """
     chosen = [run.series[name] for name in _chosen(run, telling)]
     if not chosen:
@@ -57,7 +64,7 @@ def table(
     for series in chosen:
         range_, held = usual(run, series.name, updates), values(series, moments)
         off = range_.remark(held) if range_ is not None else ""
-        word = off and ("expected" if series.name in explained else off)
+        word = off and ("expected" if series.name in explained else f"{off}, no harm seen" if calm else off)
         rows.append(Row(name=series.name, key=series.raw, values=held, usual=str(range_ or ""), remark=word))
     return Table(moments=moments, rows=tuple(rows))
 

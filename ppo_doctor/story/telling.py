@@ -84,7 +84,8 @@ def _numbers(
 
     harmless = [f for cause in diagnosis.causes if cause.leader and cause.benign for f in _shown(cause, diagnosis)]
     updates = diagnosis.run.updates_per_batch.effective
-    drawn = table(run, _telling(diagnosis), onset, updates=updates, expected=harmless)
+    calm = diagnosis.verdict == "healthy"
+    drawn = table(run, _telling(diagnosis), onset, updates=updates, expected=harmless, calm=calm)
     ill = [f for cause in diagnosis.causes if cause.leader and not cause.benign for f in _shown(cause, diagnosis)]
     became = tuple(courses(run, drawn.moments)) if drawn is not None else ()
     return drawn, became, broken(run, ill)

@@ -55,20 +55,26 @@ def told(remedy: Remedy, **parts: Any) -> Remedy:
 
 
 RATE = Remedy(do="lower it", setting="learning_rate", to="/ 10")
+RAISED = Remedy(do="raise it", setting="learning_rate", to="* 10")
 HOT = Remedy(do="sample at 1", setting="temperature", to="= 1")
 OTHER = Remedy(do="look at the log-probs")
 
 
 def test_a_setting_has_the_run_s_own_key_and_value() -> None:
-    found = told(RATE, config=configured("learning_rate", "optim.lr", 0.01))
-    assert (found.key, found.now, found.then) == ("optim.lr", 0.01, 0.001)
+    found = told(RATE, config=configured("learning_rate", "optim.lr", 0.001))
+    assert (found.key, found.now, found.then) == ("optim.lr", 0.001, 0.0001)
 
 
 def test_a_setting_that_only_the_log_tells_has_the_framework_s_key() -> None:
     axis = Axis(path="run.csv", steps=np.arange(2), lines=np.arange(2))
-    logged = Series(name="learning_rate", raw="train/learning_rate", axis=axis, values=np.array([0.01, 0.005]))
+    logged = Series(name="learning_rate", raw="train/learning_rate", axis=axis, values=np.array([0.001, 0.0005]))
     found = told(RATE, series={"learning_rate": logged})
-    assert (found.key, found.now, found.then) == ("learning_rate", 0.01, 0.001)
+    assert (found.key, found.now, found.then) == ("learning_rate", 0.001, 0.0001)
+
+
+@pytest.mark.parametrize(("remedy", "now"), [(RATE, 0.01), (RAISED, 1e-6)])
+def test_a_part_or_a_multiple_goes_all_the_way_to_a_default_that_lies_beyond(remedy: Remedy, now: float) -> None:
+    assert told(remedy, config=configured("learning_rate", "lr", now)).then == 0.0003
 
 
 @pytest.mark.parametrize(("logged", "now"), [([0.0, 0.0], 0.0), ([0.01, 0.005], 0.02)])

@@ -230,7 +230,7 @@ def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> Non
     problem = source[source.index("<article") : source.index("</article>")]
     order = [
         FLAT_GROUPS.title,
-        ">likely that it is this or the other named below<",
+        ">likely (this or the one under “or”)<",
         ">critical<",
         "since step 12",
         "line 12",

@@ -11,10 +11,10 @@ RAISE = Remedy(do="multiply it by 10", key="lr", now=1e-10, then=1e-9)
 OTHER = Remedy(do="add epochs", key="epochs", now=1, then=2)
 
 
-def test_a_setting_is_given_one_value() -> None:
-    first, resort = actions([SET, RAISE])
-    assert (first.key, first.now, first.to) == ("lr", "1e-10", "0.0003")
-    assert resort == Action(say="multiply it by 10")
+def test_a_setting_that_has_its_value_is_not_told_about_again() -> None:
+    first, resort = actions([SET, RAISE, OTHER])
+    assert first == Action(say="set the default", key="lr", now="1e-10", to="0.0003")
+    assert resort.key == "epochs"
 
 
 def test_each_of_several_settings_has_its_value() -> None:

@@ -38,7 +38,7 @@ def test_the_story_tells_problem_action_chain_and_plots():
         page = " ".join(screen.page.split())
         for part in (
             "Advantages are exactly zero",
-            "– likely that it is this or the other named below · critical · since step 12",
+            "– likely (this or the one under “or”) · critical · since step 12",
             "num_generations: 8 → 16",
         ):
             assert part in page
