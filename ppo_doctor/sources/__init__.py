@@ -45,11 +45,11 @@ def gather(
     A log with a configuration, dumps or checkpoints is one run, and logs are as many runs as they are; `together`
     makes one run of everything that was named, `separate` one of each file.
 
-    Configurations alone are judged one by one, or as one with `together`; one beside the logs of its own folder makes
-    them one run.
+    Configurations alone are judged one by one, or as one with `together`; one beside logs of its own folder is that of
+    every run that they hold, as it is where the folder is named.
 
     Raises:
-        DoctorError: a configuration among several logs (exit code 2).
+        DoctorError: a configuration of another folder among several logs (exit code 2).
     """
     if together and separate:
         raise DoctorError("--together and --separate contradict each other", code=ExitCode.USAGE)
@@ -57,8 +57,8 @@ def gather(
     sources = [*_explicit(found.logs, separate=separate), *found.folders]
     if separate:
         sources = [one for source in sources for one in _one_each(source)]
-    elif sources and (together or _of_one_run(sources, found)):
-        sources = [_all_in_one(sources)]
+    elif sources and (together or (len(sources) > 1 and _of_one_folder(found))):
+        sources = [_all_in_one(sources, together=together or _of_other_kinds(found))]
     return _with_named(sources, found, together=together, separate=separate), found.missing
 
 
@@ -195,12 +195,15 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
     return [RunSource(logs=tuple(group)) for group in groups.values()]
 
 
-def _of_one_run(sources: Sequence[RunSource], found: _Given) -> bool:
-    """Tell whether several logs, each of another kind, and the one configuration named with them lie in one folder."""
+def _of_one_folder(found: _Given) -> bool:
+    """Tell whether the logs that were named and the one configuration with them lie in one folder."""
     places = {path.parent for path in (*map(Path, found.logs), *found.configs)}
-    kinds = {Path(path).suffix for path in found.logs}
-    here = len(found.configs) == len(places) == 1 and not found.folders and "-" not in found.logs
-    return here and len(sources) > 1 and len(kinds) == len(found.logs)
+    return len(found.configs) == len(places) == 1 and not found.folders and "-" not in found.logs
+
+
+def _of_other_kinds(found: _Given) -> bool:
+    """Tell whether each log is of another kind: a console beside a table is one run's whatever their records show."""
+    return len({Path(path).suffix for path in found.logs}) == len(found.logs)
 
 
 def _one_each(source: RunSource) -> list[RunSource]:
@@ -211,7 +214,7 @@ def _one_each(source: RunSource) -> list[RunSource]:
     return [replace(one, told=source.told if one is logs[0] else ()) for one in logs]
 
 
-def _all_in_one(sources: Sequence[RunSource]) -> RunSource:
+def _all_in_one(sources: Sequence[RunSource], *, together: bool) -> RunSource:
     return RunSource(
         logs=tuple(log for source in sources for log in source.logs),
         perhaps=tuple(log for source in sources for log in source.perhaps),
@@ -219,7 +222,7 @@ def _all_in_one(sources: Sequence[RunSource]) -> RunSource:
         dumps=tuple(dump for source in sources for dump in source.dumps),
         tensors=tuple(path for source in sources for path in source.tensors),
         told=tuple(text for source in sources for text in source.told),
-        together=True,
+        together=together,
     )
 
 

@@ -80,14 +80,31 @@ def test_together_and_separate_contradict_each_other(exp, cli):
     assert cli("analyze", exp / "a.jsonl", "--together", "--separate").code == ExitCode.USAGE
 
 
-def test_a_configuration_among_several_logs_needs_a_word(exp):
+def test_a_configuration_of_another_folder_among_several_logs_needs_a_word(exp):
+    names = ("a.jsonl", "b.jsonl", "other/args.json")
     with pytest.raises(DoctorError) as caught:
-        found(exp, "a.jsonl", "b.jsonl", "config.json")
+        found(exp, *names)
     assert caught.value.code == ExitCode.USAGE
-    sources, _ = found(exp, "a.jsonl", "b.jsonl", "config.json", separate=True)
-    assert [[path.name for path in source.config] for source in sources] == [["config.json"]] * 2
-    (source,), _ = found(exp, "a.jsonl", "b.jsonl", "config.json", together=True)
-    assert [path.name for path in source.config] == ["config.json"]
+    sources, _ = found(exp, *names, separate=True)
+    assert [[path.name for path in source.config] for source in sources] == [["args.json"]] * 2
+    (source,), _ = found(exp, *names, together=True)
+    assert [path.name for path in source.config] == ["args.json"]
+
+
+def test_the_configuration_of_their_folder_is_that_of_every_run_in_several_logs(tmp_path, cli):
+    write(tmp_path, {"a.csv": as_csv(sb3_rows()), "b.csv": as_csv(sb3_rows(seed=1)), "config.json": '{"n_epochs": 5}'})
+    told = cli("analyze", tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "config.json", "--format", "json").json
+    assert [one["run"]["config"]["n_epochs"] for one in told["diagnoses"]] == [5, 5]
+
+
+def test_two_logs_of_one_run_with_the_configuration_of_their_folder_are_one_run(tmp_path, cli):
+    rows = sb3_rows()
+    parts = {name: [(step, {k: v for k, v in kept.items() if k.startswith(name)}) for step, kept in rows]
+             for name in ("train", "rollout")}  # fmt: skip
+    write(tmp_path, {f"{name}.csv": as_csv(part) for name, part in parts.items()} | {"config.json": '{"n_epochs": 5}'})
+    run = cli("analyze", *sorted(tmp_path.iterdir()), "--format", "json").json["run"]
+    assert len([one for one in run["sources"] if one["path"].endswith(".csv")]) == 2
+    assert run["config"]["n_epochs"] == 5
 
 
 def test_logs_of_other_kinds_with_the_configuration_of_their_folder_are_one_run(exp):
