@@ -22,7 +22,7 @@ from .labels import COLUMNS, HEAD, Label, labels
 FOLDER = ROOT / "met"
 MET = "trainers met once"
 #: What another project's code is written in: of a run only what was logged and configured is kept.
-CODE = (".py", ".sh")
+CODE = (".py",)
 
 
 def met_runs(folder: Path = FOLDER) -> Iterator[tuple[Label, Path]]:
@@ -49,7 +49,13 @@ def pack(source: Path, trainer: str) -> None:
         writer.writeheader()
         for row in rows:
             names = {c: ";".join(map(_anywhere, _kept(row[c]))) for c in COLUMNS}
-            writer.writerow(row | names | {"note": row["note"].replace(str(source), "")})
+            told = _of_bare(row) if names["bare"] == names["config"] else {}
+            writer.writerow(row | names | told | {"note": row["note"].replace(str(source), "")})
+
+
+def _of_bare(row: dict[str, str]) -> dict[str, str]:
+    """Return what a configuration tells that was code, and is not kept: no more than the log."""
+    return {f"config_{part}": row[f"bare_{part}"] for part in ("identifiable", "accept")}
 
 
 def _kept(names: str) -> list[str]:

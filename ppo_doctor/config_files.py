@@ -8,15 +8,17 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
 from ppo_doctor.configs import UnreadableError, Written, line_of, parse
 from ppo_doctor.configs.values import followed
-from ppo_doctor.configuration import Found, flatten
+from ppo_doctor.configuration import MOST_COMPARED, Found, flatten
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.habits import OF_PPO
+from ppo_doctor.ingest.naming import setting_of
 from ppo_doctor.model import Note, SourceRef
 
 if TYPE_CHECKING:
@@ -45,8 +47,8 @@ KNOWN = (
     "params/agent.yaml",
     "training_args.bin",
 )
-#: Other names that may be one: any YAML or TOML, and JSON that says so (a JSON beside a log is mostly another log).
-OTHERS = re.compile(r".*\.(ya?ml|toml)|.*(config|args|param).*\.json", re.IGNORECASE)
+#: Other names that may be one: any YAML or TOML, and what else says so (a JSON beside a log is mostly another log).
+OTHERS = re.compile(r".*\.(ya?ml|toml)|.*(config|args|param|cmd|command).*\.(json|txt|sh)", re.IGNORECASE)
 MOST_OTHERS = 10
 #: Larger than any configuration: bounds against reading a dataset by mistake, and YAML is slow.
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 19
@@ -175,6 +177,7 @@ def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[l
 
 
 _NAMES = frozenset(Path(name).name for name in KNOWN)
+_STEMS = frozenset(Path(name).stem for name in KNOWN)
 
 
 #: Files that programs print into, and how often a name at the head of a line makes one a log.
@@ -197,9 +200,12 @@ def holds_settings(path: Path) -> bool:
     if found.other_lines > MOST_OTHER_LINES and path.suffix.lower() not in COMMANDS:
         return False
     known, of_ppo, metrics = _known_names()
-    if names & metrics or len(_names_of_records(found.values) & metrics) > 1:
+    meant = {name: setting for name in names - known if (setting := setting_of(name)) is not None}
+    # One name of a metric may be chance, such as the length of an episode or the loss of one of several datasets.
+    if max(len((names & metrics) - meant.keys()), len(_names_of_records(found.values) & metrics)) > 1:
         return False
-    return len(names & known) >= ENOUGH_ALONE and bool(names & of_ppo)
+    speaks_of_ppo = names & of_ppo or OF_PPO.intersection(meant.values())
+    return len(names & known) + len(meant) >= ENOUGH_ALONE and bool(speaks_of_ppo or path.stem.lower() in _STEMS)
 
 
 def _repeats(text: str) -> bool:
@@ -209,10 +215,7 @@ def _repeats(text: str) -> bool:
 
 
 def _names_of_records(values: Mapping[str, object]) -> set[str]:
-    """Return the keys of lists of objects: a log that was saved with its settings holds its records so.
-
-    One name of a metric among them may be chance, such as the loss of one of several datasets.
-    """
+    """Return the keys of lists of objects: a log that was saved with its settings holds its records so."""
     lists = [value for value in values.values() if isinstance(value, list)]
     return {str(key) for records in lists for record in records if isinstance(record, dict) for key in record}
 
@@ -276,6 +279,8 @@ def _is_model(found: Found) -> bool:
 
 
 def known_settings(found: Found, profile: Profile) -> int:
-    """Count the settings of a framework that a file holds."""
+    """Count the settings of a framework that a file holds, of a trainer that nobody knows by what their keys mean."""
     tails = {key.rpartition(".")[2] for key in found.values} | set(found.values)
-    return sum(any(key in tails for key in keys) for keys in profile.config.values())
+    named = {name for name, keys in profile.config.items() if any(key in tails for key in keys)}
+    meant = set(map(setting_of, islice(found.values, MOST_COMPARED))) if profile.name == frameworks.CANONICAL else set()
+    return len(named | (meant - {None}))

@@ -17,9 +17,10 @@ Setting = tuple[str, Scalar, int]
 _CALL = re.compile(r"\b[A-Z]\w*\(\s*(?=[A-Za-z_]\w*\s*=)")
 _ARGUMENT = re.compile(r"\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)\Z", re.DOTALL)
 _PART = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[()\[\]{},\n]")
-#: `key: value`, `key = value`, `key ..... value` as Megatron prints it, `| key | value |` as tables do
+#: `key: value`, `key = value`, `key ..... value` as Megatron prints it, `| key | value |` as tables do, `'key': value,`
+#: of a dict that pprint writes
 _LINE = re.compile(
-    r"[\s|>*-]*(?P<key>[A-Za-z_][\w./-]*)\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*(?:[|,;]\s*)?(?:#.*)?\Z"
+    r"[\s|>*{'\"-]*(?P<key>[A-Za-z_][\w./-]*)['\"]?\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*(?:[|,;}]\s*)?(?:#.*)?\Z"
 )
 _OPTION = re.compile(
     r"(?<![\w-])--(?P<option>[A-Za-z][\w.-]*)(?:(?:=|\s+)(?P<given>\"[^\"]*\"|'[^']*'|(?!--)[^\s\\]+))?"

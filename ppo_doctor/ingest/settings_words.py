@@ -6,30 +6,36 @@ from collections.abc import Mapping
 
 #: setting → phrases
 SETTINGS: Mapping[str, str] = {
-    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count",
+    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count,"
+    " epoch update max, update iteration, update iteration count",
     "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
     "minibatch_size": "minibatch size",
-    "rollout_steps": "rollout length, rollout step, rollout step count, step environment, step environment count,"
-    " horizon length, rollout horizon",
+    "rollout_steps": "rollout length, rollout step, rollout step count, step environment, horizon length, rollout"
+    " horizon",
     "num_envs": "environment count",
     "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
-    "learning_rate": "learning_rate, policy learning_rate",
+    "learning_rate": "learning_rate, policy learning_rate, adam learning_rate, step size",
     "critic_learning_rate": "value learning_rate",
     "clip_range": "clip, clip coefficient, clip ratio, policy clip, policy clip coefficient, importance clip, ratio"
-    " clip",
+    " clip, ratio clip coefficient, clip epsilon",
     "clip_range_vf": "value clip, value clip coefficient",
     "target_kl": "kl target, kl threshold, kl max",
     "gamma": "gamma",
     "gae_lambda": "lambda, advantage lambda",
-    "ent_coef": "entropy coefficient, entropy beta, entropy loss coefficient",
+    "ent_coef": "entropy coefficient, entropy beta, entropy lambda, entropy loss coefficient, policy entropy"
+    " coefficient, entropy regularizer, entropy regularizer coefficient",
     "vf_coef": "value coefficient, value loss coefficient",
-    "kl_coef": "kl coefficient, kl beta, kl penalty coefficient, kl loss coefficient",
-    "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max",
+    "kl_coef": "kl coefficient, kl beta, kl penalty, kl penalty coefficient, kl loss coefficient, kl coefficient"
+    " reference, kl penalty reference, kl penalty policy, kl penalty policy reference",
+    "ptx_coef": "ptx coefficient, ptx loss coefficient",
+    "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max,"
+    " gradient clip val",
     "adam_eps": "adam epsilon, optimizer epsilon, optimizer adam epsilon",
     "adam_beta1": "beta1, adam beta1, optimizer beta1",
     "adam_beta2": "beta2, adam beta2, optimizer beta2",
-    "normalize_advantages": "advantage normalize",
-    "num_generations": "completion count, completion prompt count, group size",
+    "normalize_advantages": "advantage normalize, advantage norm",
+    "num_generations": "completion count, completion prompt count, group size, sample prompt count, sequence return"
+    " count",
     "temperature": "temperature, completion temperature, engine temperature, rollout temperature",
     "max_response_length": "completion length max, completion token max, token new max",
 }

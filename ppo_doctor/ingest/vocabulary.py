@@ -17,7 +17,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "ratio": "ratio ratios",
         "importance": "importance importance_weight importance_weights importance_ratio importance_ratios imp_weight"
         " imp_weights imp_ratio imp_ratios prob_ratio probs_ratio probability_ratio importance_sampling_ratio"
-        " is_ratio ppo_ratio rho rhos",
+        " is_ratio ppo_ratio likelihood_ratio rho rhos",
         "dropped": "drop dropped drops discard discarded reject rejected rejection masked filtered_out",
         "clip": "clip clipped clips clipping",
         "fraction": "share frac fracs fraction fractions rate percent proportion factor",
@@ -44,14 +44,14 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "beta2": "beta2",
         "adam": "adam adamw",
         "epsilon": "eps epsilon",
-        "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value",
+        "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value scaling",
         "success": "success successes solved win_rate goal_reached",
         "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta params_delta"
         " parameter_delta update_magnitude",
         "score": "token_score token_scores token_level_score token_level_scores",
         "kept": "kept_mass kept_probability_mass kept_prob_mass top_p_mass",
         "gamma": "gamma discount discount_factor discounting",
-        "lambda": "lambda lmbda lam",
+        "lambda": "lambda lmbda lam lambd",
         "size": "size sizes",
         "discounted": "discounted",
         "horizon": "horizon unroll",
@@ -129,7 +129,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "after": "scaled normed after post whitened whitening normalized normalised",
         "executed": "executed performed",
         "total": "total totals cumulative lifetime so_far",
-        "threshold": "threshold",
+        "threshold": "threshold cutoff",
         "with": "with including incl",
         "objective": "objective",
     },
@@ -147,7 +147,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "update": "update updates upd upds",
         "epoch": "epoch epochs",
         "batch": "batch batches",
-        "minibatch": "minibatch minibatches mini_batch mini_batches mb",
+        "minibatch": "minibatch minibatches mini_batch mini_batches mb nminibatches",
         "iteration": "iter iters itr itrs iteration iterations it",
         "frame": "frame frames",
         "count": "num number n count",
@@ -191,11 +191,17 @@ COMPOUNDS: Mapping[str, str] = {
     " weights_iteration",
     "prompt id": "qid qids",
     "epoch minibatch": "mini_epoch mini_epochs",
-    "epoch update": "inner_epoch inner_epochs",
+    "epoch update": "inner_epoch inner_epochs ppo_epoch ppo_epochs k_epoch k_epochs optim_epoch optim_epochs"
+    " optimization_epoch optimization_epochs learning_epoch learning_epochs sgd_epoch sgd_epochs sgd_iter sgd_iters"
+    " noptepochs",
     "completion id": "output_id output_ids",
     "completion token": "output_token output_tokens out_token out_tokens",
     "completion length": "output_length output_lengths output_len",
-    "policy learning_rate": "act_lr",
+    "policy learning_rate": "act_lr a_lr lr_a",
+    "value learning_rate": "c_lr lr_c",
+    "entropy coefficient": "entropy_cost",
+    "value coefficient": "value_cost baseline_cost",
+    "advantage lambda": "gae_tau",
     "policy loss": "pl act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
     "policy surrogate": "policy_gradient",
     "value loss": "vl c_loss v_loss loss_v closs vloss lossv obj_c obj_critic",
@@ -227,7 +233,9 @@ COMPOUNDS: Mapping[str, str] = {
     "return": "vtarg vtargs value_target value_targets return_target target_return target_returns",
     "action std": "sigma",
     "importance": "is_weight is_weights",
-    "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param",
+    "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param"
+    " clipping_param clip_parameter clipping_parameter ppo_epsilon ppo_eps",
+    "ratio clip coefficient": "lr_clip_range",
     "episode length": "eplen avg_s",
     "kl policy": "ppo_kl",
     "kl k1": "old_approx_kl",
@@ -240,7 +248,7 @@ NEUTRAL = (
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
-    " packed padded flat flattened stacked undiscounted over past"
+    " use packed padded flat flattened stacked undiscounted over past"
 )
 
 #: metric → phrases

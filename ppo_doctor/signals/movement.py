@@ -207,7 +207,7 @@ def left_the_reference(observations: Observations) -> bool | None:
         return None
     end, begin = (abs(float(part(series, 2).mean())) for part in (late, early))
     far = end > APART and end > 20 * abs(float(series[0]))
-    grows = len(series) >= FEWEST and end > STILL_KL and end > GROWN * begin and drift(series) > DRIFTS
+    grows = len(series) >= FEWEST and end > MOVING_KL and end > GROWN * begin and drift(series) > DRIFTS
     return far or grows
 
 
@@ -292,6 +292,10 @@ def _is_flat(observations: Observations) -> bool | None:
     flat = truth_of(observations.fact("ratio_flat"))
     if unlogged and flat is None and not _may_move(observations):
         return truth_of(observations.fact("entropy_stands"))
+    if (
+        flat is False and high is not None
+    ):  # a mean ratio that is not quite 1 is a step, of which the KL tells how large
+        return all_known(high < STILL_KL, unclipped)
     flat = flat if flat is not None else unclipped
     return flat if flat is not None or high is None else high < STILL_KL
 
