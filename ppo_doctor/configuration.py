@@ -30,6 +30,8 @@ _MOST_BITS = 1023
 MOST_SETTINGS = 50_000
 #: Settings by meaning that are on or off; the others are numbers.
 SWITCHES = frozenset({"normalize_advantages"})
+#: What the symbols of GRPO's objective are called where answers come in groups (Shao et al. 2024, algorithm 1).
+OF_GROUPS = {"beta": "kl_coef", "epsilon": "clip_range", "mu": "ppo_epochs"}
 #: Keys of one file that are compared with known names, letter by letter.
 MOST_COMPARED = 2_000
 
@@ -154,16 +156,13 @@ def is_guess(profile: Profile, name: str, setting: Setting) -> bool:
 def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str, Sequence[str]]) -> dict[str, Setting]:
     """Return settings by the meaning of their keys, of those that nobody named otherwise; two that fit are none."""
     used = {setting.key for setting in settings.values()}
-    native = {key.rpartition(".")[2] for keys in names.values() for key in keys}
+    of_groups = "num_generations" in {*settings, *map(setting_of, islice(origin.values, MOST_COMPARED))}
+    symbols = OF_GROUPS if of_groups else {}
     fitting: dict[str, list[str]] = {}
     for key, value in islice(origin.values.items(), MOST_COMPARED):
-        if (
-            key in used
-            or isinstance(value, str | None)
-            or (key.rpartition(".")[2] in native and not _means_another(key))
-        ):
+        if key in used or isinstance(value, str | None):
             continue
-        name = setting_of(key)
+        name = setting_of(key) or symbols.get(key.rpartition(".")[2])
         switch = name in SWITCHES
         if name is not None and name not in settings and isinstance(value, bool) is switch:
             fitting.setdefault(name, []).append(key)
