@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).parent
+#: A framework that has fewer than half of what a log's names mean has so many of them.
+HANDFUL = 5
 #: So many keys that no other framework uses make up for a fingerprint, if one of them is of these metrics.
 PECULIAR = 2
 PPO_ONLY = frozenset(
@@ -132,7 +134,7 @@ def detect(keys: Iterable[str]) -> Profile | None:
 @lru_cache(maxsize=64)  # the runs of a sweep hold the same keys
 def _detect(keys: frozenset[str]) -> Profile | None:
     held = Keys(keys)
-    fitting = [name for name in _tables() if _fits(_tables()[name]["fingerprint"], held)]
+    fitting = [name for name in _tables() if _fits(_tables()[name]["fingerprint"], held) and _knows(name, held)]
     highest = max((_priority(name) for name in fitting), default=0)
     best = [_profile(name) for name in fitting if _priority(name) == highest]
     if len(best) > 1:
@@ -164,6 +166,13 @@ def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
     names = {name for names in lists for name in names}
     patterns = {name for name in names if is_pattern(name)}
     return frozenset(names - patterns), tuple(sorted(patterns))
+
+
+def _knows(name: str, keys: Keys) -> bool:
+    """Tell whether a profile has most of what a log's names mean, or a handful: one key in common is chance."""
+    mean = {key for key in keys.names if metric_of(key) or metric_of(key, language=True)}
+    known = len(mean - _profile(name).unknown(mean))
+    return known >= HANDFUL or 2 * known >= len(mean)
 
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:

@@ -196,9 +196,11 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
 
 
 def _of_one_folder(found: _Given) -> bool:
-    """Tell whether the logs that were named and the one configuration with them lie in one folder."""
-    places = {path.parent for path in (*map(Path, found.logs), *found.configs)}
-    return len(found.configs) == len(places) == 1 and not found.folders and "-" not in found.logs
+    """Tell whether the one configuration that was named lies in the folder of the logs with it, or in one above all."""
+    if len(found.configs) != 1 or found.folders or "-" in found.logs:
+        return False
+    place = found.configs[0].parent
+    return all(place in (Path(log).parent, *Path(log).parent.parents) for log in found.logs)
 
 
 def _of_other_kinds(found: _Given) -> bool:
