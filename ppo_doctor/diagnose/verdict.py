@@ -40,7 +40,9 @@ def verdict(
         return "unhealthy", f"nothing gets past {dead.link}: {dead.witness}"
     odd = unexplained(findings, pack, named(found))
     if odd is not None:
-        return "warning", f"{odd.title}, and no known cause explains it"
+        learns = any(finding.rule == RISES and finding.status == "fired" for finding in findings)
+        mild = learns and odd.severity is not Severity.CRITICAL  # it does not say that nothing is learnt
+        return "inconclusive" if mild else "warning", f"{odd.title}, and no known cause explains it"
     if worst is not None and worst.verdict == "inconclusive":
         return "inconclusive", f"the log cannot tell a fault from a harmless explanation: {_leading(worst)}"
     if dead is not None:
@@ -56,14 +58,10 @@ def _leading(problem: Group) -> str:
 
 
 def unexplained(findings: Sequence[Finding], pack: Pack, told: frozenset[str]) -> Finding | None:
-    """Return the gravest check that answers yes, which sound runs hardly ever do, and that no cause accounts for.
-
-    Where the reward rises only a critical one counts: whatever else it says, it does not say that nothing is learnt.
-    """
+    """Return the gravest check that answers yes, which sound runs hardly ever do, and that no cause accounts for."""
     fired = [finding for finding in findings if finding.status == "fired"]
-    least = Severity.CRITICAL if any(finding.rule == RISES for finding in fired) else Severity.HIGH
     seldom = [f for f in fired if f.rule not in told and pack.rates.get(f.rule, 1.0) < SELDOM]
-    loud = [f for f in seldom if pack.by_name[f.rule].severity.at_least(least)]
+    loud = [f for f in seldom if pack.by_name[f.rule].severity.at_least(Severity.HIGH)]
     return min(loud, key=lambda finding: finding.severity.rank, default=None)
 
 
