@@ -41,6 +41,8 @@ def assemble(
     causes = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in observations.run.facts
     guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
+    if (updates := known_fact(observations, "updates_effective")) is not None and updates.how == "configured":
+        guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
     found = problems(causes, findings, guessed=guessed, planned=alone)
     odd = unexplained(findings, pack, named(found))
     if odd is not None and all(group.leader.benign for group in found):

@@ -57,4 +57,9 @@ def test_bursts_are_those_that_come_back_one_by_one(numbers):
     starts = [i for i in range(1, len(values)) if values[i - 1] > 0 and values[i] > 5 * values[i - 1]]
     back = [start for start in starts if comes_back(values, start)]
     alone = [start for last, start in zip([-8, *back], back, strict=False) if start - last >= 8]
-    assert bursts(values) == sorted((values[start] / values[start - 1] for start in alone), reverse=True)
+    usual = np.median(values)
+    assert bursts(values) == sorted((values[start] / max(values[start - 1], usual) for start in alone), reverse=True)
+
+
+def test_a_number_next_to_a_synced_reference_is_no_level():
+    assert bursts(np.array([0.2] * 12 + [1e-5, 0.3, 1e-5] + [0.2] * 9 + [1e-5, 0.3, 1e-5]))[0] == pytest.approx(1.5)

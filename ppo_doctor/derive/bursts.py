@@ -41,11 +41,16 @@ def reference_kl_burst(observations: Observations) -> Fact | None:
 
 
 def bursts(values: FloatArray) -> list[float]:
-    """Return the factors of separate bursts, the largest first: up within a record, and back to the level before."""
+    """Return the factors of separate bursts, the largest first: up within a record, and back to the level before.
+
+    A factor is that over the level before, or over the median where that is more: near a reference that was just
+    synced any number is many times the one before.
+    """
     starts = np.flatnonzero((values[:-1] > 0) & (values[1:] > TIMES * values[:-1])) + 1
     back = starts[_come_back(values, starts)].tolist()
     alone = [start for last, start in zip([-APART, *back], back, strict=False) if start - last >= APART]
-    return sorted((float(values[start] / values[start - 1]) for start in alone), reverse=True)
+    usual = float(np.median(values)) if len(values) else 0.0
+    return sorted((float(values[start] / max(values[start - 1], usual)) for start in alone), reverse=True)
 
 
 def _come_back(values: FloatArray, starts: IntArray) -> BoolArray:

@@ -1,4 +1,4 @@
-"""A whole file of JSON: a list of records, an object that holds one, an object of columns, or objects in a row."""
+"""A whole file of JSON: records in a list, in an object or under their steps, an object of columns, objects in a row."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ class _Walk:
         self._configs = Configurations(source.path)
         #: lists of records met so far; keys of a second list get its name as a prefix
         self._lists = 0
+        self._under_steps = False
 
     def document(self) -> Iterator[Item]:
         """Yield everything that the text holds."""
@@ -164,7 +165,7 @@ class _Walk:
             self._take("}")
         except _DamagedError as error:
             damage = error  # the columns and the configuration before the tear still count
-        yield from self._rest(others, start, records_found=self._lists > lists, torn=damage is not None)
+        yield from self._rest(others, start, records_found=self._lists > lists or self._under_steps, torn=damage is not None)
         if damage:
             raise damage
 
@@ -181,8 +182,18 @@ class _Walk:
                 text = f"a further list of records; its keys begin with {prefix}"
                 self._notes.tell_once("further lists of records", key, text)
             yield from self._records(prefix)
+        elif key.isdecimal() and self._peek() == "{":
+            yield from self._numbered(key)
         else:
             others[key] = self._value()
+
+    def _numbered(self, step: str) -> Iterator[Item]:
+        """Read a record that stands under its step."""
+        self._under_steps = True
+        line = self._line_of(self._at)
+        self._record({"step": int(step)} | self._value(), line, "")
+        if self.packer.full:
+            yield from self.packer.flush()
 
     def _rest(self, others: dict[str, Any], line: int, *, records_found: bool, torn: bool) -> Iterator[Item]:
         """Make sense of what stood beside the records: columns, a configuration, or one record."""
