@@ -143,7 +143,7 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
                 value = _within_float(_unquoted(origin.values[key]))
                 settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
     for origin in found:
-        settings |= _guessed(origin, settings, names)
+        settings |= _guessed(origin, settings)
     return settings | _defaults(profile, settings)
 
 
@@ -153,8 +153,11 @@ def is_guess(profile: Profile, name: str, setting: Setting) -> bool:
     return setting.how == "configured" and setting.key.rpartition(".")[2] not in named
 
 
-def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str, Sequence[str]]) -> dict[str, Setting]:
-    """Return settings by the meaning of their keys, of those that nobody named otherwise; two that fit are none."""
+def _guessed(origin: Found, settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return settings by the meaning of their keys, of those that nobody named otherwise.
+
+    Of several that fit the shortest is taken if all are set alike, and else none.
+    """
     used = {setting.key for setting in settings.values()}
     of_groups = "num_generations" in {*settings, *map(setting_of, islice(origin.values, MOST_COMPARED))}
     symbols = OF_GROUPS if of_groups else {}
@@ -166,7 +169,8 @@ def _guessed(origin: Found, settings: Mapping[str, Setting], names: Mapping[str,
         switch = name in SWITCHES
         if name is not None and name not in settings and isinstance(value, bool) is switch:
             fitting.setdefault(name, []).append(key)
-    single = {name: keys[0] for name, keys in fitting.items() if len(keys) == 1}
+    alike = {name: keys for name, keys in fitting.items() if len({origin.values[key] for key in keys}) == 1}
+    single = {name: min(keys, key=len) for name, keys in alike.items()}
     return {
         name: Setting(key=key, value=_within_float(origin.values[key]), how=origin.how, source=origin.place(key))
         for name, key in single.items()

@@ -24,7 +24,7 @@ _LINE = re.compile(
 )
 _OPTION = re.compile(
     r"(?<![\w-])--(?P<option>[A-Za-z][\w.-]*)(?:(?:=|\s+)(?P<given>\"[^\"]*\"|'[^']*'|(?!--)[^\s\\]+))?"
-    r"|(?<!\S)\+{0,2}(?P<key>[A-Za-z_]\w*(?:\.\w+)+)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s\\]*)"
+    r"|(?<!\S)\+{0,2}(?P<key>[A-Za-z_]\w*(?:\.\w+)*)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s\\]*)"
 )
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s;#]*)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?::-(?P<otherwise>[^{}]*))?\}|\$(?P<plain>\w+)")

@@ -106,17 +106,18 @@ def _rollout_size(observations: Observations) -> Fact | None:
 def discount_horizon(observations: Observations) -> Fact | None:
     """Return 1/(1 - gamma), the steps over which a reward fades to a third; only for episodes of many more steps.
 
-    None where the discount is a default, and where episodes are not at least five times as long.
+    None where the discount is a default, and where episodes are known not to be at least five times as long.
     """
     gamma, length = observations.number("gamma"), observations.run.series.get("episode_length")
     if gamma is None or not observations.configured("gamma") or gamma >= 1:
         return None
     horizon = 1 / (1 - gamma)
     finite: FloatArray = finite_of(length.values) if length is not None else np.empty(0)
-    if len(finite) < LEAST or median(finite) < 5 * horizon:
+    if len(finite) >= LEAST and median(finite) < 5 * horizon:
         return None
     setting = observations.run.config["gamma"]
-    says = f"{setting.key} = {gamma:g}, episodes of {median(finite):.3g} steps"
+    lasting = f"of {median(finite):.3g} steps" if len(finite) >= LEAST else "whose length is not logged"
+    says = f"{setting.key} = {gamma:g}, episodes {lasting}"
     return Fact(
         name="discount_horizon", value=horizon, how="configured", unit="steps", source=setting.source, says=says
     )

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Lowest learning rates in common use: control (rsl_rl's lower bound), language models (full fine-tuning with RL).
 LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
-_EPISODES = ("episode_return", "episode_length", "eval_return", "action_std")
-_TEXT = ("response_length", "truncated_fraction", "ref_kl", "frac_reward_zero_std")
 
 
 def kl_size(observations: Observations) -> Series | None:
@@ -60,7 +58,7 @@ def rate_over_usual(observations: Observations) -> Fact | None:
         value = float(known.max())
     else:
         value = float(rate.value) if isinstance(rate.value, int | float) else math.nan
-    usual = LOWEST_USUAL[_domain(observations)]
+    usual = LOWEST_USUAL["control" if observations.kind.samples.value == "episodes" else "language"]
     if not value > 0:
         return None
     says = f"learning rate up to {value:.2g}, lowest usual {usual:g}"
@@ -71,12 +69,6 @@ def rate_over_usual(observations: Observations) -> Fact | None:
 
 def _source(quantity: Series | Fact) -> SourceRef | None:
     return quantity.source() if isinstance(quantity, Series) else quantity.source
-
-
-def _domain(observations: Observations) -> str:
-    held = observations.run.series
-    plays = any(name in held for name in _EPISODES)
-    return "control" if plays and not any(name in held for name in _TEXT) else "language"
 
 
 def advantage_link(observations: Observations) -> Fact | None:

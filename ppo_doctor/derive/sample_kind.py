@@ -28,6 +28,8 @@ NAME, TRAINER, DECIDES = 1, 2, 3
 #: Words of keys and settings that only language models have, and those of engines that generate for them.
 _TEXT = frozenset({"tokenizer", "prompt", "prompts", "completions", "lora", "llm"})
 _ENGINES = frozenset({"vllm", "sglang"})
+#: Words of keys and settings that no language model has.
+_WORLD = frozenset({"timestep", "timesteps", "gym", "obs", "observation", "observations"})
 #: Words of a key that holds what an episode brought.
 _EPISODE, _OUTCOME = ("episode", "episodes", "ep"), ("reward", "rewards", "rew", "return", "returns", "length", "len")
 #: Settings that name the environment; a bare "env" or "task" does so where its value is written as one.
@@ -104,6 +106,8 @@ def _samples(observations: Observations) -> Iterator[Witness]:
         yield Witness(value="completions", says=dumped.says, strength=DECIDES, source=dumped.source)
     for key in _keys_with(observations, _TEXT | _ENGINES)[:2]:
         yield Witness(value="completions", says=f"{key} is there", strength=DECIDES)
+    for key in _keys_with(observations, _WORLD)[:1]:
+        yield Witness(value="episodes", says=f"{key} is there")
     for key, value in _environments(observations):
         yield Witness(value="episodes", says=f"{key} = {value}", strength=DECIDES)
     if _spread(observations) is not None or _differential(observations) is not None:

@@ -93,7 +93,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
         "value_loss_growth": _row("critic:value_loss_growth", "value_loss"),
         "rollout_steps_seen": _row("batches:rollout_steps_seen", "env_steps+iteration", "rollout_steps+num_envs"),
-        "discount_horizon": _row("batches:discount_horizon", "gamma+episode_length"),
+        "discount_horizon": _row("batches:discount_horizon", "gamma"),
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),
         "length_left": _row("batches:length_left", "response_length", _LENGTH_BOUND),
         "implied_clip_range": _row("clipping:implied_clip_range", "clip_range", "clip_fraction+approx_kl"),

@@ -14,10 +14,10 @@ SETTINGS: Mapping[str, str] = {
     " horizon",
     "num_envs": "environment count",
     "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
-    "learning_rate": "learning_rate, policy learning_rate, adam learning_rate, step size",
+    "learning_rate": "learning_rate, policy learning_rate, adam learning_rate, learning_rate reference, step size",
     "critic_learning_rate": "value learning_rate",
     "clip_range": "clip, clip coefficient, clip ratio, policy clip, policy clip coefficient, importance clip, ratio"
-    " clip, ratio clip coefficient, clip epsilon",
+    " clip, ratio clip coefficient, clip epsilon, clip reference",
     "clip_range_vf": "value clip, value clip coefficient",
     "target_kl": "kl target, kl threshold, kl max",
     "gamma": "gamma",

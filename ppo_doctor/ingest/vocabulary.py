@@ -132,6 +132,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "threshold": "threshold cutoff",
         "with": "with including incl",
         "objective": "objective",
+        "schedule": "schedule schedules",
     },
     "subject": {
         "episode": "episode episodes episodic ep eps_ep traj trajectory trajectories",
@@ -236,6 +237,7 @@ COMPOUNDS: Mapping[str, str] = {
     "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param"
     " clipping_param clip_parameter clipping_parameter ppo_epsilon ppo_eps",
     "ratio clip coefficient": "lr_clip_range",
+    "epoch executed": "stop_iter stop_iters",
     "episode length": "eplen avg_s",
     "kl policy": "ppo_kl",
     "kl k1": "old_approx_kl",
@@ -261,7 +263,7 @@ METRICS: Mapping[str, str] = {
     "objective_entropy": "entropy objective",
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
     "entropy_loss": "entropy loss, policy entropy loss, entropy regularizer, entropy regularizer loss",
-    "entropy_coef": "entropy coefficient, entropy coefficient new, entropy beta, entropy regularizer beta|coefficient",
+    "entropy_coef": "entropy coefficient schedule?, entropy coefficient new, entropy beta, entropy regularizer beta|coefficient",
     "approx_kl": "kl approx, kl policy, kl behaviour, kl approx policy, kl old, kl old new, kl approx old, kl approx"
     " old new, kl policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
     "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
@@ -308,7 +310,7 @@ METRICS: Mapping[str, str] = {
     "masked_fraction": "importance dropped fraction engine?, importance mask fraction engine?, dropped fraction engine,"
     " importance dropped engine?, importance engine dropped fraction",
     "effective_sample_size": "ess importance? engine?",
-    "clip_range": "clip coefficient, policy clip coefficient, clip coefficient new",
+    "clip_range": "clip coefficient schedule?, policy clip coefficient, clip coefficient new, clip schedule",
     "clip_range_vf": "value clip coefficient",
     "value_clip_fraction": "val clip fraction, value clip fraction, value clip ratio",
     "reward_mean": "reward, reward next, reward reward_model, frame reward, reward before|unclipped, reward completion,"
@@ -344,7 +346,7 @@ METRICS: Mapping[str, str] = {
     "values_min": "value min",
     "values_max": "value max",
     "explained_variance": "explained, value explained",
-    "learning_rate": "learning_rate, policy learning_rate, learning_rate new, learning_rate last, learning_rate group",
+    "learning_rate": "learning_rate schedule?, policy learning_rate schedule?, learning_rate new, learning_rate last, learning_rate group",
     "critic_learning_rate": "value learning_rate, value reward learning_rate",
     "grad_norm": "gradient norm total|policy?",
     "critic_grad_norm": "value gradient norm",

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ppo_doctor.ingest.naming import is_settings
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.pack import Packer
@@ -173,11 +174,21 @@ class Sink:
             self._loose_dropped += len(self._loose)
         else:
             kept = _recurring(self._loose)
-            self._loose_dropped += len(self._loose) - len(kept)
+            others = [record for record in self._loose if record not in kept]
+            self._loose_dropped += len(others) - self._as_settings(others, kept)
             self._loose_kept += len(kept)
             for line, cells in kept:
                 self._pack(line, cells)
         self._loose = []
+
+    def _as_settings(self, others: list[_Loose], kept: list[_Loose]) -> int:
+        """Take what was printed once before all records as a configuration, if it is one; return how many lines are."""
+        head = [record for record in others if kept and record[0] < kept[0][0]]
+        cells = {key: cell for _, record in head for key, cell in record.items()}
+        if not is_settings(cells):
+            return 0
+        self.config(head[0][0], {key: self.values.of_text(key, cell, head[0][0]) for key, cell in cells.items()})
+        return len(head)
 
     def _pack(self, line: int, cells: Mapping[str, str]) -> None:
         numbers: dict[str, float] = {}

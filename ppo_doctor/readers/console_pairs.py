@@ -18,7 +18,7 @@ _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
 _SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
 #: "reward over last 100 episodes"
 _LAST = r"(?: (?:last|past|over|previous) \d{1,6})?"
-_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?:{_LAST} {WORD}){{0,6}}){_SIGN % ':'})"
+_KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?:{_LAST} \(?{WORD}){{0,6}}){_SIGN % ':'})"
 #: What adds nothing to a number but what it counts.
 UNIT = (
     r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"

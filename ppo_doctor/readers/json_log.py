@@ -1,4 +1,4 @@
-"""A whole file of JSON: records in a list, in an object or under their steps, an object of columns, objects in a row."""
+"""A whole file of JSON: records in a list, an object or under their steps, an object of columns, objects in a row."""
 
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ class _Walk:
             self._take("}")
         except _DamagedError as error:
             damage = error  # the columns and the configuration before the tear still count
-        yield from self._rest(others, start, records_found=self._lists > lists or self._under_steps, torn=damage is not None)
+        yield from self._rest(
+            others, start, records_found=self._lists > lists or self._under_steps, torn=damage is not None
+        )
         if damage:
             raise damage
 

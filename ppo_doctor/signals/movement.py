@@ -327,6 +327,9 @@ def several_updates(observations: Observations) -> Fact | None:
     known = observations.fact("updates_effective")
     if known is not None and known.how != "default" and isinstance(known.value, int | float):
         return condition("several_updates", known.value > 1, None, str(known.says or known.how))
+    passes = series_of(observations, "epochs_executed")
+    if passes is not None and float(np.nanmedian(passes.values)) >= 2:
+        return condition("several_updates", True, passes, f"{passes.raw} counts the passes over each batch")
     epochs = values_of(observations, "epochs_executed_total")
     if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:
         per = float(median(np.diff(epochs)))
@@ -339,10 +342,17 @@ def several_updates(observations: Observations) -> Fact | None:
 
 
 def ratio_ignored(observations: Observations) -> Fact | None:
-    """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise."""
+    """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise.
+
+    Of a batch that is used once the ratio is 1, and a KL that is computed after the update is not 0: where nothing tells
+    how often it is used, a trainer that is known to average its KL over minibatches does not compute it so.
+    """
     usual = value_of(observations.fact("divergence_usual"))
     blind = any_known(_surrogate_at_noise(observations), _ratios_at_one(observations))
-    holds = both(never_clipped(observations), blind, None if usual is None else usual > MOVING_KL)
+    kl = divergence_of(observations)
+    reused = truth_of(observations.fact("several_updates"))
+    reused = True if reused is None and kl is not None and kl.aggregation else reused
+    holds = both(never_clipped(observations), blind, None if usual is None else usual > MOVING_KL, reused)
     return condition("ratio_ignored", holds, _witness(observations), _flatness(observations))
 
 

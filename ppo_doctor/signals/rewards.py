@@ -89,39 +89,56 @@ def reward_size(observations: Observations) -> Fact | None:
 
 
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
-    """Tell whether every sample is paid one amount that is neither 0 nor the episode's length."""
+    """Tell whether every sample is paid one amount that is neither 0 nor the episode's length.
+
+    A return that is a negative whole number is what episodes of one length cost that never reach the goal.
+    """
     spread = observations.fact("reward_spread")
     found = reward_of(observations)
     if spread is None or found is None:
         return None
     deviations = values_of(observations, "reward_std")
     varied_inside = deviations is not None and bool((deviations > 0).any())
-    holds = spread.value == 0 and found[1][0] != 0 and not _at_limit(observations, found[1]) and not varied_inside
+    paid = float(found[1][0])
+    costs = found[0].name in ("episode_return", "eval_return") and paid < 0 and paid.is_integer()
+    told = costs or _at_limit(observations, found[1]) or varied_inside
+    holds = spread.value == 0 and paid != 0 and not told
     return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
 
 
 def reward_gone(observations: Observations) -> Fact | None:
-    """Return how many records at the end pay exactly 0, after rewards that varied and did not fade before."""
+    """Return how many records at the end pay exactly 0, after rewards that varied and did not fade before.
+
+    The last tenth of what was paid is held against the best tenth: one episode says little.
+    """
     found = reward_of(observations)
     if found is None or len(found[1]) < 2 * GONE:
         return None
     other = np.flatnonzero(found[1])
     tail = len(found[1]) - (int(other[-1]) + 1 if len(other) else 0)
     paid = found[1][: len(found[1]) - tail]
-    at_once = len(paid) >= GONE and not constant(paid) and abs(float(paid[-GONE:].mean())) >= np.abs(paid).max() / 2
+    size = max(GONE, len(paid) // 10)
+    blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
+    at_once = len(blocks) > 0 and not constant(paid) and bool(blocks[-1] >= blocks.max() / 2)
     count = tail if at_once else 0
     return fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
 
 
 def reward_zero_share(observations: Observations) -> Fact | None:
-    """Return the share of records that pay exactly 0; 0 where the last third has half as many of them as the first."""
+    """Return the share of records that pay exactly 0.
+
+    0 where the last third has half as many of them as the first. Those at the end of a run that was paid are left out:
+    what was earned and lost is not sparse.
+    """
     found = reward_of(observations)
     if found is None or len(found[1]) < 2 * FEWEST or not found[1].any() or found[0].resolution.least:
         return None
     zero = found[1] == 0
     third = len(zero) // 3
     fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
-    share = 0.0 if fewer else float(zero.mean())
+    paid = zero[: int(np.flatnonzero(~zero)[-1]) + 1]
+    lost = len(paid) >= GONE and paid.mean() < 0.5
+    share = 0.0 if fewer else float(paid.mean() if lost else zero.mean())
     says = f"{found[0].raw} is exactly 0 in {zero.mean():.0%} of the records"
     return fact("reward_zero_share", share, found[0], says)
 

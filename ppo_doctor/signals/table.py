@@ -49,7 +49,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "policy_stands_beside_critic": ("movement", ("approx_kl+value_loss", "policy_loss+entropy+value_loss")),
         "several_updates": (
             "movement",
-            ("optimizer_steps", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
+            ("optimizer_steps", "epochs_executed", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
         ),
         "root_divergence_per_rate": ("movement", ("approx_kl+learning_rate",)),
         "reward_repeats": ("movement", ("reward_mean+reward_std+entropy",)),

@@ -58,7 +58,8 @@ def gather(
     if separate:
         sources = [one for source in sources for one in _one_each(source)]
     elif sources and (together or (len(sources) > 1 and _of_one_folder(found))):
-        sources = [_all_in_one(sources, together=together or _of_other_kinds(found))]
+        one_run = bool(found.configs) and _of_other_kinds(found)
+        sources = [_all_in_one(sources, together=together or one_run)]
     return _with_named(sources, found, together=together, separate=separate), found.missing
 
 
@@ -196,9 +197,15 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
 
 
 def _of_one_folder(found: _Given) -> bool:
-    """Tell whether the one configuration that was named lies in the folder of the logs with it, or in one above all."""
-    if len(found.configs) != 1 or found.folders or "-" in found.logs:
+    """Tell whether the logs that were named lie in the folder of the one configuration with them, or in ones below it.
+
+    Without a configuration: whether they lie in one folder, each of another kind. What runs they hold is then told by
+    their records, as it is where the folder is named.
+    """
+    if len(found.configs) > 1 or found.folders or "-" in found.logs:
         return False
+    if not found.configs:
+        return _of_other_kinds(found) and len({Path(log).parent for log in found.logs}) == 1
     place = found.configs[0].parent
     return all(place in (Path(log).parent, *Path(log).parent.parents) for log in found.logs)
 
