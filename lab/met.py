@@ -49,8 +49,8 @@ def pack(source: Path, trainer: str) -> None:
         writer.writeheader()
         for row in rows:
             names = {c: ";".join(map(_anywhere, _kept(row[c]))) for c in COLUMNS}
-            told = _of_bare(row) if names["bare"] == names["config"] else {}
-            writer.writerow(row | names | told | {"note": row["note"].replace(str(source), "")})
+            label = _of_bare(row) if names["bare"] == names["config"] else {}
+            writer.writerow(row | names | label | {"note": row["note"].replace(str(source), "")})
 
 
 def _of_bare(row: dict[str, str]) -> dict[str, str]:

@@ -263,7 +263,8 @@ METRICS: Mapping[str, str] = {
     "objective_entropy": "entropy objective",
     "entropy": "entropy, policy entropy, approx entropy, policy approx entropy, entropy action, entropy token",
     "entropy_loss": "entropy loss, policy entropy loss, entropy regularizer, entropy regularizer loss",
-    "entropy_coef": "entropy coefficient schedule?, entropy coefficient new, entropy beta, entropy regularizer beta|coefficient",
+    "entropy_coef": "entropy coefficient schedule?, entropy coefficient new, entropy beta, entropy regularizer"
+    " beta|coefficient",
     "approx_kl": "kl approx, kl policy, kl behaviour, kl approx policy, kl old, kl old new, kl approx old, kl approx"
     " old new, kl policy old, kl update, kl approx k3, kl policy k3, kl policy old new",
     "approx_kl_k1": "kl k1, kl approx k1, kl policy k1, kl old k1",
@@ -346,7 +347,8 @@ METRICS: Mapping[str, str] = {
     "values_min": "value min",
     "values_max": "value max",
     "explained_variance": "explained, value explained",
-    "learning_rate": "learning_rate schedule?, policy learning_rate schedule?, learning_rate new, learning_rate last, learning_rate group",
+    "learning_rate": "learning_rate schedule?, policy learning_rate schedule?,"
+    " learning_rate new, learning_rate last, learning_rate group",
     "critic_learning_rate": "value learning_rate, value reward learning_rate",
     "grad_norm": "gradient norm total|policy?",
     "critic_grad_norm": "value gradient norm",

@@ -344,8 +344,8 @@ def several_updates(observations: Observations) -> Fact | None:
 def ratio_ignored(observations: Observations) -> Fact | None:
     """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise.
 
-    Of a batch that is used once the ratio is 1, and a KL that is computed after the update is not 0: where nothing tells
-    how often it is used, a trainer that is known to average its KL over minibatches does not compute it so.
+    Of a batch that is used once the ratio is 1, and a KL that is computed after the update is not 0: where nothing
+    tells how often it is used, a trainer that is known to average its KL over minibatches does not compute it so.
     """
     usual = value_of(observations.fact("divergence_usual"))
     blind = any_known(_surrogate_at_noise(observations), _ratios_at_one(observations))
