@@ -30,8 +30,12 @@ _MOST_BITS = 1023
 MOST_SETTINGS = 50_000
 #: Settings by meaning that are on or off; the others are numbers.
 SWITCHES = frozenset({"normalize_advantages"})
-#: What the symbols of GRPO's objective are called where answers come in groups (Shao et al. 2024, algorithm 1).
-OF_GROUPS = {"beta": "kl_coef", "epsilon": "clip_range", "mu": "ppo_epochs"}
+#: Keys that mean something beside another setting: the symbols of GRPO's objective where answers come in groups (Shao
+#: et al. 2024, algorithm 1), and epochs where a batch has minibatches.
+BESIDE = {
+    "num_generations": {"beta": "kl_coef", "epsilon": "clip_range", "mu": "ppo_epochs"},
+    "num_minibatches": {"epochs": "ppo_epochs"},
+}
 #: Keys of one file that are compared with known names, letter by letter.
 MOST_COMPARED = 2_000
 
@@ -159,8 +163,8 @@ def _guessed(origin: Found, settings: Mapping[str, Setting]) -> dict[str, Settin
     Of several that fit the shortest is taken if all are set alike, and else none.
     """
     used = {setting.key for setting in settings.values()}
-    of_groups = "num_generations" in {*settings, *map(setting_of, islice(origin.values, MOST_COMPARED))}
-    symbols = OF_GROUPS if of_groups else {}
+    held = {*settings, *map(setting_of, islice(origin.values, MOST_COMPARED))}
+    symbols = {key: name for beside, meant in BESIDE.items() if beside in held for key, name in meant.items()}
     fitting: dict[str, list[str]] = {}
     for key, value in islice(origin.values.items(), MOST_COMPARED):
         if key in used or isinstance(value, str | None):

@@ -262,14 +262,15 @@ _SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
 def setting_of(key: str) -> str | None:
     """Return the canonical setting that a key of a configuration means, None where that is not clear.
 
-    Its group says only whose it is: what is not the policy's, or is of an evaluation, is not guessed. A group about the
-    KL holds the penalty's coefficient and target.
+    Its group says whose it is: what is not the policy's, or is of an evaluation, is not guessed. A group about the KL
+    holds the penalty's coefficient and target, one of a schedule where it begins.
     """
     name = parse(key)
-    elsewhere = name.groups & _BINDING or any(_SLOTS[c] in ELSEWHERE for c in name.concepts | name.groups)
-    if name.unknown or not name.concepts or elsewhere:
+    concepts = name.groups - {"schedule"} if name.concepts == {"reference"} else name.concepts
+    elsewhere = {c for c in concepts | name.groups - {"settings", "system"} if _SLOTS[c] in ELSEWHERE}
+    if name.unknown or not concepts or name.groups & _BINDING or elsewhere:
         return None
-    found = _SETTINGS.get(_of_values(name.concepts | (name.groups & {*_CRITICS, "kl"})))
+    found = _SETTINGS.get(_of_values(concepts | (name.groups & {*_CRITICS, "kl"})))
     return "ref_kl_target" if found == "target_kl" and "kl" in name.groups else found
 
 
@@ -336,7 +337,7 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
     language = of_language({*keys, *beside})
     meant = {key: metric_of(key, language=language) for key in keys}
-    if _REWARDED & {found for key, found in meant.items() if not _by_kind(parse(key))}:
+    if any(found == "episode_return" and not _by_kind(parse(key)) for key, found in meant.items()):
         returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
         meant |= {key: metric_of(key, language=True) for key in returns}
     if any(metric_of(key) == _WHOLE and not _of_policy(key) for key in {*keys, *beside}):
@@ -379,10 +380,6 @@ def siblings(key: str, keys: Container[str]) -> tuple[str, ...]:
 def over(metric: str) -> str:
     """Return how a metric of several columns is one: by "min" and "max" for bounds, "max" for norms, else by "mean"."""
     return next((rule for end, rule in _OVER if metric.endswith(end)), "mean")
-
-
-#: Beside these a bare return is what the critic learns.
-_REWARDED = {"episode_return"}
 
 
 def squashed(text: str) -> str:

@@ -51,7 +51,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "score": "token_score token_scores token_level_score token_level_scores",
         "kept": "kept_mass kept_probability_mass kept_prob_mass top_p_mass",
         "gamma": "gamma discount discount_factor discounting",
-        "lambda": "lambda lmbda lam lambd",
+        "lambda": "lambda lmbda lam lambd lamda",
         "size": "size sizes",
         "discounted": "discounted",
         "horizon": "horizon unroll",
@@ -181,8 +181,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "other": {
         "other": "exploration_loss log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps"
         " disc discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs"
-        " reward_model distill distillation sft world_model central clamp clamped delta config args hparams"
-        " hyperparameters debug error errors conf seed",
+        " reward_model distill distillation sft world_model central clamp clamped delta debug error errors seed",
+        "settings": "config configs cfg cfgs conf args hparams hyperparameters",
     },
 }
 
@@ -237,7 +237,6 @@ COMPOUNDS: Mapping[str, str] = {
     "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param"
     " clipping_param clip_parameter clipping_parameter ppo_epsilon ppo_eps",
     "ratio clip coefficient": "lr_clip_range",
-    "epoch executed": "stop_iter stop_iters",
     "episode length": "eplen avg_s",
     "kl policy": "ppo_kl",
     "kl k1": "old_approx_kl",

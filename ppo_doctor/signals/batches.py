@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import both, condition, constant, fact, finite, given, late, series_of, truth_of
+from ppo_doctor.arrays import median
+from ppo_doctor.signals.course import (
+    both,
+    condition,
+    constant,
+    fact,
+    finite,
+    given,
+    late,
+    series_of,
+    truth_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -112,3 +124,22 @@ def length_over_bound(observations: Observations) -> Fact | None:
     longest = float(finite(series).max())
     says = f"{series.raw} reaches {longest:.4g}, and at most {bound:g} tokens are sampled"
     return fact("length_over_bound", longest / bound, series, says)
+
+
+def several_updates(observations: Observations) -> Fact | None:
+    """Tell whether a batch is used for more than one optimizer step: by counters, clipped values or the settings."""
+    known = observations.fact("updates_effective")
+    if known is not None and known.how != "default" and isinstance(known.value, int | float):
+        return condition("several_updates", known.value > 1, None, str(known.says or known.how))
+    passes = series_of(observations, "epochs_executed")
+    if passes is not None and float(np.nanmedian(passes.values)) >= 2:
+        return condition("several_updates", True, passes, f"{passes.raw} counts the passes over each batch")
+    epochs = values_of(observations, "epochs_executed_total")
+    if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:
+        per = float(median(np.diff(epochs)))
+        series = series_of(observations, "epochs_executed_total")
+        return condition("several_updates", True, series, f"{per:g} passes over each batch are counted")
+    clipped = series_of(observations, "value_clip_fraction")
+    if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
+        return condition("several_updates", True, clipped, f"{clipped.raw} is above 0: values move within a batch")
+    return None

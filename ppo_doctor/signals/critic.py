@@ -128,14 +128,23 @@ def value_clip_over_returns(observations: Observations) -> Fact | None:
 
 
 def critic_drowns_policy(observations: Observations) -> Fact | None:
-    """Tell whether a value loss above 1e4 leaves the policy no step: they share the bound of the gradient norm."""
+    """Tell whether a value loss above 1e4 leaves the policy no step, or one above 1e6 the critic no hope.
+
+    Policy and critic share the bound of the gradient norm. Errors in the thousands are out of reach for a network
+    whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
+    the squared returns they are not the rewards'.
+    """
     losses, usual = series_of(observations, "value_loss"), value_of(observations.fact("divergence_usual"))
     stands = truth_of(observations.fact("policy_stands")) if usual is None else usual < 5e-6
-    if losses is None or stands is None:
+    left = value_of(observations.fact("value_loss_left"))
+    if losses is None or (stands is None and left is None):
         return None
     size = float(finite_median(losses.values))
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
-    return condition("critic_drowns_policy", size > 1e4 and stands, losses, f"{losses.raw} is {size:.3g} {beside}")
+    beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > 100
+    drowns, hopeless = size > 1e4 and stands is True, size > 1e6 and left is not None and left > 0.7 and not beyond
+    says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
+    return condition("critic_drowns_policy", drowns or hopeless, losses, says)
 
 
 def values_clipped_usually(observations: Observations) -> Fact | None:

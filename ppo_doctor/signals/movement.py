@@ -322,25 +322,6 @@ def policy_stands_beside_critic(observations: Observations) -> Fact | None:
     return condition("policy_stands_beside_critic", holds, _witness(observations), told)
 
 
-def several_updates(observations: Observations) -> Fact | None:
-    """Tell whether a batch is used for more than one optimizer step: by counters, clipped values or the settings."""
-    known = observations.fact("updates_effective")
-    if known is not None and known.how != "default" and isinstance(known.value, int | float):
-        return condition("several_updates", known.value > 1, None, str(known.says or known.how))
-    passes = series_of(observations, "epochs_executed")
-    if passes is not None and float(np.nanmedian(passes.values)) >= 2:
-        return condition("several_updates", True, passes, f"{passes.raw} counts the passes over each batch")
-    epochs = values_of(observations, "epochs_executed_total")
-    if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:
-        per = float(median(np.diff(epochs)))
-        series = series_of(observations, "epochs_executed_total")
-        return condition("several_updates", True, series, f"{per:g} passes over each batch are counted")
-    clipped = series_of(observations, "value_clip_fraction")
-    if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
-        return condition("several_updates", True, clipped, f"{clipped.raw} is above 0: values move within a batch")
-    return None
-
-
 def ratio_ignored(observations: Observations) -> Fact | None:
     """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise.
 

@@ -48,7 +48,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "policy_stands": ("movement", (*_KL, "policy_loss+entropy", "clip_fraction+entropy", *_ENTROPY, "ref_kl")),
         "policy_stands_beside_critic": ("movement", ("approx_kl+value_loss", "policy_loss+entropy+value_loss")),
         "several_updates": (
-            "movement",
+            "batches",
             ("optimizer_steps", "epochs_executed", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
         ),
         "root_divergence_per_rate": ("movement", ("approx_kl+learning_rate",)),
@@ -102,7 +102,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "values_clipped_usually": ("critic", ("value_clip_fraction",)),
         "value_loss_over_returns": ("critic", tuple(f"value_loss+{name}" for name in _REWARD)),
         "value_clip_over_returns": ("critic", ("clip_range_vf+episode_return",)),
-        "critic_drowns_policy": ("critic", ("value_loss+approx_kl", "value_loss+entropy")),
+        "critic_drowns_policy": ("critic", ("value_loss",)),
         "updates_per_reward": ("batches", ("loss+reward_mean",)),
         "rewards_logged": ("batches", ("reward_mean",)),
         "lengths_repeat": ("batches", ("response_length+entropy",)),
