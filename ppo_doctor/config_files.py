@@ -182,7 +182,7 @@ _STEMS = frozenset(Path(name).stem for name in KNOWN)
 
 #: Files that programs print into, and how often a name at the head of a line makes one a log.
 CONSOLES, REPEATED = (".txt", ".log", ".out", ""), 5
-_NAMED = re.compile(r"\s*([A-Za-z][\w./ -]{0,60}?)\s*[:=]\s")
+_NAMED = re.compile(r"\s*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
 
 
 def holds_settings(path: Path) -> bool:

@@ -173,3 +173,21 @@ def test_settings_that_a_console_prints_before_its_records_do_not_make_it_a_conf
     assert holds_settings(path)
     path.write_text(settings + "".join(f"my_return: {n}\tmy_other: 2\n" for n in range(9)))
     assert not holds_settings(path)
+
+
+COMMAND = "python train.py --env MPE --ppo_epoch 10 --num_mini_batch 1 --lr 1e-08 --episode_length 20 gamma=0.9\n"
+
+
+def test_a_command_beside_the_log_holds_its_settings(tmp_path):
+    (tmp_path / "cmd.sh").write_text(COMMAND, encoding="utf-8")
+    found, _ = beside(tmp_path / "log.csv", profile("canonical"))
+    assert [(f.values["ppo_epoch"], f.values["lr"], f.values["gamma"]) for f in found] == [(10, 1e-08, 0.9)]
+
+
+def test_a_dict_as_pprint_writes_it_is_read(tmp_path):
+    text = (
+        "{'agent': <class 'a.B'>,\n 'gamma': 0.98,\n 'env_args': {'n': 4,\n              'm': 5},\n 'ppo_epochs': 8}\n"
+    )
+    (tmp_path / "args.txt").write_text(text, encoding="utf-8")
+    values = read_config(tmp_path / "args.txt").values
+    assert (values["gamma"], values["ppo_epochs"]) == (0.98, 8)

@@ -330,3 +330,19 @@ def test_a_configuration_beats_a_default_formula(canonical):
 def test_the_target_in_a_section_about_the_kl_is_no_early_stop(canonical):
     settings = canonical_settings(canonical, [found({"alg.kl_div.target_kl": 6.0, "alg.args.target_kl": 0.02})])
     assert (settings["target_kl"].value, settings["ref_kl_target"].value) == (0.02, 6.0)
+
+
+def test_a_key_means_something_beside_another(canonical):
+    answers = canonical_settings(canonical, [found({"num_generations": 8, "beta": 0.04, "epsilon": 0.2, "mu": 4})])
+    assert {name: answers[name].value for name in ("kl_coef", "clip_range", "ppo_epochs")} == {
+        "kl_coef": 0.04, "clip_range": 0.2, "ppo_epochs": 4,
+    }  # fmt: skip
+    assert "ppo_epochs" in canonical_settings(canonical, [found({"n_mini_batch": 4, "epochs": 3})])
+    alone = canonical_settings(canonical, [found({"beta": 0.04, "epsilon": 1e-8, "epochs": 100})])
+    assert not {"kl_coef", "clip_range", "ppo_epochs"} & alone.keys()
+
+
+def test_of_several_keys_that_are_set_alike_the_shortest_counts(canonical):
+    keys = {"algo.update_iters": 8, "increments.algo.update_iters": 8}
+    assert canonical_settings(canonical, [found(keys)])["ppo_epochs"].key == "algo.update_iters"
+    assert "ppo_epochs" not in canonical_settings(canonical, [found(keys | {"increments.algo.update_iters": 9})])

@@ -20,7 +20,7 @@ _PART = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[()\[\]{},\n]")
 #: `key: value`, `key = value`, `key ..... value` as Megatron prints it, `| key | value |` as tables do, `'key': value,`
 #: of a dict that pprint writes
 _LINE = re.compile(
-    r"[\s|>*{'\"-]*(?P<key>[A-Za-z_][\w./-]*)['\"]?\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*(?:[|,;}]\s*)?(?:#.*)?\Z"
+    r"[\s|>*{'\"-]*(?P<key>[A-Za-z_][\w./-]*)['\"]?\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*(?:[|,;]\s*)?(?:#.*)?\Z"
 )
 _OPTION = re.compile(
     r"(?<![\w-])--(?P<option>[A-Za-z][\w.-]*)(?:(?:=|\s+)(?P<given>\"[^\"]*\"|'[^']*'|(?!--)[^\s\\]+))?"
@@ -122,7 +122,8 @@ def _lines(text: str) -> Iterator[Setting]:
     for number, line in enumerate(text.splitlines(), start=1):
         found = _LINE.match(line) if len(line) <= LONGEST_LINE else None
         if found is not None:
-            yield found["key"], value_of(found["value"]), number
+            value = found["value"] if "{" in found["value"] else found["value"].rstrip("}")
+            yield found["key"], value_of(value), number
 
 
 def _options(text: str) -> Iterator[Setting]:

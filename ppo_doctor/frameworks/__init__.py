@@ -169,7 +169,12 @@ def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def _knows(name: str, keys: Keys) -> bool:
-    """Tell whether a profile has most of what a log's names mean, or a handful: one key in common is chance."""
+    """Tell whether a profile has most of what a log's names mean, or a handful: one key in common is chance.
+
+    Those of other methods than PPO's hold no more than what tells them.
+    """
+    if not _profile(name).ppo_family:
+        return True
     mean = {key for key in keys.names if metric_of(key) or metric_of(key, language=True)}
     known = len(mean - _profile(name).unknown(mean))
     return known >= HANDFUL or 2 * known >= len(mean)

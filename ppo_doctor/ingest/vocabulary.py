@@ -51,7 +51,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "score": "token_score token_scores token_level_score token_level_scores",
         "kept": "kept_mass kept_probability_mass kept_prob_mass top_p_mass",
         "gamma": "gamma discount discount_factor discounting",
-        "lambda": "lambda lmbda lam lambd lamda",
+        "lambda": "lambda lmbda lam lambd",
         "size": "size sizes",
         "discounted": "discounted",
         "horizon": "horizon unroll",

@@ -93,7 +93,7 @@ def divergence_violent(observations: Observations) -> Fact | None:
         observations,
         "divergence_violent",
         lambda v: float(max(early(v).max() / 3, median(v))),
-        "in the median, or a third of the largest in the first fifth of the run,",
+        "in the median, or a third of the largest in the first fifth of the run",
     )
 
 

@@ -14,6 +14,7 @@ RATES = tomllib.loads((ROOT / "rules" / "rates.toml").read_text(encoding="utf-8"
 CAUSES = [
     tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "rules" / "causes").glob("*.toml"))
 ]
+BENIGN = {cause["id"]: cause["benign"] for cause in CAUSES}
 PRIOR = {"common": -10, "occasional": -12, "rare": -14}
 RUNS = [
     *("sick/lr-zero.sb3", "sick/adv-exactly-zero.canonical", "sick/clip-range-too-small.trl-grpo"),
@@ -44,7 +45,7 @@ def weight(cause, check, answer):
     return 0
 
 
-def account(cause, answers):
+def account(cause, answers, no_proofs=frozenset()):
     """Return (proven, score), or None where the cause is not spoken of."""
     needs = cause.get("needs", [])
     if needs and not any(answers.get(name) == "yes" for name in (*needs, *cause.get("proof", []))):
@@ -52,7 +53,8 @@ def account(cause, answers):
     weights = [weight(cause, check, answer) for check, answer in answers.items()]
     if None in weights:
         return None
-    proven = any(answers.get(name) == "yes" for name in cause.get("proof", [])) and not cause.get("never_proven")
+    shown = [name for name in cause.get("proof", []) if answers.get(name) == "yes" and name not in no_proofs]
+    proven = bool(shown) and not cause.get("never_proven")
     score = PRIOR[cause["prior"]] + sum(weights)
     least = 2 if cause.get("never_proven") else 0
     speaks = any(w > 0 and answers[check] == "yes" for check, w in zip(answers, weights, strict=True))
@@ -64,15 +66,18 @@ def test_the_page_is_enough_to_redo_a_diagnosis(name, cli, samples):
     outcome = cli("analyze", samples / name, "--all", "--format", "json")
     report = json.loads(outcome.out)
     answers = {f["name"]: f["answer"] for f in report["checks"]}
-    told = {cause["id"]: account(cause, answers) for cause in CAUSES}
+    believed = report["run"]["updates_per_batch"]["how"] == "configured"
+    rest = {f["name"] for f in report["checks"] for e in f["evidence"] if e["metric"] == "several_updates"}
+    told = {cause["id"]: account(cause, answers, rest if believed else set()) for cause in CAUSES}
     spoken = {name: result for name, result in told.items() if result is not None}
     for cause in report["causes"]:
         assert spoken[cause["id"]][1] == cause["score_db"], cause["id"]
     if not spoken:
         assert report["causes"] == []
         return
-    proven = [name for name, (proof, _) in spoken.items() if proof]
-    confident = proven or [name for name, (_, score) in spoken.items() if score >= 9]
+    harmful = {name: spoken[name] for name in spoken if not BENIGN[name]} or spoken  # what is harmless comes last
+    proven = [name for name, (proof, _) in harmful.items() if proof]
+    confident = proven or [name for name, (_, score) in harmful.items() if score >= 9]
     if confident:
         assert report["causes"][0]["id"] in confident
         assert (report["causes"][0]["confidence"] == "established") is bool(proven)

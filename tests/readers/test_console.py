@@ -619,3 +619,29 @@ def test_counters_at_the_start_of_a_line_are_all_read(reading):
         (2, 1, 0.5),
         (2, 2, 0.25),
     ]
+
+
+HEAD = """PPO K epochs :  40
+PPO epsilon clip :  0.2
+discount factor (gamma) :  0.01
+------------------------------
+optimizer learning rate actor :  1e-07
+==============================
+"""
+
+
+def test_what_is_printed_once_before_all_records_is_the_configuration(reading):
+    rows = "".join(f"Episode : {n} \t Timestep : {n * 100} \t Average Reward : {n / 2}\n" for n in range(1, 13))
+    got = reading(HEAD + rows)
+    assert len(got.records) == 12
+    assert got.configs[0].values == {
+        "PPO K epochs": 40,
+        "PPO epsilon clip": 0.2,
+        "discount factor (gamma)": 0.01,
+        "optimizer learning rate actor": 1e-07,
+    }
+
+
+def test_what_is_printed_once_among_records_and_is_no_setting_stays_a_message(reading):
+    rows = "".join(f"Episode : {n} \t Timestep : {n * 100} \t Average Reward : {n / 2}\n" for n in range(1, 13))
+    assert reading("dog : 1\ncat : 2\nmouse : 3\n" + rows).configs == []

@@ -140,3 +140,13 @@ def test_curves_as_sacred_keeps_them(reading):
         {"step": 96, "pg_loss": 0.5, "return_mean": 1},
         {"step": 480, "pg_loss": 0.25, "return_mean": 2},
     ]
+
+
+def test_records_stand_under_their_steps(reading):
+    got = reading(json.dumps({str(step): {"reward": step / 4, "kl": 0.1} for step in (0, 10, 20)}, indent=1))
+    assert (got.container, got.skipped) == ("json", 0)
+    assert got.records == [{"step": step, "reward": step / 4, "kl": 0.1} for step in (0, 10, 20)]
+
+
+def test_a_record_under_a_number_keeps_its_own_step(reading):
+    assert reading('{\n"0": {"step": 7, "kl": 0.1},\n"seed": 3}').records == [{"step": 7, "kl": 0.1}]

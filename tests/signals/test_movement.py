@@ -66,8 +66,22 @@ def test_with_one_update_per_batch_the_entropy_alone_can_tell():
 
 
 def test_a_loss_that_sees_no_ratio_though_kl_does():
-    assert told("ratio_ignored", approx_kl="0.05x19", clip_fraction="0x19", policy_loss="1e-8x19")
-    assert not told("ratio_ignored", approx_kl="0.05x19", clip_fraction="0.1x19", policy_loss="1e-8x19")
+    flat = {"approx_kl": "0.05x19", "clip_fraction": "0x19", "policy_loss": "1e-8x19"}
+    assert told("ratio_ignored", K4, **flat)
+    assert not told("ratio_ignored", K4, **(flat | {"clip_fraction": "0.1x19"}))
+
+
+def test_a_kl_after_the_only_update_of_a_batch_is_not_ignored():
+    flat = {"approx_kl": "0.05x19", "clip_fraction": "0x19", "policy_loss": "1e-8x19"}
+    assert told("ratio_ignored", **flat) is None
+    assert told("ratio_ignored", {"ppo_epochs": 1, "num_minibatches": 1}, **flat) is False
+    assert told("ratio_ignored", **flat, epochs_executed="8x19")
+
+
+def test_a_mean_ratio_that_is_not_quite_one_is_a_step_as_large_as_its_kl():
+    near = {"clip_fraction": "0x19", "ratio_mean": "1.00002x19", "entropy": STAYS}
+    assert told("policy_stands", K4, approx_kl="1e-8x19", **near)
+    assert not told("policy_stands", K4, approx_kl="1e-3x19", **near)
 
 
 def test_a_loss_that_is_never_negative_may_be_an_absolute_value():
@@ -99,8 +113,8 @@ def test_a_reward_that_rises_or_falls_tells_that_the_policy_moves_and_one_that_s
 
 
 def test_a_ratio_that_never_spreads_beside_a_kl_that_lives_is_ignored():
-    assert told("ratio_ignored", approx_kl="0.05x19", ratio_std="0x19", ratio_mean="1x19")
-    assert not told("ratio_ignored", approx_kl="0.05x19", ratio_std="0.1x19", ratio_mean="1x19")
+    assert told("ratio_ignored", K4, approx_kl="0.05x19", ratio_std="0x19", ratio_mean="1x19")
+    assert not told("ratio_ignored", K4, approx_kl="0.05x19", ratio_std="0.1x19", ratio_mean="1x19")
 
 
 def test_where_no_log_prob_is_compared_the_entropy_tells_that_a_policy_stands():

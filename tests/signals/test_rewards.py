@@ -20,7 +20,19 @@ def test_a_step_may_earn_one_number_where_episodes_differ():
 
 
 def test_few_records_tell_that_nothing_varies_where_each_has_many_episodes_alike():
-    alike = {"episode_return": "-200x2", "episode_return_min": "-200x2", "episode_return_max": "-200x2"}
+    alike = {"episode_return": "0.5x2", "episode_return_min": "0.5x2", "episode_return_max": "0.5x2"}
     assert fact("reward_fixed_elsewhere", **alike) == 1
-    assert fact("reward_fixed_elsewhere", **(alike | {"episode_return_max": "-200 -190 -200"})) is None
-    assert fact("reward_fixed_elsewhere", episode_return="-200x2") is None
+    assert fact("reward_fixed_elsewhere", **(alike | {"episode_return_max": "0.5 0.6 0.5"})) is None
+    assert fact("reward_fixed_elsewhere", episode_return="0.5x2") is None
+
+
+def test_a_constant_negative_return_is_what_episodes_cost_that_never_reach_the_goal():
+    assert fact("reward_fixed_elsewhere", episode_return="-200x19") == 0
+    assert fact("reward_fixed_elsewhere", reward_mean="-200x19") == 1
+
+
+def test_what_was_earned_and_lost_is_gone_and_not_sparse():
+    earned = " ".join(str(n % 7 * 10 + 20) for n in range(40))
+    assert fact("reward_gone", episode_return=f"{earned} 0x59") == 60
+    assert fact("reward_zero_share", episode_return=f"{earned} 0x59") == 0
+    assert fact("reward_zero_share", episode_return="0x29 5 0x29") > 0.9
