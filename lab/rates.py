@@ -21,6 +21,7 @@ from .corpus import unpacked
 from .environments import ROOT
 from .foreign import REAL, SHARED, real_logs
 from .labels import Label, labelled, labels
+from .met import met_runs
 from .score import judge
 
 RATES, COUNTS = ROOT.parent / "rules" / "rates.toml", ROOT / "rates.json"
@@ -44,9 +45,10 @@ def counted() -> Counts:
     """Return check → trainer → (yes, answered), of the bare logs of sound runs, with settings what takes settings.
 
     Other people's logs count as one more trainer, as they lie: their runs are longer than a lab's, and of tasks that
-    nobody chose for being short.
+    nobody chose for being short. So do the trainers that were met once: three sound runs of each are too few alone.
     """
     asked = [(each, unpacked(name)) for name in labelled() if name != OURS for each in labels(name)]
+    asked += met_runs()
     others = [pair for pair in real_logs() if pair[0].accept <= {"HEALTHY", "ABSTAIN"} and pair[0].sound]
     if not others:
         raise SystemExit(f"{REAL} are missing: {SHARED} has none")

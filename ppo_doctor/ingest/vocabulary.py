@@ -235,7 +235,7 @@ COMPOUNDS: Mapping[str, str] = {
     "action std": "sigma",
     "importance": "is_weight is_weights",
     "clip coefficient": "epsilon_clip e_clip eps_clip clip_epsilon clip_range clip_eps clip_coef clip_param"
-    " clipping_param clip_parameter clipping_parameter ppo_epsilon ppo_eps",
+    " clipping_param clip_parameter clipping_parameter ppo_epsilon ppo_eps eps_ppo",
     "ratio clip coefficient": "lr_clip_range",
     "episode length": "eplen avg_s",
     "kl policy": "ppo_kl",
