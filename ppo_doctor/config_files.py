@@ -47,8 +47,9 @@ KNOWN = (
     "params/agent.yaml",
     "training_args.bin",
 )
-#: Other names that may be one: any YAML or TOML, and what else says so (a JSON beside a log is mostly another log).
-OTHERS = re.compile(r".*\.(ya?ml|toml)|.*(config|args|param|cmd|command).*\.(json|txt|sh)", re.IGNORECASE)
+#: Other names that may be one: any YAML or TOML, the only script, and what else says so (a JSON beside a log is mostly
+#: another log).
+OTHERS = re.compile(r".*\.(ya?ml|toml|sh)|.*(config|args|param).*\.(json|txt)", re.IGNORECASE)
 MOST_OTHERS = 10
 #: Larger than any configuration: bounds against reading a dataset by mistake, and YAML is slow.
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 19
@@ -253,6 +254,8 @@ def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
     held = {folder: _held_in(folder) for folder in folders}  # one listing instead of asking for each of nineteen
     named += [folder / name for folder in folders for name in _known_in(held[folder])]
     others = [log.parent / name for name in sorted(held[log.parent] or ()) if OTHERS.fullmatch(name)][:MOST_OTHERS]
+    if sum(path.suffix.lower() in COMMANDS for path in others) > 1:  # whose run is whose, nobody says
+        others = [path for path in others if path.suffix.lower() not in COMMANDS]
     unique = dict.fromkeys(path for path in [*named, *others] if path.is_file() and path.name != log.name)
     return list(unique)
 

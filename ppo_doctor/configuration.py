@@ -151,6 +151,15 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
     return settings | _defaults(profile, settings)
 
 
+def own_name(profile: Profile, name: str, setting: Setting) -> str | None:
+    """Return what a framework calls a setting that was found in a file by our name only, which it does not know."""
+    keys = profile.config.get(name, ())
+    told = {key.rpartition(".")[2] for key in keys}
+    if profile.name == CANONICAL or setting.how != "configured" or setting.key.rpartition(".")[2] != name or not keys:
+        return None
+    return None if name in told else keys[0]
+
+
 def is_guess(profile: Profile, name: str, setting: Setting) -> bool:
     """Tell whether a setting was named by the meaning of its key, and not as its framework or we name it."""
     named = {name, *(key.rpartition(".")[2] for key in profile.config.get(name, ()))}

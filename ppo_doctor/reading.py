@@ -305,12 +305,17 @@ def _names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting])
         for name, setting in sorted(settings.items())
         if configuration.is_guess(profile, name, setting)
     ]
+    set_by_likeness += [
+        Note(text=f"{profile.title} has no {setting.key}: it is {own} there", source=setting.source, kind="dropped")
+        for name, setting in sorted(settings.items())
+        if (own := configuration.own_name(profile, name, setting)) is not None
+    ]
     several = [metric for metric in profile.metrics.values() if metric.columns]
     parts = {key for metric in several for key in metric.columns}
     guessed = [
         Note(text=f"'{raw}' is read as {name}, by its name", source=source, kind="renamed")
         for raw, name in sorted(profile.fuzzy.items())
-        if raw not in parts
+        if raw not in parts and raw != name
     ]
     guessed += [
         Note(text=f"{', '.join(m.columns)}: their {m.over} is read as {m.name}", source=source, kind="renamed")

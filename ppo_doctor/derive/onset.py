@@ -210,7 +210,13 @@ def reward_lost(observations: Observations) -> Fact | None:
     fell = f"{series.raw} fell from {found.before:.3g} to {found.after:.3g}"
     says = f"{fell} and stayed there from step {steps[found.at]:.0f}"
     return Fact(
-        name="reward_lost", value=found.lost, how="computed", unit="of the reward", source=series.source(at), says=says
+        name="reward_lost",
+        value=found.lost,
+        how="computed",
+        unit="of the reward",
+        source=series.source(at),
+        says=says,
+        since=int(steps[found.at]),
     )
 
 

@@ -39,10 +39,15 @@ def fitting(remedies: Iterable[Remedy], run: Run, samples: str | None = None) ->
 
 
 def _followed(remedy: Remedy, run: Run) -> bool:
-    """Tell whether the run has the value to set, or its framework has and nothing says that the run has another."""
-    if remedy.setting is None or remedy.to[:1] in ("", *SCALES):
+    """Tell whether the run has the value to set, or its framework has and nothing says that the run has another.
+
+    A multiple or a part of nothing, or of what is negative, is no remedy either.
+    """
+    if remedy.setting is None or not remedy.to:
         return False
     now, default = _now(remedy.setting, run), _default(remedy.setting, run)
+    if remedy.to[:1] in SCALES:
+        return isinstance(now, int | float) and now <= 0
     held = default if now is None else now
     known = default is not None or not remedy.to.endswith(DEFAULT)
     return held is not None and known and target(remedy.to, held, default) is None
@@ -67,12 +72,12 @@ def _key(setting: str, run: Run) -> str | None:
 
 
 def _now(setting: str, run: Run) -> ConfigValue:
-    """Return the value of a setting: the one that every record logs, else as configured, else as first logged."""
+    """Return the value of a setting: the one that every record logs, else as configured, else the largest logged."""
     held, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
     logged = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
     constant = len(logged) > 0 and bool((logged == logged[0]).all())
     if held is None or held.how == "default" or constant:  # a rate of 0 is, whatever was asked for
-        return float(logged[0]) if len(logged) else None
+        return float(logged.max()) if len(logged) else None  # what a schedule decays from, or what was raised late
     return held.value
 
 
@@ -105,6 +110,6 @@ def _further(default: ConfigValue, scaled: ConfigValue, *, up: bool) -> bool:
 
 def _scaled(now: ConfigValue, factor: float) -> ConfigValue:
     """Return a multiple or a part of the value that is; whole numbers stay whole."""
-    if not isinstance(now, int | float) or isinstance(now, bool) or not math.isfinite(now) or now == 0:
+    if not isinstance(now, int | float) or isinstance(now, bool) or not math.isfinite(now) or now <= 0:
         return None
     return max(1, round(now * factor)) if isinstance(now, int) else float(f"{now * factor:.2g}")

@@ -25,8 +25,8 @@ SETTINGS: Mapping[str, str] = {
     "ent_coef": "entropy coefficient, entropy beta, entropy lambda, entropy loss coefficient, policy entropy"
     " coefficient, entropy regularizer, entropy regularizer coefficient",
     "vf_coef": "value coefficient, value loss coefficient",
-    "kl_coef": "kl coefficient, kl beta, kl penalty, kl penalty coefficient, kl loss coefficient, kl coefficient"
-    " reference, kl penalty reference, kl penalty policy, kl penalty policy reference",
+    "kl_coef": "kl coefficient, kl beta, kl coefficient beta, kl penalty, kl penalty coefficient, kl loss coefficient,"
+    " kl coefficient reference, kl penalty reference, kl penalty policy, kl penalty policy reference",
     "ptx_coef": "ptx coefficient, ptx loss coefficient",
     "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max,"
     " gradient clip val",

@@ -39,11 +39,13 @@ SLOW_WARMUP = 1e-4
 
 
 def rate_largest(observations: Observations) -> Fact | None:
-    """Return the largest learning rate: logged, else configured."""
+    """Return the largest learning rate: logged, with the step at which it is reached, else configured."""
     series = series_of(observations, "learning_rate")
     if series is not None:
         most = float(finite(series).max())
-        return fact("rate_largest", most, series, f"{series.raw} reaches {most:.3g}")
+        found = fact("rate_largest", most, series, f"{series.raw} reaches {most:.3g}")
+        at = int(np.argmax(series.values == most))
+        return replace(found, since=int(series.axis.steps[at]), source=series.source(at)) if at else found
     rate = given(observations, "learning_rate")
     if not observations.run.series:
         return None  # of a configuration alone the domains of settings say what is unusual

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -121,7 +122,9 @@ def reward_gone(observations: Observations) -> Fact | None:
     blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
     at_once = len(blocks) > 0 and not constant(paid) and bool(blocks[-1] >= blocks.max() / 2)
     count = tail if at_once else 0
-    return fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
+    gone = fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
+    at = np.flatnonzero(np.isfinite(found[0].values))[-tail] if count else 0
+    return replace(gone, since=int(found[0].axis.steps[at]), source=found[0].source(int(at))) if count else gone
 
 
 def reward_zero_share(observations: Observations) -> Fact | None:

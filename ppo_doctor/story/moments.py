@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from ppo_doctor.story.model import Course, Moment, Row, Table
 from ppo_doctor.story.usual import usual
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ppo_doctor.model import Finding, Run, Series
     from ppo_doctor.model.run import IntArray
@@ -37,6 +38,8 @@ COUNTERS = ("env_steps", "optimizer_steps_total")
 MOST_OF_THE_RUN = 0.8
 #: A reward that never rose by this share of its start lost nothing.
 LEAST_GAIN = 0.05
+#: By this factor a metric has grown from its first number to its last.
+GROWS = 1.2
 #: How far behind the onset to look again, as a share of what is left of the run.
 AFTER = 0.25
 
@@ -66,7 +69,25 @@ def table(
         off = range_.remark(held) if range_ is not None else ""
         word = off and ("expected" if series.name in explained else f"{off}, no harm seen" if calm else off)
         rows.append(Row(name=series.name, key=series.raw, values=held, usual=str(range_ or ""), remark=word))
-    return Table(moments=moments, rows=tuple(rows))
+    told = {row.name: row for row in rows}
+    return Table(moments=moments, rows=tuple(replace(row, remark=row.remark or _asked(row, told, run)) for row in rows))
+
+
+def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
+    """Return what people ask about a row: why an entropy rises, or a KL while less is clipped; what a norm is of."""
+    if row.name == "entropy" and _grew(row) > GROWS:
+        return "rises: more random"
+    if row.name == "clip_fraction" and 0 < _grew(row) < 1 / GROWS and _grew(told.get("approx_kl")) > GROWS:
+        return "falls, KL rises: few move far"
+    if row.name == "grad_norm" and (run.series["grad_norm"].aggregation or "").startswith("last"):
+        return "of the last step only"
+    return ""
+
+
+def _grew(row: Row | None) -> float:
+    """Return the last number of a row over its first, where both are above 0; else 0."""
+    known = [value for value in row.values if value is not None] if row is not None else []
+    return known[-1] / known[0] if known and min(known[0], known[-1]) > 0 else 0.0
 
 
 def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:

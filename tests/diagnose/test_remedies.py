@@ -142,3 +142,15 @@ def test_what_is_for_samples_of_another_kind_is_left_out():
     assert fitting(both, a_run(), "completions") == (prompts, any_)
     assert fitting(both, a_run(), "episodes") == (episodes, any_)
     assert fitting(both, a_run()) == (prompts, episodes, any_)
+
+
+@pytest.mark.parametrize("now", [0.0, -0.5])
+def test_a_multiple_of_nothing_is_no_remedy(now: float) -> None:
+    run = a_run(config=configured("learning_rate", "lr", now))
+    assert [remedy.do for remedy in fitting([RAISED, OTHER], run)] == [OTHER.do]
+
+
+def test_of_a_setting_that_changes_the_largest_that_was_logged_is_told() -> None:
+    axis = Axis(path="run.csv", steps=np.arange(2), lines=np.arange(2))
+    logged = Series(name="learning_rate", raw="lr", axis=axis, values=np.array([0.0001, 0.001]))
+    assert told(RATE, series={"learning_rate": logged}).now == 0.001

@@ -252,4 +252,7 @@ def test_what_another_trainer_estimates_its_kl_by_is_unknown(keys: tuple[str, ..
 def test_one_key_in_common_names_no_framework() -> None:
     metrics = ["actor_loss", "reward_critic_loss", "reward", "mean_generated_length", "ptx_loss", "actor_lr"]
     assert found(["train/kl_divergence", *(f"train/{name}" for name in metrics)]) == "canonical"
-    assert found(["actor_grad_norm", "policy_loss", "dist_entropy", "ratio", "value_loss", "episode_reward"]) == "canonical"
+    assert (
+        found(["actor_grad_norm", "policy_loss", "dist_entropy", "ratio", "value_loss", "episode_reward"])
+        == "canonical"
+    )

@@ -36,3 +36,9 @@ def test_what_was_earned_and_lost_is_gone_and_not_sparse():
     assert fact("reward_gone", episode_return=f"{earned} 0x59") == 60
     assert fact("reward_zero_share", episode_return=f"{earned} 0x59") == 0
     assert fact("reward_zero_share", episode_return="0x29 5 0x29") > 0.9
+
+
+def test_a_reward_that_is_gone_is_so_since_a_step():
+    found = Observations(case_run({"series": {"reward_mean": "1 2 1 2 1 2 1 2 0x9"}})).fact("reward_gone")
+    assert found is not None
+    assert (found.value, found.since) == (10, 8)

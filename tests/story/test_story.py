@@ -297,3 +297,23 @@ def test_a_remark_on_a_check_has_its_number_where_it_tells_one(says: str, told: 
     )
     found = replace(healthy(), findings=(high,), verdict_because="")
     assert [remark.title for remark in story(found, None).remarks] == [told]
+
+
+def test_rows_answer_what_people_ask_about_them() -> None:
+    held = (series("entropy", [1.0, 1.5]), series("approx_kl", [0.002, 0.02]), series("clip_fraction", [0.3, 0.1]))
+    norm = series("grad_norm", [1.0, 1.0], aggregation="last optimizer step")
+    table = story(healthy(), a_run(*held, norm)).table
+    assert table is not None
+    told = {row.name: row.remark for row in table.rows}
+    assert told["entropy"].startswith("rises")
+    assert told["clip_fraction"].startswith("falls, KL rises")
+    assert "last step" in told["grad_norm"]
+    calm = story(healthy(), a_run(series("entropy", [1.0, 0.9]), series("clip_fraction", [0.3, 0.29]))).table
+    assert calm is not None
+    assert [row.remark for row in calm.rows] == ["", ""]
+
+
+def test_a_healthy_run_s_row_outside_its_usual_range_says_that_no_harm_is_seen() -> None:
+    table = story(healthy(), a_run(series("approx_kl", [0.01, 0.5]))).table
+    assert table is not None
+    assert "no harm seen" in table.rows[0].remark
