@@ -22,7 +22,10 @@ def _faster(setup: Setup, severity: int) -> Setup:
     description="the old policy is the same object as the policy, so old log-probs follow every step",
     severities=_PACE,
     default_severity=1,
-    level_with={"*": ("old-logp-resynced-per-minibatch",)},
+    level_with={
+        "*": ("old-logp-resynced-per-minibatch",),
+        "trl-ppo": ("old-logp-resynced-per-minibatch", "epochs-not-executed"),
+    },
 )
 def old_policy_aliased(setup: Setup, severity: int) -> Setup:
     def current(batch: Batch, rows: Any, agent: Agent) -> F32:
