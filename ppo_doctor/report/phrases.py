@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Metrics that are named of those that broke first.
 MOST_BROKEN = 2
+#: Where so many times more checks did not run than were clear, a healthy run is told of with an "only".
+THIN = 8
 
 
 def outcome(told: Story) -> str:
@@ -59,7 +61,8 @@ def _course(course: Course) -> str:
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
     noted = f"{checks.noted} with a remark, " if checks.noted else ""
-    return f"{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
+    few = "only " * (THIN * checks.clear < checks.not_run)
+    return f"{few}{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
 
 
 def _not_run(checks: Checks) -> str:
