@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation
+from ppo_doctor.arrays import correlation, median
 from ppo_doctor.model import SINGLE
 from ppo_doctor.signals.course import (
     condition,
@@ -81,12 +81,13 @@ def _at_limit(observations: Observations, values: FloatArray) -> bool:
 
 
 def reward_size(observations: Observations) -> Fact | None:
-    """Return the largest |reward| in the log."""
-    found = reward_of(observations)
+    """Return the largest |reward| in the log, that of a step where the length of episodes is logged."""
+    found, lengths = reward_of(observations), values_of(observations, "episode_length")
     if found is None:
         return None
-    largest = float(np.abs(found[1]).max())
-    return fact("reward_size", largest, found[0], f"|{found[0].raw}| is {largest:.4g} at most")
+    largest, steps = float(np.abs(found[1]).max()), 1.0 if lengths is None else max(1.0, float(median(lengths)))
+    per = "" if steps == 1 else f" per step of episodes of {steps:.3g}"
+    return fact("reward_size", largest / steps, found[0], f"|{found[0].raw}| is {largest / steps:.4g} at most{per}")
 
 
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
