@@ -37,17 +37,10 @@ def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int
 
 
 def settings_apart(tables: list[Table]) -> tuple[list[Table], list[tuple[int, Mapping[str, ConfigValue]]]]:
-    """Return tables without printed configurations, and these with their lines: layouts of their own, printed once.
-
-    What stands before all records that recur is one configuration, in however many blocks it is printed.
-    """
+    """Return tables without printed configurations, and these with their lines: layouts of their own, printed once."""
     written = Counter(frozenset(table.columns) for table in tables)
     once = [t for t in tables if len(t.records) == 1 == written[frozenset(t.columns)]]
-    begins = min((int(table.lines[0]) for table in tables if table not in once and len(table.lines)), default=0)
-    head = [table for table in once if int(table.lines[0]) < begins]
-    if not is_settings({key for table in head for key in table.columns}):
-        head = []
-    found = [t for t in once if t in head or is_settings(t.columns)] if len(once) < len(tables) else []
+    found = [table for table in once if is_settings(table.columns)] if len(once) < len(tables) else []
     kept = [table for table in tables if table not in found]
     return kept, [(int(table.lines[0]), _cells(table)) for table in found]
 

@@ -195,8 +195,10 @@ def test_a_run_that_was_hardly_checked_is_not_healthy(cli):
 def test_framework_overrules_detection(cli):
     report = cli("analyze", HEALTHY, "--framework", "canonical", "--format", "json").json
     assert report["run"]["framework"] == "canonical"
-    other = cli("analyze", HEALTHY, "--framework", "verl", "--format", "json").json["run"]
+    log = SAMPLES / "healthy" / "healthy.sb3" / "progress.csv"
+    other = cli("analyze", log, "--framework", "verl", "--format", "json").json["run"]
     assert other["framework"] == "verl"
+    assert any("is read as approx_kl" in note for note in other["notes"])
 
 
 def test_terminal_codes_in_a_log_stay_in_the_log(cli, tmp_path):

@@ -174,7 +174,8 @@ class Sink:
             self._loose_dropped += len(self._loose)
         else:
             kept = _recurring(self._loose)
-            others = [record for record in self._loose if record not in kept]
+            held = set(map(id, kept))
+            others = [record for record in self._loose if id(record) not in held]
             self._loose_dropped += len(others) - self._as_settings(others, kept)
             self._loose_kept += len(kept)
             for line, cells in kept:

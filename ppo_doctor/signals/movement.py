@@ -292,9 +292,8 @@ def _is_flat(observations: Observations) -> bool | None:
     flat = truth_of(observations.fact("ratio_flat"))
     if unlogged and flat is None and not _may_move(observations):
         return truth_of(observations.fact("entropy_stands"))
-    if (
-        flat is False and high is not None
-    ):  # a mean ratio that is not quite 1 is a step, of which the KL tells how large
+    # A mean ratio that is not quite 1 is a step, of which the KL tells how large.
+    if flat is False and high is not None:
         return all_known(high < STILL_KL, unclipped)
     flat = flat if flat is not None else unclipped
     return flat if flat is not None or high is None else high < STILL_KL
