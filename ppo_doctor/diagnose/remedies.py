@@ -45,7 +45,7 @@ def _followed(remedy: Remedy, run: Run) -> bool:
     """
     if remedy.setting is None or not remedy.to:
         return False
-    now, default = _now(remedy.setting, run), _default(remedy.setting, run)
+    now, default = value_held(remedy.setting, run), _default(remedy.setting, run)
     if remedy.to[:1] in SCALES:
         return isinstance(now, int | float) and now <= 0
     held = default if now is None else now
@@ -57,7 +57,7 @@ def _told(remedy: Remedy, run: Run) -> Remedy:
     """Return a remedy with the run's key and values; a part or a multiple is never one of a mere default."""
     if remedy.setting is None:
         return replace(remedy, now=run.config_raw.get(remedy.key or ""))
-    key, now = _key(remedy.setting, run), _now(remedy.setting, run)
+    key, now = _key(remedy.setting, run), value_held(remedy.setting, run)
     to = target(remedy.to, now, _default(remedy.setting, run))
     return replace(remedy, key=key, now=now, then=to if key else None)
 
@@ -71,7 +71,7 @@ def _key(setting: str, run: Run) -> str | None:
     return next(iter(ours.config.get(setting, ())), None) if ours is not None else None
 
 
-def _now(setting: str, run: Run) -> ConfigValue:
+def value_held(setting: str, run: Run) -> ConfigValue:
     """Return the value of a setting: the one that every record logs, else as configured, else the largest logged."""
     held, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
     logged = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)

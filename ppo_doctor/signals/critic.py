@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 #: Records of which a usual number is told.
 MANY = 8
+#: Value losses beside which the policy gets no step, and whose roots no critic reaches.
+LARGE, OUT_OF_REACH = 1e4, 1e6
+#: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
+STAYS, BEYOND = 0.7, 100
 
 
 def value_loss_left(observations: Observations) -> Fact | None:
@@ -141,8 +145,9 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
         return None
     size = float(finite_median(losses.values))
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
-    beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > 100
-    drowns, hopeless = size > 1e4 and stands is True, size > 1e6 and left is not None and left > 0.7 and not beyond
+    beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > BEYOND
+    drowns = size > LARGE and stands is True
+    hopeless = size > OUT_OF_REACH and left is not None and left > STAYS and not beyond
     says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
     return condition("critic_drowns_policy", drowns or hopeless, losses, says)
 
