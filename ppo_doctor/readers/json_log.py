@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Parsing takes several times the size of the text in memory.
 LARGEST = 1 << 30
-#: Steps from here on are none.
-LARGEST_STEP = 1e15
+#: Steps from here on are none, nor are keys of more digits.
+LARGEST_STEP, LONGEST_STEP = 1e15, 15
 _BLANK = re.compile(r"[ \t\r\n]*")
 #: Where the next record may begin after one that is damaged.
 _NEXT_RECORD = re.compile(r"\}\s*,\s*(?=\{)")
@@ -68,7 +68,8 @@ class _Walk:
         self._configs = Configurations(source.path)
         #: lists of records met so far; keys of a second list get its name as a prefix
         self._lists = 0
-        self._under_steps = False
+        #: records so far that stand under their steps
+        self._under_steps = 0
 
     def document(self) -> Iterator[Item]:
         """Yield everything that the text holds."""
@@ -154,7 +155,7 @@ class _Walk:
     def _object(self) -> Iterator[Item]:
         start = self._line_of(self._at)
         others: dict[str, Any] = {}
-        lists = self._lists
+        before = self._lists + self._under_steps
         damage = None
         self._take("{")
         try:
@@ -165,9 +166,8 @@ class _Walk:
             self._take("}")
         except _DamagedError as error:
             damage = error  # the columns and the configuration before the tear still count
-        yield from self._rest(
-            others, start, records_found=self._lists > lists or self._under_steps, torn=damage is not None
-        )
+        found = self._lists + self._under_steps > before
+        yield from self._rest(others, start, records_found=found, torn=damage is not None)
         if damage:
             raise damage
 
@@ -184,14 +184,14 @@ class _Walk:
                 text = f"a further list of records; its keys begin with {prefix}"
                 self._notes.tell_once("further lists of records", key, text)
             yield from self._records(prefix)
-        elif key.isdecimal() and self._peek() == "{":
+        elif key.isdecimal() and len(key) <= LONGEST_STEP and self._peek() == "{":
             yield from self._numbered(key)
         else:
             others[key] = self._value()
 
     def _numbered(self, step: str) -> Iterator[Item]:
         """Read a record that stands under its step."""
-        self._under_steps = True
+        self._under_steps += 1
         line = self._line_of(self._at)
         self._record({"step": int(step)} | self._value(), line, "")
         if self.packer.full:

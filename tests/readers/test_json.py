@@ -150,3 +150,12 @@ def test_records_stand_under_their_steps(reading):
 
 def test_a_record_under_a_number_keeps_its_own_step(reading):
     assert reading('{\n"0": {"step": 7, "kl": 0.1},\n"seed": 3}').records == [{"step": 7, "kl": 0.1}]
+
+
+def test_a_key_of_more_digits_than_a_step_has_is_none(reading):
+    got = reading('{\n"' + "9" * 5000 + '": {"kl": 0.1},\n"loss": 3\n}')
+    assert [record["loss"] for record in got.records] == [3]
+
+
+def test_an_object_behind_records_under_their_steps_is_a_record(reading):
+    assert reading('{\n"0": {"kl": 0.1}\n}\n{\n"kl": 0.2\n}').records == [{"step": 0, "kl": 0.1}, {"kl": 0.2}]
