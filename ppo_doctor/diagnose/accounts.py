@@ -44,8 +44,12 @@ class Account:
         return tuple(_entry(line) for line in self.lines)
 
 
-def account(cause: Cause, findings: Mapping[str, Finding], guessed: Set[str] = frozenset()) -> Account | None:
+def account(
+    cause: Cause, findings: Mapping[str, Finding], guessed: Set[str] = frozenset(), odd: str | None = None
+) -> Account | None:
     """Return a cause's account; None where an answer rules it out, or nothing that it takes was found.
+
+    A cause with a proof that takes the check `odd`, which nothing else explains, no answer rules out.
 
     A check that rests on one of the keys that were `guessed` weighs as usual and proves nothing, but for numbers that
     are not finite, which are that by any name.
@@ -57,11 +61,11 @@ def account(cause: Cause, findings: Mapping[str, Finding], guessed: Set[str] = f
         for weight in cause.weights
         if (found := findings.get(weight.finding)) and (db := _db(weight, found))
     )
-    if any(line.db <= RULED_OUT_DB for line in lines):
-        return None
     shown = [findings[name] for name in cause.proof if _fired(findings, name)]
     sure = any(f.link == "numerics" or guessed.isdisjoint(e.raw for e in f.evidence) for f in shown)
     proven = sure and not cause.never_proven
+    if not (shown and odd in {*cause.proof, *cause.needs}) and any(line.db <= RULED_OUT_DB for line in lines):
+        return None
     return Account(cause=cause, score=cause.prior + sum(line.db for line in lines), lines=lines, proven=proven)
 
 

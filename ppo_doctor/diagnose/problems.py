@@ -115,7 +115,7 @@ def problems(
     """
     by_rule = {finding.rule: finding for finding in findings}
     learns = RISES in by_rule and by_rule[RISES].status == "fired"
-    told = [e for cause in causes if (e := account(cause, by_rule, guessed)) is not None and _speaks(e, odd)]
+    told = [e for cause in causes if (e := account(cause, by_rule, guessed, odd)) is not None and _speaks(e, odd)]
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:

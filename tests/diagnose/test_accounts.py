@@ -60,6 +60,14 @@ def test_what_does_not(words, statuses):
     assert account(cause, findings(proof="fired", **statuses)).proven
 
 
+def test_what_nothing_else_explains_its_own_cause_does_whatever_rules_that_out():
+    cause = a_cause_in_words(proof="proof", excludes="excluding")
+    answers = findings(proof="fired", excluding="fired")
+    assert account(cause, answers, odd="proof").proven
+    assert account(cause, answers, odd="usual") is None
+    assert account(cause, findings(proof="clear", excluding="fired"), odd="proof") is None
+
+
 def test_a_proof_proves_unless_the_cause_never_can_be():
     cause = a_cause_in_words(proof="proof")
     assert account(cause, findings(proof="fired")).proven
