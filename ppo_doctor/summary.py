@@ -45,7 +45,7 @@ def headline(run: Run, because: str) -> str:
 
 def _course(run: Run, names: Sequence[str]) -> str:
     """Return the first of some metrics that was logged, from its first number to its last."""
-    series = next((run.series[name] for name in names if name in run.series), None)
+    series = run.outcome(names)
     values = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
     return f"{number(float(values[0]))} → {number(float(values[-1]))}" if len(values) else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -266,6 +266,15 @@ class Run:
         if not axes:
             return None
         return min(int(a.steps[0]) for a in axes), max(int(a.steps[-1]) for a in axes)
+
+    def outcome(self, names: Sequence[str]) -> Series | None:
+        """Return the first of some metrics that is logged and varies, else the first that is logged.
+
+        What a step earns may be 1 throughout where episodes differ by their lengths.
+        """
+        logged = [self.series[name] for name in names if name in self.series]
+        varied = (each for each in logged if len(each) and each.values.min() != each.values.max())
+        return next(varied, next(iter(logged), None))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the run as a pandas table of shape [steps, metrics]; a step's last value wins."""

@@ -114,9 +114,9 @@ def _in_short(told: Story) -> Markup:
 def _course(told: Story, run: Run | None) -> Markup:
     """Return the course of the reward over the run, the one number that every run has in common."""
     course = next((course for course in told.courses if course.word == "reward"), None)
-    if run is None or run.steps is None or course is None:
+    series = run.outcome(OUTCOMES["reward"]) if run is not None else None
+    if run is None or run.steps is None or course is None or series is None:
         return el("span", text("not logged" if run else "not drawn"), cls="quiet")
-    series = next(run.series[name] for name in OUTCOMES["reward"] if name in run.series)
     first, last = short(course.first), short(course.last)
     picture = small(series, run.steps, f"{series.raw} from {first} to {last}")
     return join((picture, el("span", text(f"{first} → {last}"), cls="quiet")))

@@ -97,6 +97,8 @@ def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     spoken = dict.fromkeys(name for f in telling for e in f.evidence for name in drawn(e, run) if name in logged)
     first = list(spoken)[:MOST_OF_EVIDENCE]
     usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]
+    if (reward := run.outcome([name for name in OUTCOMES["reward"] if name in logged])) is not None:
+        usual[0] = reward.name
     return list(dict.fromkeys((*first, *usual)))[:MOST_ROWS]
 
 
@@ -123,7 +125,7 @@ def _moments(steps: IntArray, onset: int | None) -> tuple[Moment, ...]:
 def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:
     """Yield what became of reward and entropy, from the first of the moments, or where they begin, to the last."""
     for word, names in OUTCOMES.items():
-        series = next((run.series[name] for name in names if name in run.series), None)
+        series = run.outcome(names)
         if series is not None and len(series) and series.how == "observed":
             first, last = values(series, (moments[0], moments[-1]))
             if last is not None:

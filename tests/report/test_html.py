@@ -91,7 +91,7 @@ def a_run(records: int = 412, **values: Any) -> Run:
         "reward_std": np.where(steps < 12, 0.5, 0.0),
         "kl": np.full(records, 0.01),
     } | values
-    held = {name: Series(name=name, raw=name, axis=axis, values=array) for name, array in given.items()}
+    held = {name: Series(name=name, raw=name, axis=axis, values=np.asarray(array)) for name, array in given.items()}
     return Run(id="x", framework="trl-grpo", algorithm="grpo", sources=(), series=held)
 
 

@@ -317,3 +317,10 @@ def test_a_healthy_run_s_row_outside_its_usual_range_says_that_no_harm_is_seen()
     table = story(healthy(), a_run(series("approx_kl", [0.01, 0.5]))).table
     assert table is not None
     assert "no harm seen" in table.rows[0].remark
+
+
+def test_a_reward_of_a_step_that_never_varies_is_not_the_outcome_where_episodes_differ():
+    steps, episodes = series("reward_mean", [1.0] * 4), series("episode_return", [20.0, 50.0, 90.0, 120.0])
+    told = story(healthy(), a_run(steps, episodes))
+    assert [(course.key, course.last) for course in told.courses] == [("episode_return", 120.0)]
+    assert "reward_mean" not in [row.key for row in told.table.rows]
