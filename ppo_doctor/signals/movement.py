@@ -20,6 +20,7 @@ from ppo_doctor.signals.course import (
     fact,
     finite,
     generation_starts,
+    given,
     late,
     series_of,
     told_of,
@@ -43,6 +44,8 @@ MOVING_KL = 1e-3
 #: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
 SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
+#: The widest of usual clip ranges, taken where none is told.
+WIDE_CLIP = 0.4
 #: Whitened advantages gain so much (√(2·KL)) from no update that is not wild: a larger policy loss is their mean.
 OFFSET = 0.5
 #: Standard errors by which neighbours are alike: from where on an entropy drifts, and up to where it is mere scatter.
@@ -163,8 +166,13 @@ def _ratios_at_one(observations: Observations) -> bool | None:
 
 
 def _surrogate_at_noise(observations: Observations) -> bool | None:
-    """Return whether the policy loss is that of a ratio of 1; None where it is the mean of advantages, not whitened."""
+    """Return whether the policy loss is that of a ratio of 1; None where it is the mean of advantages, not whitened.
+
+    Where only the whole loss is logged, and it is at noise, so is the surrogate in it; at exactly 0 nothing was in it.
+    """
     surrogate, losses = value_of(observations.fact("surrogate_high")), values_of(observations, "policy_loss")
+    if losses is None and (whole := values_of(observations, "loss")) is not None and len(whole):
+        return 0 < median(np.abs(whole)) <= float(quantile(np.abs(whole), 0.9)) <= SURROGATE_NOISE or None
     if surrogate is None or (losses is not None and abs(float(median(losses))) > OFFSET):
         return None
     return surrogate <= SURROGATE_NOISE
@@ -324,11 +332,16 @@ def policy_stands_beside_critic(observations: Observations) -> Fact | None:
 def ratio_ignored(observations: Observations) -> Fact | None:
     """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise.
 
+    Or a KL that ratios within the clip range cannot have: by each of its estimators k1 to k3 it is -ln(1 - ε) at most.
+
     Of a batch that is used once the ratio is 1, and a KL that is computed after the update is not 0: where nothing
     tells how often it is used, a trainer that is known to average its KL over minibatches does not compute it so.
     """
-    usual = value_of(observations.fact("divergence_usual"))
-    blind = any_known(_surrogate_at_noise(observations), _ratios_at_one(observations))
+    usual, high = (value_of(observations.fact(f"divergence_{name}")) for name in ("usual", "high"))
+    low = given(observations, "clip_range") or WIDE_CLIP
+    upper = given(observations, "clip_range_high") or low
+    beyond = (high is not None and low < 1 and high > max(-math.log1p(-low), math.log1p(upper))) or None
+    blind = any_known(_surrogate_at_noise(observations), _ratios_at_one(observations), beyond)
     kl = divergence_of(observations)
     reused = truth_of(observations.fact("several_updates"))
     reused = True if reused is None and kl is not None and kl.aggregation else reused

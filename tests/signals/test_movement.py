@@ -33,6 +33,12 @@ def test_a_surrogate_at_float_noise_is_a_witness_where_no_kl_is_logged():
     assert not told("ratio_flat", policy_loss="0.01x19")
 
 
+def test_a_whole_loss_at_float_noise_is_one_and_a_loss_of_exactly_nothing_is_none():
+    assert told("ratio_flat", {"num_iterations": 4}, "trl-grpo", clip_fraction="0x19", loss="1e-8 -2e-8 3e-8x17")
+    assert not told("ratio_flat", {"num_iterations": 4}, "trl-grpo", clip_fraction="0x19", loss="0.01 -0.02x18")
+    assert not told("ratio_flat", {"num_iterations": 4}, "trl-grpo", clip_fraction="0x19", loss="0x19")
+
+
 def marked(lost=()):
     """Return ten generations of four steps each with one loss, whose first steps log a reward, but for some."""
     reward = " ".join("_" if step % 4 or step // 4 in lost else "0.5" for step in range(40))
