@@ -43,6 +43,8 @@ def assemble(
     guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
     if (updates := known_fact(observations, "updates_effective")) is not None and updates.how == "configured":
         guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
+    if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:
+        guessed.add(spent.source.key or "")  # so is a decay that no logged rate shows
     found = problems(causes, findings, guessed=guessed, planned=alone)
     odd = unexplained(findings, pack, named(found))
     if odd is not None and all(group.leader.benign for group in found):

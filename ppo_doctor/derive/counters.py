@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,7 +65,7 @@ def counted(series: Series, value: float, says: str) -> Fact:
 def from_steps(observations: Observations) -> Fact | None:
     """Return K from a count of the optimizer steps of each batch, or of all where it grows from record to record."""
     each, total = (observations.run.series.get(name) for name in ("optimizer_steps", "optimizer_steps_total"))
-    series = each or total
+    series = each or total or _own_steps(observations)
     values = _counts(series)
     if series is None or not len(values) or (each is None and len(values) < LEAST):
         return None
@@ -73,6 +74,16 @@ def from_steps(observations: Observations) -> Fact | None:
     if counts_all:
         return _from_total(observations, series)
     return counted(series, median(values), f"median of {len(values)} records")
+
+
+def _own_steps(observations: Observations) -> Series | None:
+    """Return the steps of the log itself, where the trainer counts optimizer steps by them."""
+    series = next((s for name in OF_UPDATES if (s := observations.run.series.get(name)) is not None), None)
+    if series is None or "steps_are_updates" not in observations.run.facts:
+        return None
+    if (np.diff(series.axis.steps) <= 1).all():
+        return None  # a console that numbers its records
+    return replace(series, name="optimizer_steps_total", raw="step", values=series.axis.steps.astype(np.float64))
 
 
 def _from_total(observations: Observations, total: Series) -> Fact | None:

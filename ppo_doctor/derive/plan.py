@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ppo_doctor.frameworks.planning import decay_is_off, planned_length
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ def warmup_share(observations: Observations) -> Fact | None:
         return None
     says = f"{setting.key} = {steps:g}, {total[0].key} = {total[1]:g}"
     return _fact("warmup_share", steps / total[1], setting, says, "of the run")
+
+
+def decay_share(observations: Observations) -> Fact | None:
+    """Return the share of the planned run over which the learning rate is set to decay."""
+    decay, settings = _number(observations, "schedule_steps"), observations.run.config_raw
+    if decay is None or decay[1] <= 0 or decay_is_off(settings):
+        return None
+    setting, steps = decay
+    planned = planned_length(setting.key, settings)
+    if planned is None or planned[1] < steps:
+        return None
+    share = steps / planned[1]
+    says = f"{setting.key} = {steps:g}, {planned[0]} = {planned[1]:g}: the rate decays over {share:.0%} of the run"
+    return _fact("decay_share", share, setting, says, "of the run")
 
 
 def last_minibatch_samples(observations: Observations) -> Fact | None:

@@ -50,6 +50,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clip_range_gap": _row("dead:clip_range_gap", "clip_range_unused"),
         "settings_without_effect": _row("dead:settings_without_effect", "use_kl_loss+kl_loss_coef"),
         "warmup_share": _row("plan:warmup_share", "warmup_steps+total_steps"),
+        "decay_share": _row("plan:decay_share", "schedule_steps"),
         "last_minibatch_samples": _row(
             "plan:last_minibatch_samples", "rollout_steps+num_envs+num_minibatches", "minibatch_size+policy_loss"
         ),

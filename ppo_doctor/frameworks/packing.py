@@ -76,6 +76,7 @@ METRIC_FACTS = frozenset(
 FLAGS = frozenset(
     {
         "steps_are_env_steps",  # the step of a record counts environment steps
+        "steps_are_updates",  # the step of a record counts optimizer steps
         "epochs_repeat_batch",  # every epoch walks the same minibatches in the same order
         "timing_ratio",  # time_update and time_old_log_prob come from the same engine
         "versions_are_steps",  # a policy's version counts optimizer steps, of which a batch takes several

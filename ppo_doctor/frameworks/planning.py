@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.frameworks.profiles import UPDATES_PER_BATCH, UpdateFormula
 from ppo_doctor.frameworks.updates import FUNCTIONS
+from ppo_doctor.ingest.naming import parse
 from ppo_doctor.model import Fact, SourceRef
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks.profiles import Profile
-    from ppo_doctor.model import How, Setting
+    from ppo_doctor.model import ConfigValue, How, Setting
+
+#: What a run's length is counted in, what may stand beside that, and the words of a decay of the learning rate.
+UNITS = frozenset({"step", "epoch", "iteration", "update", "episode"})
+WHOLE = frozenset({"total", "max", "count"})
+DECAY = frozenset({"learning_rate", "decay"})
 
 _WEAKEST: tuple[How, ...] = ("default", "observed")
 
@@ -69,3 +75,26 @@ def _positive(setting: Setting | None) -> float | None:
         return None
     number = float(setting.value)
     return number if 1e-12 < number < 1e12 else None
+
+
+def planned_length(key: str, settings: Mapping[str, ConfigValue]) -> tuple[str, float] | None:
+    """Return how long a run is planned, in the unit that a setting counts: the longest that says nothing else.
+
+    `lr_decay_epochs` counts what `epoch` and `max_epochs` do, `lr_decay_steps` what `total_steps` and `steps` do.
+    """
+    unit = UNITS & _words(key)
+    lengths = [
+        (name, float(value))
+        for name, value in settings.items()
+        if isinstance(value, int | float) and unit and unit <= _words(name) <= unit | WHOLE
+    ]
+    return max(lengths, key=lambda told: told[1], default=None)
+
+
+def decay_is_off(settings: Mapping[str, ConfigValue]) -> bool:
+    """Tell whether a switch turns the decay of the learning rate off."""
+    return any(value is False and _words(name) >= DECAY for name, value in settings.items())
+
+
+def _words(key: str) -> frozenset[str]:
+    return parse(key.rpartition(".")[2]).concepts

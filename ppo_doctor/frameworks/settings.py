@@ -65,6 +65,7 @@ SETTINGS = MappingProxyType(
         "normalize_per_minibatch": "whether advantages are normalised in each minibatch instead of the whole batch",
         "advantage_estimator": "how advantages are computed",
         "scale_rewards": "over what rewards are scaled to unit deviation",
+        "reward_scale": "factor of the rewards that are learned from",
         "normalize_rewards": "whether rewards are normalised",
         "reward_clip": "bound of rewards",
         "whiten_rewards": "whether rewards are whitened before advantages",

@@ -25,11 +25,16 @@ SETTINGS: Mapping[str, str] = {
     "ent_coef": "entropy coefficient, entropy beta, entropy lambda, entropy loss coefficient, policy entropy"
     " coefficient, entropy regularizer, entropy regularizer coefficient",
     "vf_coef": "value coefficient, value loss coefficient",
-    "kl_coef": "kl coefficient, kl beta, kl coefficient beta, kl penalty, kl penalty coefficient, kl loss coefficient,"
-    " kl coefficient reference, kl penalty reference, kl penalty policy, kl penalty policy reference",
+    "kl_coef": "kl coefficient, kl beta, kl lambda, kl coefficient beta, kl penalty, kl penalty coefficient,"
+    " kl loss coefficient, kl coefficient reference, kl penalty reference, kl penalty policy,"
+    " kl penalty policy reference",
     "ptx_coef": "ptx coefficient, ptx loss coefficient",
     "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max,"
-    " gradient clip val",
+    " gradient clip val, norm max, norm clip, policy gradient norm max",
+    "schedule_steps": "learning_rate decay step, learning_rate decay epoch, learning_rate decay iteration,"
+    " learning_rate decay update, learning_rate schedule step, learning_rate schedule decay step,"
+    " learning_rate schedule step total",
+    "reward_scale": "reward scale",
     "adam_eps": "adam epsilon, optimizer epsilon, optimizer adam epsilon",
     "adam_beta1": "beta1, adam beta1, optimizer beta1",
     "adam_beta2": "beta2, adam beta2, optimizer beta2",

@@ -114,9 +114,15 @@ def rate_zero_share(observations: Observations) -> Fact | None:
 
 
 def rate_spent_at(observations: Observations) -> Fact | None:
-    """Return the share of the run after which the learning rate is exactly 0 to the end; 1 where it is not."""
+    """Return the share of the run after which the learning rate is exactly 0 to the end; 1 where it is not.
+
+    Where no rate is logged, the share of what is planned over which it is configured to decay.
+    """
     series = series_of(observations, "learning_rate")
-    if series is None or len(series) < 4 or zero_share(series) is None:
+    if series is None:
+        planned = observations.fact("decay_share") if observations.run.series else None
+        return planned and replace(planned, name="rate_spent_at")
+    if len(series) < 4 or zero_share(series) is None:
         return None
     rates = finite(series)
     alive = np.flatnonzero(rates)

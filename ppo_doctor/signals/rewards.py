@@ -16,6 +16,7 @@ from ppo_doctor.signals.course import (
     entropy_of,
     fact,
     finite,
+    given,
     late,
     paired,
     series_of,
@@ -81,13 +82,16 @@ def _at_limit(observations: Observations, values: FloatArray) -> bool:
 
 
 def reward_size(observations: Observations) -> Fact | None:
-    """Return the largest |reward| in the log, that of a step where the length of episodes is logged."""
+    """Return the largest |reward| in the log as it is learned from, of a step where episodes' lengths are logged."""
     found, lengths = reward_of(observations), values_of(observations, "episode_length")
     if found is None:
         return None
     largest, steps = float(np.abs(found[1]).max()), 1.0 if lengths is None else max(1.0, float(median(lengths)))
+    scale = given(observations, "reward_scale")
+    size = largest / steps * (1.0 if scale is None else abs(scale))
     per = "" if steps == 1 else f" per step of episodes of {steps:.3g}"
-    return fact("reward_size", largest / steps, found[0], f"|{found[0].raw}| is {largest / steps:.4g} at most{per}")
+    by = "" if scale is None else f", scaled by {scale:g}"
+    return fact("reward_size", size, found[0], f"|{found[0].raw}| is {size:.4g} at most{per}{by}")
 
 
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:

@@ -65,7 +65,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rate_reach": ("rate", _RATE),
         "rate_ordinary": ("rate", _RATE),
         "rate_zero_share": ("rate", _RATE),
-        "rate_spent_at": ("rate", _RATE),
+        "rate_spent_at": ("rate", ("learning_rate", "schedule_steps")),
         "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
         "gradient_zero_share": ("gradient", ("grad_norm",)),
         "silent_on_paid_batches": ("gradient", ("loss+grad_norm+reward_std",)),

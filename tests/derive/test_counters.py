@@ -116,3 +116,13 @@ def test_rows_of_minibatches_are_counted(columns, counted, tmp_path):
 def test_a_log_that_says_that_updates_stop_early_needs_no_target():
     assert observe(a_series("early_stopped", [1.0] * 9)).fact("kl_over_target").value == 1
     assert observe(a_series("early_stopped", [0.0] * 9)).fact("kl_over_target") is None
+
+
+@pytest.mark.parametrize(("apart", "counted"), [(3, (3, "observed")), (1, None)])
+def test_a_trainer_may_count_optimizer_steps_by_its_records(apart, counted, tmp_path):
+    """A console that numbers its records counts nothing."""
+    rows = [f'{{"step": {apart * (i + 1)}, "approx_policy_kl": 0.01, "policy_loss": -0.{i + 1:02}}}' for i in range(9)]
+    (tmp_path / "log.jsonl").write_text("\n".join(rows))
+    run = load_run(tmp_path / "log.jsonl", framework="torchtune")
+    assert (k(Observations(run)) or (None, "default"))[1] == (counted or (None, "default"))[1]
+    assert counted is None or k(Observations(run)) == counted

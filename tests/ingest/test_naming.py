@@ -345,7 +345,6 @@ def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
         ("discount factor (gamma)", "gamma"),
         ("entropy_loss_scaling", "ent_coef"),
         ("lambda_entropy", "ent_coef"),
-        ("reward_scaling", None),
         ("use_adv_norm", "normalize_advantages"),
         ("init_kl_coef", "kl_coef"),
         ("trainer.reinforce.gradient_clip_val", "max_grad_norm"),
@@ -359,6 +358,13 @@ def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
         ("kl_div.target_kl", "ref_kl_target"),
         ("kl_ctl.target", "ref_kl_target"),
         ("kl_div.coeff", "kl_coef"),
+        ("opti_eps", "adam_eps"),
+        ("max_norm", "max_grad_norm"),
+        ("lr_decay_epochs", "schedule_steps"),
+        ("scheduler.lr_anneal_steps", "schedule_steps"),
+        ("weight_decay", None),
+        ("reward_scaling", "reward_scale"),
+        ("env.reward_scale", "reward_scale"),
     ],
 )
 def test_what_a_setting_means(key: str, setting: str | None) -> None:
