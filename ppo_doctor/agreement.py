@@ -22,6 +22,8 @@ TELLING = 5
 DIGITS = range(3, 7)
 #: What a float64 number is at most from the decimal it was written as, relative to its first digit.
 FLOAT = 1e-12
+#: Share of averages that have to lie within what they average: windows may begin and end beside the steps logged.
+NEARLY = 0.9
 #: Metrics that all stand one record later before two files are of one run.
 ENOUGH = 2
 
@@ -91,6 +93,30 @@ def overlap(ours: Run, theirs: Run) -> float:
     shorter = min(b - a, d - c)
     common = min(b, d) - max(a, c)
     return max(0.0, min(1.0, common / shorter)) if shorter else float(common >= 0)
+
+
+def averages(ours: Run, theirs: Run) -> bool:
+    """Tell whether a reading holds averages of another: each lies within the values since the one before it.
+
+    An average over a window is between the least and the largest value in it.
+    """
+    pairs = [(s, theirs.series[name]) for name, s in ours.series.items() if name in theirs.series and _varies(s)]
+    told = [inside for pair in pairs if (inside := _inside(*pair)) is not None]
+    return bool(told) and all(told)
+
+
+def _inside(ours: Series, theirs: Series) -> bool | None:
+    """Return whether nearly all values lie within our windows; None of few, or where a window holds one value."""
+    ends = np.searchsorted(ours.axis.steps, theirs.axis.steps, side="right")
+    starts = np.concatenate(([0], ends[:-1]))
+    full = np.flatnonzero((ends - starts > 1) & np.isfinite(theirs.values))
+    if len(full) < TELLING or len(full) < len(theirs) / 2:
+        return None
+    windows = [ours.values[a:b] for a, b in zip(starts[full], ends[full], strict=True)]
+    low, high = (np.asarray([edge(window) for window in windows]) for edge in (np.min, np.max))
+    room = theirs.resolution.absolute + STORED * np.abs(theirs.values[full])
+    within = (theirs.values[full] >= low - room) & (theirs.values[full] <= high + room)
+    return bool(within.mean() >= NEARLY)
 
 
 def _same_kind(ours: Series, theirs: Series) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks, readers
-from ppo_doctor.agreement import Agreement, compared, overlap
+from ppo_doctor.agreement import Agreement, averages, compared, overlap
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
@@ -209,6 +209,8 @@ def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
             if not source.together and marks & pile.marks:
                 continue
             agreement = compared(pile.main.run, reading.run)
+            if _prints(pile.main, reading) and averages(pile.main.run, reading.run):
+                agreement = replace(agreement, share=1.0, differences=())
             if source.together or _same_run(pile.main, reading, agreement):
                 pile.readings.append(reading)
                 pile.agreements.append(agreement)
@@ -227,6 +229,13 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
     if agreement.metrics:
         return named
     return overlap(main.run, reading.run) >= COVERED
+
+
+def _prints(main: _Reading, reading: _Reading) -> bool:
+    """Tell whether one is the console of a folder and the other no console: what a run prints beside what it logs."""
+    consoles = {each.content.container == "console" for each in (main, reading)}
+    folders = {Path(each.content.path).parent for each in (main, reading)}
+    return len(consoles) == 2 and len(folders) == 1
 
 
 def _marks(content: Content) -> frozenset[object]:

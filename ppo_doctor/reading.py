@@ -206,7 +206,8 @@ def parts_of(content: Content, profile: Profile) -> list[list[Table]]:
     """Return the tables of each run in a content; files that were joined are one."""
     if content.container in TOLD_APART or content.joined:
         return [content.builder.tables]
-    lines = [_line(found) for found in content.embedded if _is_of_a_run(found, profile)]
+    own = [found for found in content.embedded if found.source.path == content.path]  # lent settings divide nothing
+    lines = [_line(found) for found in own if _is_of_a_run(found, profile)]
     return split(content.builder.tables, content.builder.steps(profile), lines)
 
 

@@ -184,7 +184,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "other": "exploration_loss log_std log_sigma logstd num_train_epochs train_epochs num_timesteps n_timesteps"
         " disc discriminator aux auxiliary rnd curiosity gail icm intrinsic symmetry bounds bound cost costs"
         " reward_model distill distillation sft world_model central clamp clamped delta debug error errors seed",
-        "settings": "config configs cfg cfgs conf args hparams hyperparameters",
+        "settings": "config configs cfg cfgs conf args hp hps init_hp hparams hyperparameters",
     },
 }
 

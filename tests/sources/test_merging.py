@@ -254,3 +254,37 @@ def test_rows_without_a_step_are_side_by_side_where_both_files_have_as_many(tmp_
     write(tmp_path, {name: "\n".join(map(json.dumps, rows)) for name, rows in forms.items()})
     (*_, run) = sorted(read_runs(str(tmp_path), Request()), key=lambda run: "entropy" in run.series)
     assert ({"episode_return", "entropy"} <= set(run.series)) is held
+
+
+def printed(folder, rewards, every):
+    """Write a table of rewards, and a console that prints settings and the mean of as many at a time."""
+    folder.mkdir()
+    table = [f"{100 * (n + 1)},{value}" for n, value in enumerate(rewards)]
+    (folder / "log.csv").write_text("\n".join(["timestep,reward", *table]))
+    ends = range(every, len(rewards) + 1, every)
+    means = [f"Timestep : {100 * n} \t Average Reward : {sum(rewards[n - every : n]) / every:.2f}" for n in ends]
+    told = {
+        "max training timesteps": 6000,
+        "PPO epsilon clip": 0.2,
+        "PPO K epochs": 20,
+        "discount factor (gamma)": 0.91,
+    }
+    return [*(f"{name} :  {value}" for name, value in told.items()), *means]
+
+
+def test_what_a_console_averages_is_the_run_of_the_table_beside_it(tmp_path):
+    rewards = [20 + n + 7 * (n * n % 5) for n in range(60)]
+    lines = printed(tmp_path / "a", rewards, every=4)
+    (tmp_path / "a" / "console.log").write_text("\n".join(lines))
+    run = the_run(tmp_path / "a")
+    assert run.config["gamma"].value == 0.91
+    assert len(run.series["reward_mean"]) == 60
+    assert not any("differ" in text for text in texts(run))
+
+
+def test_a_console_of_other_values_is_another_run(tmp_path):
+    lines = printed(tmp_path / "b", [20 + n + 7 * (n * n % 5) for n in range(60)], every=4)
+    other = printed(tmp_path / "c", [90 - n - 7 * (n * n % 5) for n in range(60)], every=4)
+    assert lines != other
+    (tmp_path / "b" / "console.log").write_text("\n".join(other))
+    assert len(read_runs(str(tmp_path / "b"), Request())) == 2
