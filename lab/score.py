@@ -79,7 +79,7 @@ def judge(label: Label, runs: Path, *options: str) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "run", Path(folder) / "report.json"
         given.mkdir()
-        paths = [_copied(runs / label.case / name, given) for name in label.files]
+        paths = [_copied(runs / label.case, name, given) for name in label.files]
         sys.argv = ["ppo-doctor", "analyze", *paths, "--format", "json", "--output", str(out), *options]
         with contextlib.redirect_stderr(io.StringIO()):
             code = cli.run()
@@ -87,10 +87,12 @@ def judge(label: Label, runs: Path, *options: str) -> Report:
     return report["diagnoses"][0] if report.get("diagnoses") else report
 
 
-def _copied(source: Path, folder: Path) -> str:
-    target = folder / source.name
+def _copied(run: Path, name: str, folder: Path) -> str:
+    """Copy a file by its name alone, or by its place in the run where another has that name."""
+    source, target = run / name, folder / Path(name).name
     if target.exists():
-        target = target.with_name(f"again-{target.name}")
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
     return str(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))
 
 
