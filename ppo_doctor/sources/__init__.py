@@ -199,13 +199,16 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
 def _of_one_folder(found: _Given) -> bool:
     """Tell whether the logs that were named lie in the folder of the one configuration with them, or in ones below it.
 
-    Without a configuration: whether they lie in one folder, each of another kind. What runs they hold is then told by
-    their records, as it is where the folder is named.
+    Without a configuration: whether they lie in one folder, each of another kind, or are event files of one name, which
+    tensorboardX writes at once for the curves of a chart. What runs they hold is then told by their records, as it is
+    where the folder is named.
     """
     if len(found.configs) > 1 or found.folders or "-" in found.logs:
         return False
     if not found.configs:
-        return _of_other_kinds(found) and len({Path(log).parent for log in found.logs}) == 1
+        files = [Path(log) for log in found.logs]
+        alike = len({file.name for file in files}) == 1 and "tfevents" in files[0].name
+        return alike or (_of_other_kinds(found) and len({file.parent for file in files}) == 1)
     place = found.configs[0].parent
     return all(place in (Path(log).parent, *Path(log).parent.parents) for log in found.logs)
 

@@ -7,6 +7,7 @@ import pytest
 
 from ppo_doctor import judging
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.pipeline import Request, runs_of
 from ppo_doctor.progress import progress
 from ppo_doctor.sources import gather
 from tests.sources.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
@@ -263,3 +264,17 @@ def test_what_only_may_be_a_log_is_passed_over_and_named(tmp_path, cli):
 def test_what_may_be_a_log_counts_where_nothing_better_is(tmp_path, cli):
     write(tmp_path, {"a/train.jsonl": as_jsonl(sb3_rows()), "b/train.log": "Traceback (most recent call last):\n"})
     assert cli("analyze", tmp_path).code == ExitCode.NOTHING_TO_JUDGE
+
+
+def test_event_files_of_one_name_in_folders_of_their_own_may_be_one_run_s(tmp_path):
+    """tensorboardX writes the curves of a chart so, all in one second."""
+    name, rows = events_name(), sb3_rows()
+    keys = {key for _, row in rows for key in row}
+    for key in sorted(keys):
+        part = [(step, {key: row[key]}) for step, row in rows if key in row]
+        (tmp_path / key.replace("/", "-")).mkdir()
+        (tmp_path / key.replace("/", "-") / name).write_bytes(as_events(part))
+    sources, _ = gather([str(path) for path in sorted(tmp_path.glob("*/*"))])
+    (source,) = sources
+    (run,) = runs_of(source, Request())
+    assert len(run.series) > 3
