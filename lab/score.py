@@ -93,7 +93,7 @@ def _copied(run: Path, name: str, folder: Path) -> str:
     if target.exists():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-    return str(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))
+    return str(shutil.copytree(source, target, dirs_exist_ok=True) if source.is_dir() else shutil.copy(source, target))
 
 
 def _graded(asked: tuple[Label, Path, Path | None]) -> Grade:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ppo_doctor.arrays import median
 from ppo_doctor.frameworks.planning import decay_is_off, planned_length
 from ppo_doctor.model import Fact
 
@@ -116,7 +117,14 @@ def token_clip_range(observations: Observations) -> Fact | None:
     """Return the clip range of token or action ratios; None where it is that of sequences, or of weights."""
     clip = _number(observations, "clip_range")
     kinds = [observations.run.config.get(name) for name in ("importance_sampling_level", "loss_type")]
-    if clip is None or any(k is not None and str(k.value).lower() in ANOTHER_RANGE for k in kinds):
+    if any(k is not None and str(k.value).lower() in ANOTHER_RANGE for k in kinds):
+        return None
+    logged = observations.run.series.get("clip_range")
+    if logged is not None and len(logged):  # a schedule says what it becomes, and the settings where it begins
+        usual = median(logged.values)
+        says = f"{logged.raw} is {usual:g} in the median"
+        return Fact(name="token_clip_range", value=usual, how="observed", source=logged.source(), says=says)
+    if clip is None:
         return None
     return _fact("token_clip_range", clip[1], clip[0], f"{clip[0].key} = {clip[1]:g}")
 

@@ -203,6 +203,7 @@ COMPOUNDS: Mapping[str, str] = {
     "policy learning_rate": "act_lr a_lr lr_a",
     "value learning_rate": "c_lr lr_c",
     "reward scale": "reward_scaling rew_scaling reward_factor reward_scale_factor reward_multiplier",
+    "reference": "start_val start_value initial_value init_value",
     "adam epsilon": "opti_eps optim_eps opt_eps optimizer_eps",
     "entropy coefficient": "entropy_cost",
     "value coefficient": "value_cost baseline_cost",
@@ -253,7 +254,7 @@ NEUTRAL = (
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
-    " use packed padded flat flattened stacked undiscounted over past"
+    " spec use packed padded flat flattened stacked undiscounted over past"
 )
 
 #: metric → phrases

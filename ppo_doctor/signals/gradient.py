@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.arrays import finite_median
-from ppo_doctor.signals.course import condition, fact, finite, series_of, value_of, zero_share
+from ppo_doctor.signals.course import condition, fact, finite, series_of, truth_of, value_of, zero_share
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, Setting
@@ -65,10 +65,18 @@ def minibatch_of_one(observations: Observations) -> Fact | None:
     if normalised is not None and normalised.value is False:
         return None
     setting, size = _minibatch(observations)
+    if setting is None and _single_sample(observations):
+        return condition("minibatch_of_one", holds=True, series=None, says="batch_size = 1")
     if setting is None or size is None or size <= 0:
         return None
     found = condition("minibatch_of_one", size <= 1, None, f"a minibatch holds {size:g} samples")
     return found and replace(found, how="configured", source=setting.source)
+
+
+def _single_sample(observations: Observations) -> bool:
+    """Tell whether a batch size of an unknown trainer is 1: whether it is a rollout's or a minibatch's, it is alone."""
+    told = observations.run.config_raw.get("batch_size")
+    return told == 1 and told is not True and truth_of(observations.fact("completions")) is not True
 
 
 def _minibatch(observations: Observations) -> tuple[Setting | None, float | None]:

@@ -36,6 +36,8 @@ MATTERS = (
 COUNTERS = ("env_steps", "optimizer_steps_total")
 #: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
 MOST_OF_THE_RUN = 0.8
+#: So many records whose steps end within this share of the run are counted by another clock.
+MANY, OTHERWISE = 8, 0.1
 #: A reward that never rose by this share of its start lost nothing.
 LEAST_GAIN = 0.05
 #: By this factor a metric has grown from its first number to its last.
@@ -148,6 +150,13 @@ def _lost(series: Series, since: int, first: float, last: float) -> tuple[float 
 
 
 def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...]:
-    """Return what was last logged of a metric at each moment."""
-    places = np.searchsorted(series.axis.steps, [moment.step for moment in moments], side="right") - 1
+    """Return what was last logged of a metric at each moment.
+
+    A metric of many records whose steps all lie in the first tenth counts another way, updates beside environment
+    steps: of it what stands as far into its records as the moment into the run.
+    """
+    steps = np.asarray([moment.step for moment in moments])
+    places = np.searchsorted(series.axis.steps, steps, side="right") - 1
+    if len(series) >= MANY and len(steps) > 1 and series.axis.steps[-1] < steps[-1] * OTHERWISE:
+        places = np.rint((len(series) - 1) * steps / steps[-1]).astype(np.int64)
     return tuple(float(series.values[place]) if place >= 0 else None for place in places.tolist())

@@ -324,3 +324,11 @@ def test_a_reward_of_a_step_that_never_varies_is_not_the_outcome_where_episodes_
     told = story(healthy(), a_run(steps, episodes))
     assert [(course.key, course.last) for course in told.courses] == [("episode_return", 120.0)]
     assert "reward_mean" not in [row.key for row in told.table.rows]
+
+
+def test_a_metric_counted_in_updates_is_shown_by_its_own_course():
+    reward = series("episode_return", np.linspace(10.0, 500.0, 400), steps=np.arange(1, 401) * 100)
+    entropy = series("entropy", np.linspace(0.69, 0.4, 40), steps=np.arange(40))
+    told = story(healthy(), a_run(reward, entropy))
+    assert [course.last for course in told.courses] == [500.0, 0.4]
+    assert next(course for course in told.courses if course.word == "entropy").first == pytest.approx(0.69)
