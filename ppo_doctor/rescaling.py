@@ -1,4 +1,4 @@
-"""Means over cells that are not all filled: divided by the share that is, or left out where that share is unknown."""
+"""Metrics that are a factor times the mean: divided by it, or left out where the log shows it and nothing tells it."""
 
 from __future__ import annotations
 
@@ -25,43 +25,44 @@ FAR_BELOW_ONE = 0.75
 def whole_means(
     profile: Profile, settings: Mapping[str, Setting], series: Mapping[str, Series], path: str
 ) -> tuple[dict[str, Series], list[Note]]:
-    """Return the series with partial means restored, or without them where the share of filled cells is unknown.
+    """Return the series as means, or without those whose share of filled cells is unknown.
 
-    The share follows from settings by the profile's function; failing these, a mean ratio far below 1 that varies as
-    cells of 0 and 1 do shows that it is below 1.
+    The factor follows from settings by the profile's function. Failing these, a mean ratio far below 1 that varies as
+    cells of 0 and 1 do shows that it is a share below 1; else the framework's defaults tell it.
     """
     partial = profile.partial_mean
     held = [name for name in (*partial.metrics, *partial.dropped) if name in series] if partial else []
     if partial is None or not held:
         return dict(series), []
-    share = _share(partial, settings)
+    share, usual = _share(partial, settings), _share(partial, settings, defaults=True)
     source = SourceRef(path=path)
-    if share == 1 or (share is None and not _looks_partial(series)):
-        return dict(series), []
-    if share is None:
+    if share is None and _looks_partial(series):
         asked = ", ".join(f"--set {name}=…" for name in partial.arguments.values())
         text = f"{', '.join(held)}: means over cells of which many are empty, and are not used; {asked} would tell"
         return {name: s for name, s in series.items() if name not in held}, [Note(text=text, source=source)]
+    factor, by_default = (usual or 1, " by default") if share is None else (share, "")
+    if factor == 1:
+        return dict(series), []
     restored = {
-        name: _divided(s, share) if name in partial.metrics else s
+        name: _divided(s, factor) if name in partial.metrics else s
         for name, s in series.items()
         if name not in partial.dropped
     }
-    text = (
-        f"{', '.join(n for n in held if n in restored)}: divided by {share:g}, the share of the cells that are filled"
-    )
+    text = f"{', '.join(n for n in held if n in restored)}: divided by {factor:g}, {partial.why}{by_default}"
     lost = [name for name in held if name in partial.dropped]
     unused = [Note(text=f"{', '.join(lost)}: counts empty cells, and is not used", source=source)] if lost else []
     return restored, [Note(text=text, source=source), *unused]
 
 
-def _share(partial: PartialMean, settings: Mapping[str, Setting]) -> float | None:
+def _share(partial: PartialMean, settings: Mapping[str, Setting], *, defaults: bool = False) -> float | None:
+    if any((setting := settings.get(name)) is not None and setting.value for name in partial.unless):
+        return None
     found = {argument: settings.get(name) for argument, name in partial.arguments.items()}
     numbers = {
         argument: float(setting.value)
         for argument, setting in found.items()
         if setting is not None
-        and setting.how != "default"
+        and (defaults or setting.how != "default")
         and isinstance(setting.value, int | float)
         and setting.value > 0
     }

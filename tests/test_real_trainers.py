@@ -74,6 +74,27 @@ def test_full_cells_stay_as_they_are_logged(tmp_path):
         assert "ratio_batch_var" in run.series
 
 
+def pufferlib(folder: Path, settings: str) -> Run:
+    """Read a history of PufferLib 1, which adds its losses up over the epochs, with a configuration beside it."""
+    row = {"losses/clipfrac": 0.4, "losses/entropy": 2.772, "losses/explained_variance": 0.5, "0verview/SPS": 900}
+    lines = [json.dumps({"0verview/agent_steps": 1024 * step, **row}) for step in TWENTY]
+    (folder / "wandb-history.jsonl").write_text("\n".join(lines))
+    (folder / "config.yaml").write_text(settings)
+    return read_run(str(folder / "wandb-history.jsonl"), Request())
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs"),
+    [("update_epochs: 8", 8), ("seed: 1", 4), ("update_epochs: 8\ntarget_kl: 0.02", 1)],
+    ids=["configured", "by default", "an early stop, of which the log tells no epoch"],
+)
+def test_sums_over_epochs_are_divided_by_them(tmp_path, settings, epochs):
+    run = pufferlib(tmp_path, settings)
+    assert values(run, "clip_fraction") == pytest.approx(0.4 / epochs)
+    assert values(run, "entropy") == pytest.approx(2.772 / epochs)
+    assert values(run, "explained_variance") == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(
     ("estimator", "rounding", "movement"),
     [("k2", 1e-14, 1e-11), ("k3", 8e-9, 1e-6), ("k1", 3e-7, 1e-4)],

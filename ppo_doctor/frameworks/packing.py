@@ -148,6 +148,7 @@ def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
         _check_formula(path, raw["partial_mean"])
         named = (*raw["partial_mean"].get("metrics", ()), *raw["partial_mean"].get("dropped", ()))
         _known(path, "canonical metric", named, METRICS)
+        _known(path, "canonical setting", raw["partial_mean"].get("unless", ()), SETTINGS)
     _check_facts(path, raw.get("facts", {}))
 
 

@@ -66,15 +66,18 @@ class UpdateFormula:
 
 @frozen
 class PartialMean:
-    """Metrics whose mean runs over cells of which only a share is filled, the rest being 0.
+    """Metrics that are a factor times the mean: some cells are never filled and count as 0, or epochs are added up.
 
-    `function` of `updates` gives the share from settings; `metrics` are divided by it, `dropped` cannot be restored.
+    `function` of `updates` gives the factor from settings, `why` says what it is; `metrics` are divided by it,
+    `dropped` cannot be restored. Where a setting of `unless` is on, the factor is not known.
     """
 
     function: str
     arguments: Mapping[str, str]
+    why: str
     metrics: tuple[str, ...]
     dropped: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
 
 
 @frozen
@@ -246,8 +249,8 @@ def _metric(name: str, raw: Mapping[str, Any]) -> MetricProfile:
 def _partial_mean(raw: Mapping[str, Any] | None) -> PartialMean | None:
     if not raw:
         return None
-    names = {key: tuple(raw.get(key, ())) for key in ("metrics", "dropped")}
-    return PartialMean(function=raw["function"], arguments=raw["arguments"], **names)
+    names = {key: tuple(raw.get(key, ())) for key in ("metrics", "dropped", "unless")}
+    return PartialMean(function=raw["function"], arguments=raw["arguments"], why=raw["why"], **names)
 
 
 def _version(raw: Mapping[str, Any]) -> Version:
