@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: A column needs this many distinct values before its printing tells how it was rounded.
 DISTINCT = 20
+#: From so many values on the longest of a column has all the digits that the log prints.
+SEVERAL = 5
 #: Columns printed with more decimals than this count as written in full.
 MOST_DECIMALS = 6
 #: Values that are looked at first.
@@ -63,7 +65,7 @@ def with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
     if any(s.resolution.exact and _tells_fractions(s) for s in named.values()):
         return dict(named)  # the usual log, known by its first column
     fractional = [s for s in named.values() if not s.resolution.exact and _tells_fractions(s)]
-    if not fractional or _by_digits(fractional):
+    if not fractional or _by_digits(named.values()):
         return dict(named)
     finest = min(series.resolution.absolute for series in fractional)
     places = round(-np.log10(2 * finest))
@@ -72,13 +74,15 @@ def with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
     return {name: _rounded(s, finest) if s.resolution.exact else s for name, s in named.items()}
 
 
-def _by_digits(rounded: Sequence[Series]) -> bool:
+def _by_digits(columns: Iterable[Series]) -> bool:
     """Tell whether numbers were cut to so many digits (%.4g) rather than decimals: then a 0 is one in full.
 
-    The digits are as many in each column, and the decimals are not.
+    The digits are as many in each column of several values, and the decimals are not.
     """
-    digits = {max(map(_digits, finite_of(s.values)[:4096].tolist())) for s in rounded}
-    return len(digits) == 1 and len({s.resolution.absolute for s in rounded}) > 1
+    held = [values for s in columns if len(values := distinct(finite_of(s.values)[:4096])) >= SEVERAL]
+    fractions = [values for values in held if not _vast(values) and not np.array_equal(values, np.round(values))]
+    places = {next((n for n in range(1, MOST_DECIMALS + 1) if fits(values, n)), 0) for values in fractions}
+    return len(places) > 1 and len({max(map(_digits, values.tolist())) for values in fractions}) == 1
 
 
 def _digits(value: float) -> int:

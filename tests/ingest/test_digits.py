@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.digits import inferred_decimals
+from ppo_doctor.ingest.digits import inferred_decimals, with_common_resolution
+from ppo_doctor.model import Resolution
+from tests.synthetic import a_series, an_axis
 
 
 def rounded(decimals, size=60, scale=1.0):
@@ -31,3 +35,16 @@ def test_rounding_shows_in_many_values(decimals):
 )
 def test_what_does_not_tell_its_rounding_is_exact(values):
     assert inferred_decimals(np.array(values, dtype=np.float64)) is None
+
+
+@pytest.mark.parametrize(("spelling", "exact"), [("%.4g", True), ("%.4f", False)])
+def test_a_zero_of_a_short_log_is_exact_where_it_prints_digits_and_not_decimals(spelling, exact):
+    rng = np.random.default_rng(3)
+    drawn = {"time_step": rng.uniform(0.1, 1, 24), "response_length": rng.uniform(10, 20, 12), "loss": np.zeros(24)}
+    columns = {}
+    for name, values in drawn.items():
+        printed = [float(spelling % value) for value in values]
+        places = inferred_decimals(np.array(printed))
+        resolution = Resolution(absolute=0.0 if places is None else 0.5 * 10.0**-places)
+        columns[name] = replace(a_series(name, printed, axis=an_axis(range(len(printed)))), resolution=resolution)
+    assert with_common_resolution(columns)["loss"].resolution.exact is exact
