@@ -183,6 +183,12 @@ def _wants_change(observations: Observations, rate: Series) -> BoolArray:
     return _next_to_a_bound(rate.values)
 
 
+def policy_gradient(observations: Observations) -> Series | None:
+    """Return the gradient norm of the policy alone where it is logged, else that of all that is trained."""
+    series = observations.run.series
+    return series.get("actor_grad_norm", series.get("grad_norm"))
+
+
 def overflowing_gradient(observations: Observations) -> Series | None:
     """Return 1 where the gradient norm is infinite and every loss of the record is finite, else 0."""
     norm = observations.run.series.get("grad_norm")

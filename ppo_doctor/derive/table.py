@@ -109,6 +109,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gradient_over_epsilon": _row("optimizer:gradient_over_epsilon", "grad_norm"),
         "skipped_share": _row("optimizer:skipped_share", "skipped_steps"),
         "half_precision": _row("optimizer:half_precision", "precision"),
+        "policy_gradient": _row("optimizer:policy_gradient", "grad_norm", "actor_grad_norm"),
         "overflowing_gradient": _row("optimizer:overflowing_gradient", "grad_norm+policy_loss", "grad_norm+loss"),
         "controller_idle": _row("optimizer:controller_idle", "learning_rate+desired_kl"),
         "loss_without_ratio": _row("expected:loss_without_ratio", "loss_type"),

@@ -340,10 +340,11 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     if any(found == "episode_return" and not _by_kind(parse(key)) for key, found in meant.items()):
         returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
         meant |= {key: metric_of(key, language=True) for key in returns}
-    if any(metric_of(key) == _WHOLE and not _of_policy(key) for key in {*keys, *beside}):
-        meant |= {key: _OF_ACTOR for key, name in meant.items() if name == _WHOLE and _of_policy(key)}
+    norms = {key: _of_policy(key) for key in {*keys, *beside} if metric_of(key) == _WHOLE}
+    if len(set(norms.values())) > 1:
+        meant |= {key: _OF_ACTOR for key in keys if norms.get(key) == max(norms.values())}
     chosen: dict[str, str] = {}
-    for key, name in sorted(meant.items(), key=lambda each: each[1] in _OF_PARTS and not _of_policy(each[0])):
+    for key, name in sorted(meant.items(), key=lambda each: -_of_policy(each[0]) if each[1] in _OF_PARTS else 0):
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
@@ -355,8 +356,9 @@ _OF_PARTS = frozenset({"update_norm"})
 _WHOLE, _OF_ACTOR = "grad_norm", "actor_grad_norm"
 
 
-def _of_policy(key: str) -> bool:
-    return "policy" in parse(key).slot("part")
+def _of_policy(key: str) -> int:
+    """Return 1 where a key, folders included, names the policy, and 2 where its last part does so itself."""
+    return sum("policy" in parse(name).slot("part") for name in (key, key.rpartition("/")[2]))
 
 
 #: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.

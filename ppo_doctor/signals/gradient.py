@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def gradient_zero_share(observations: Observations) -> Fact | None:
     """Return the share of records with a gradient norm of exactly 0."""
-    series = series_of(observations, "grad_norm")
+    series = series_of(observations, "actor_grad_norm", "grad_norm")
     zeros = zero_share(series)
     if series is None or zeros is None:
         return None

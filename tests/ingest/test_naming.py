@@ -187,6 +187,13 @@ def test_the_policys_update_is_preferred_to_that_of_all_parameters() -> None:
     assert aliases(["param_delta_norm"]) == {"param_delta_norm": "update_norm"}
 
 
+def test_a_folder_of_the_actor_does_not_make_all_in_it_the_policys_alone() -> None:
+    whole, own = "actor/param_delta_norm", "actor/param_delta_policy"
+    assert aliases([whole, own]) == {own: "update_norm"}
+    norms = ["actor/grad_norm", "actor/grad_norm_policy"]
+    assert aliases(norms) == {norms[0]: "grad_norm", norms[1]: "actor_grad_norm"}
+
+
 def test_detection_extends_the_canonical_profile() -> None:
     profile = frameworks.detect(
         ["Train/ApproxKL", "Train/policy_loss", "Eval/reward", "Train/iteration", "what/is/this"]
