@@ -67,7 +67,7 @@ BROKEN = [
     ("causes/my-cause.toml", 'prior = "occasional"', 'prior = "always"'),
     ("causes/my-cause.toml", 'finding = "my-rule"', 'finding = "my-ruel"'),
     ("causes/my-cause.toml", "fired = 50", "fired = 90"),
-    ("causes/my-cause.toml", '"weights-not-finite"', '"weights-not-finit"'),
+    ("causes/my-cause.toml", '"tensors-not-finite"', '"tensors-not-finit"'),
     ("causes/my-cause.toml", 'complaints = ["numbers-break"]', 'complaints = ["numbers-brake"]'),
     ("causes/my-cause.toml", 'source = "definition of the cause"', 'sauce = "none"'),
     ("causes/my-cause.toml", 'id = "my-cause"', 'id = "nan-inf"'),

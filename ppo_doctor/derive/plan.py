@@ -72,7 +72,7 @@ def last_minibatch_samples(observations: Observations) -> Fact | None:
     1 where every minibatch holds one, and the log shows what whitening makes of it: a surrogate of 0, or of NaN.
     """
     alone = observations.fact("minibatch_of_one")
-    shown = [observations.fact(name) for name in ("surrogate_zero_share", "nonfinite_from", "died_of_nonfinite")]
+    shown = [observations.fact(name) for name in ("surrogate_zero_share", "nonfinite_from", "numbers_lost")]
     if alone is not None and alone.value == 1 and any(one is not None and _is_so(one.value) for one in shown):
         return dataclasses.replace(alone, name="last_minibatch_samples", unit="samples")
     cut, whitened = cut_of(observations), observations.setting("normalize_advantages")

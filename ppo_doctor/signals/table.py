@@ -12,8 +12,13 @@ _REWARD = ("reward_mean", "episode_return", "eval_return")
 SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "nonfinite_from": ("numerics", ("policy_loss", "loss", "approx_kl", "grad_norm", *_REWARD)),
-        "died_of_nonfinite": ("numerics", ("policy_loss", *_REWARD)),
-        "losses_stop": ("numerics", ("policy_loss+approx_kl", "policy_loss+grad_norm")),
+        "tensors_nonfinite": ("numerics", ("weights_nonfinite", "log_probs_nonfinite")),
+        "gradient_growth": ("numerics", ("grad_norm",)),
+        "numbers_lost": ("numerics", ("policy_loss+approx_kl", "policy_loss+grad_norm")),
+        "loss_over_rewards": (
+            "numerics",
+            ("policy_loss+reward_mean", "policy_loss+episode_return", "loss+reward_mean"),
+        ),
         "reward_spread": ("rewards", _REWARD),
         "reward_size": ("rewards", _REWARD),
         "reward_fixed_elsewhere": ("rewards", _REWARD),
@@ -67,7 +72,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rate_zero_share": ("rate", _RATE),
         "rate_spent_at": ("rate", ("learning_rate", "schedule_steps")),
         "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
-        "gradient_zero_share": ("gradient", ("grad_norm",)),
+        "gradient_zero_share": ("gradient", ("grad_norm", "actor_grad_norm")),
         "silent_on_paid_batches": ("gradient", ("loss+grad_norm+reward_std",)),
         "silent_where_all_cut": ("gradient", ("grad_norm+truncated_fraction",)),
         "clip_norm": ("gradient", ("max_grad_norm",)),

@@ -270,9 +270,9 @@ def test_checkpoints_named_with_a_log_add_what_only_they_show(tmp_path, cli):
     log.write_text("".join(f'{{"step": {n}, "approx_kl": 0.01, "entropy": {2 - n / 99}}}\n' for n in range(20)))
     broken = checkpoint(tmp_path / "step_19.safetensors", w=[1.0, math.nan])
     report, fired = judged(cli, log)
-    assert "weights-not-finite" not in fired
+    assert "tensors-not-finite" not in fired
     report, fired = judged(cli, log, broken)
-    assert "weights-not-finite" in fired
+    assert "tensors-not-finite" in fired
     assert leaders(report) == {"nan-inf"}
     assert report["run"]["steps"] == [0, 19]
 
