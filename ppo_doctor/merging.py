@@ -257,6 +257,7 @@ def _merged(pile: _Pile, request: Request) -> Run:
         added, unused = _added(main, series, reading.run, agreement)
         series |= added
         notes += [*_differences(main, reading, agreement), _says(main, reading.run, added, unused, agreement)]
+        notes += [note for note in reading.run.notes if note.of_the_run and note not in main.notes]
     others = [reading.run for reading in pile.readings[1:]]
     again = tuple(replace(source, again=True) for run in others for source in run.sources)
     lent = {name: fact for run in reversed(others) for name, fact in run.facts.items() if name not in OF_STEPS}

@@ -218,6 +218,11 @@ class Note:
         return (int(found[1]), int(found[2])) if found else None
 
     @property
+    def of_the_run(self) -> bool:
+        """Tell whether this says what happened to the run, whichever file of it says so, and not how a file is read."""
+        return DIED in self.text or self.stopped_early is not None
+
+    @property
     def died_of_numbers(self) -> bool:
         """Tell whether this is the exception that a run ended in, and it is about numbers that are not finite."""
         return DIED in self.text and NONFINITE.search(self.text) is not None

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ppo_doctor.model import DIED, STOPPED_EARLY
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
+    from ppo_doctor.readers.notes import Ledger
+
+
+class Reading(Protocol):
+    """What reads the log: how many records it has read so far, and where it notes what it met."""
+
+    @property
+    def records(self) -> int:
+        """Return the number of records so far."""
+
+    @property
+    def notes(self) -> Ledger:
+        """Return the notes."""
 
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)')
@@ -21,7 +34,7 @@ _MOST_LINES, _TOLD = 400, 160
 class Exceptions:
     """Takes the lines of tracebacks; the last one is noted where no record follows it."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Reading) -> None:
         self._sink = sink
         self._open = 0
         self._frame = ""

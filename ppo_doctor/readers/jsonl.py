@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.console_base import Line
+from ppo_doctor.readers.console_errors import Exceptions
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.special import disguise
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
@@ -124,13 +126,21 @@ class _Reader:
         self.configs = Configurations(source.path)
         #: how to pack a record of numbers alone, by its keys
         self.known: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
+        self.notes = source.notes
         self._source = source
         self._values = Values(source.notes)
+        #: a console that prints records as JSON may end in a traceback as any other
+        self._exceptions = Exceptions(self)
         self._plans: dict[tuple[str, ...], _Plan] = {}
         #: a line that failed: whether it was torn is known only at the end of the file
         self._failed: tuple[int, str] | None = None
         #: a piece of what may have been settings, or of what stood before the log's first record
         self._piece: int | None = None
+
+    @property
+    def records(self) -> int:
+        """Return the number of records so far."""
+        return self.packer.ordinal
 
     def ready(self) -> Iterator[Item]:
         """Yield what was collected, where it is time to."""
@@ -146,6 +156,7 @@ class _Reader:
             self._source.notes.skip("the last line is cut off", self._failed[0])
             self._failed = None
         self._settle()
+        self._exceptions.finish()
         if self._piece is not None and not self.configs.any:
             text = "a piece of a record; settings, or records before it, may be lost with the rest"
             self._source.notes.tell("piece", text, self._piece, kind="lost")
@@ -155,7 +166,7 @@ class _Reader:
 
     def slow(self, line: bytes, number: int, record: object) -> None:
         """Take a line that the fast path could not, and what the parser made of it if anything."""
-        line = line.strip(b" \t\r\n\0")
+        whole, line = line, line.strip(b" \t\r\n\0")
         if not line:
             return
         if record is None and self.packer.disguised and self._by_stand_ins(line, number):
@@ -165,7 +176,8 @@ class _Reader:
             try:
                 record = self._lenient(line, number)
             except (ValueError, RecursionError) as error:
-                self._fail(line, number, error)
+                if not self._exceptions.take(Line(whole.decode("utf-8", "replace").rstrip("\r\n\0"), number)):
+                    self._fail(line, number, error)
                 return
         if isinstance(record, dict):
             self._take(record, number, line)

@@ -22,7 +22,7 @@ LOG_NAMES = (
     "metrics.jsonl",
     "trainer_log.jsonl",
 )
-CONSOLE_NAMES = ("log.txt", "output.log", "console.log", "stdout.log", "stdout.txt", "nohup.out")
+CONSOLE_NAMES = ("log.txt", "output.log", "console.log", "console.txt", "stdout.log", "stdout.txt", "nohup.out")
 LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".json", ".gz", ".zst", ".ipynb")
 #: Suffixes of files that mostly hold something else: their name has to say that they are logs.
 DOUBTFUL = (".json", ".txt", ".out", ".gz", ".zst")

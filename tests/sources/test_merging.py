@@ -288,3 +288,12 @@ def test_a_console_of_other_values_is_another_run(tmp_path):
     assert lines != other
     (tmp_path / "b" / "console.log").write_text("\n".join(other))
     assert len(read_runs(str(tmp_path / "b"), Request())) == 2
+
+
+def test_what_a_console_says_of_the_end_is_said_of_the_run_of_the_table_beside_it(tmp_path):
+    rows = [(step, {"reward": 1.0 + 0.1 * step, "entropy": 0.69 - 0.01 * step}) for step in range(1, 21)]
+    records = "\n".join(json.dumps({"step": step} | values) for step, values in rows)
+    died = 'Traceback (most recent call last):\n  File "a.py", line 3, in update\nValueError: probs are nan\n'
+    run = the_run(write(tmp_path, {"progress.csv": as_csv(rows), "console.log": f"{records}\n{died}"}))
+    assert len(run.sources) == 2
+    assert [Path(note.source.path).name for note in run.notes if note.died_of_numbers] == ["console.log"]
