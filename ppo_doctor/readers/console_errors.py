@@ -23,6 +23,7 @@ class Reading(Protocol):
     def notes(self) -> Ledger:
         """Return the notes."""
 
+
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)')
 #: The line that ends a traceback: the exception's class, perhaps with its module, and what it says.

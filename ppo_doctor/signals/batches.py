@@ -117,13 +117,17 @@ def first_pass_stops(observations: Observations) -> Fact | None:
 
 
 def length_over_bound(observations: Observations) -> Fact | None:
-    """Return the largest mean length of completions over the configured bound: above 1, others' tokens are counted."""
+    """Return the largest mean length of completions over the configured bound: above 1, others' tokens are counted.
+
+    A trainer that is not known may count the token that ends a completion beside those that the bound allows.
+    """
     series, bound = series_of(observations, "response_length"), given(observations, "max_response_length")
     if series is None or bound is None or bound < 1:
         return None
     longest = float(finite(series).max())
     says = f"{series.raw} reaches {longest:.4g}, and at most {bound:g} tokens are sampled"
-    return fact("length_over_bound", longest / bound, series, says)
+    guessed = observations.run.keys.get(series.raw) == "guessed"
+    return fact("length_over_bound", longest / (bound + guessed), series, says)
 
 
 def several_updates(observations: Observations) -> Fact | None:
