@@ -122,5 +122,8 @@ def accuracy_since_format(observations: Observations) -> Fact | None:
 
 
 def _part(observations: Observations, words: tuple[str, ...]) -> Series | None:
-    named = (n for n in observations.run.series if n.startswith(PART) and any(word in n.lower() for word in words))
-    return observations.run.series[found] if (found := next(named, None)) else None
+    """Return the part of the reward that is named so, of several the one that is earned most."""
+    series = observations.run.series
+    named = [n for n in series if n.startswith(PART) and any(word in n.lower() for word in words)]
+    earned = [(mean_of(values), n) for n in named if len(values := finite_of(series[n].values))]
+    return series[max(earned)[1]] if earned else None
