@@ -197,6 +197,7 @@ COMPOUNDS: Mapping[str, str] = {
     "epoch update": "inner_epoch inner_epochs ppo_epoch ppo_epochs k_epoch k_epochs optim_epoch optim_epochs"
     " optimization_epoch optimization_epochs learning_epoch learning_epochs sgd_epoch sgd_epochs sgd_iter sgd_iters"
     " noptepochs",
+    "epoch executed": "stop_iter stop_iters stop_iteration stop_epoch",
     "completion id": "output_id output_ids",
     "completion token": "output_token output_tokens out_token out_tokens",
     "completion length": "output_length output_lengths output_len",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Parsing takes several times the size of the text in memory.
 LARGEST = 1 << 30
+#: How the list of steps is named beside a list of values.
+STEPS_OF = "_T"
 #: Steps from here on are none, nor are keys of more digits.
 LARGEST_STEP, LONGEST_STEP = 1e15, 15
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -63,6 +65,7 @@ class _Walk:
         self._decoder = JSONDecoder(
             parse_int=lambda digits: decode.of_digits(digits, self._line),
             parse_float=lambda digits: decode.of_long_number(digits, self._line),
+            object_hook=_number_of if _PICKLED in text else None,
         )
         self.packer = Packer(source.path, source.notes)
         self._configs = Configurations(source.path)
@@ -177,7 +180,7 @@ class _Walk:
         if not isinstance(key, str):
             raise _DamagedError("expected a key")
         self._take(":")
-        if self._peek() == "[" and _BLANK_THEN_OBJECT.match(self._text, self._at + 1):
+        if self._peek() == "[" and _BLANK_THEN_RECORD.match(self._text, self._at + 1):
             self._lists += 1
             prefix = f"{key}/" if self._lists > 1 else ""
             if prefix:
@@ -202,7 +205,7 @@ class _Walk:
         points = {} if records_found else _points(others)
         if points:
             yield from self._points(points, line)
-            others = {key: value for key, value in others.items() if key not in points}
+            others = {key: value for key, value in others.items() if key.removesuffix(STEPS_OF) not in points}
             records_found = True
         columns = {} if records_found else _columns(others)
         if columns:
@@ -241,14 +244,30 @@ class _Walk:
             self._record(dict(zip(aligned, row, strict=True)), number, "")
 
 
-_BLANK_THEN_OBJECT = re.compile(r"\s*\{")
+#: What jsonpickle, and so Sacred, writes beside the value of a NumPy number.
+_PICKLED = '"py/object"'
+_BLANK_THEN_RECORD = re.compile(r'\s*\{(?!\s*(?:"dtype"\s*:[^,{}]*,\s*)?"py/object")')
+
+
+def _number_of(value: dict[str, Any]) -> object:
+    """Return the number that jsonpickle wrote as an object, or the object as it is."""
+    number = value.get("value")
+    pickled = str(value.get("py/object", "")).startswith("numpy.") and isinstance(number, int | float)
+    return number if pickled else value
 
 
 def _points(others: Mapping[str, Any]) -> dict[str, list[list[float]]]:
-    """Return the lists of [time, step, value], as TensorBoard writers export scalars, if most of the object is such."""
-    curves = {key: _steps_and_values(value) for key, value in others.items()}
+    """Return the lists of [time, step, value], as TensorBoard writers export scalars, if most of the object is such.
+
+    So are the lists of values beside which one of the same length holds the steps (PyMARL: `return_mean_T`).
+    """
+    steps = {key: others[f"{key}{STEPS_OF}"] for key in others if f"{key}{STEPS_OF}" in others}
+    lists = {key: {"steps": steps[key], "values": value} if key in steps else value for key, value in others.items()}
+    for key in steps:
+        lists.pop(f"{key}{STEPS_OF}", None)
+    curves = {key: _steps_and_values(value) for key, value in lists.items()}
     points = {key: value for key, value in curves.items() if isinstance(value, list) and _is_points(value)}
-    return points if points and 2 * len(points) >= len(others) else {}
+    return points if points and 2 * len(points) >= len(curves) else {}
 
 
 def _steps_and_values(curve: object) -> object:

@@ -159,3 +159,15 @@ def test_a_key_of_more_digits_than_a_step_has_is_none(reading):
 
 def test_an_object_behind_records_under_their_steps_is_a_record(reading):
     assert reading('{\n"0": {"kl": 0.1}\n}\n{\n"kl": 0.2\n}').records == [{"step": 0, "kl": 0.1}, {"kl": 0.2}]
+
+
+def test_lists_with_their_steps_beside_them_as_pymarl_keeps_them(reading):
+    returns = [{"dtype": "float64", "py/object": "numpy.float64", "value": value} for value in (0.5, 1.5, 0.0)]
+    curves = {"loss": [3.0, 2.0, 1.0], "return_mean": returns, "test_return_mean": returns[:1]}
+    steps = {"loss_T": [8, 16, 24], "return_mean_T": [8, 16, 24], "test_return_mean_T": [16]}
+    got = reading(json.dumps(curves | steps)).records
+    assert {(row["step"], key): row[key] for row in got for key in curves.keys() & row.keys()} == {
+        **{(8, "loss"): 3, (16, "loss"): 2, (24, "loss"): 1},
+        **{(8, "return_mean"): 0.5, (16, "return_mean"): 1.5, (24, "return_mean"): 0},
+        (16, "test_return_mean"): 0.5,
+    }
