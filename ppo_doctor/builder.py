@@ -162,21 +162,25 @@ class RunBuilder:
         return out
 
     def _carried(self, steps: FloatArray) -> FloatArray:
-        present = np.zeros(len(steps), dtype=bool)
+        """Give records without a step that of the record before, or after where the first of their kind leads a log."""
+        present, leads = np.zeros((2, len(steps)), dtype=bool)
+        known = np.isfinite(steps)
+        first = int(np.argmax(known))
+        ahead = {tuple(table.columns) for table in self.tables if len(table.records) and table.records[0] < first}
         for table in self.tables:
             present[table.records] = True
-        known = np.isfinite(steps)
-        gaps = int((present & ~known).sum())
-        if gaps:
-            self.notes.append(
-                Note(
-                    text=f"records without a step, given that of the record before: {gaps}",
-                    source=SourceRef(path=self.path),
-                )
-            )
-        index = np.maximum.accumulate(np.where(known, np.arange(len(steps)), -1))
-        first = float(steps[known][0])
-        return np.where(index >= 0, steps[np.maximum(index, 0)], first)
+            leads[table.records] = tuple(table.columns) in ahead
+        before, after = present & ~known & ~leads, present & ~known & leads
+        told = [
+            f"{count} that of the record {w}" for w, at in (("before", before), ("after", after)) if (count := at.sum())
+        ]
+        if told:
+            text = f"records without a step are given that of another: {', '.join(told)}"
+            self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
+        at = np.arange(len(steps))
+        last = np.maximum(np.maximum.accumulate(np.where(known, at, -1)), first)
+        following = np.minimum.accumulate(np.where(known, at, len(steps))[::-1])[::-1]
+        return steps[np.where(leads & (following < len(steps)), np.minimum(following, len(steps) - 1), last)]
 
     def _series(
         self,

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ppo_doctor.derive import Observations
 from ppo_doctor.model import Run, Series
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import load_pack
@@ -93,6 +94,23 @@ def test_sums_over_epochs_are_divided_by_them(tmp_path, settings, epochs):
     assert values(run, "clip_fraction") == pytest.approx(0.4 / epochs)
     assert values(run, "entropy") == pytest.approx(2.772 / epochs)
     assert values(run, "explained_variance") == pytest.approx(0.5)
+
+
+def test_a_rollout_that_a_console_prints_first_belongs_to_the_steps_that_follow(tmp_path):
+    """slime prints each rollout before the steps that are taken on it, and no step beside it."""
+    lines = []
+    for rollout in range(12):
+        lines.append(f"data.py:395 - rollout {rollout}: {{'rollout/raw_reward': {0.1 + rollout / 20}}}")
+        for step in (2 * rollout, 2 * rollout + 1):
+            row = {"train/loss": -0.01 * (step % 2), "train/pg_clipfrac": 0.02 * (step % 2), "train/step": step}
+            lines.append(f"model.py:918 - step {step}: {row | {'train/ppo_kl': 0.001 * (step % 2)}}")
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    run = read_run(str(tmp_path / "train.log"), Request())
+    assert run.framework == "slime"
+    assert run.series["reward_mean"].axis.steps.tolist() == list(range(0, 24, 2))
+    updates = Observations(run).fact("updates_observed")
+    assert updates is not None
+    assert updates.value == 2
 
 
 @pytest.mark.parametrize(

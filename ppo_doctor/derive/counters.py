@@ -89,12 +89,14 @@ def _own_steps(observations: Observations) -> Series | None:
 def _from_total(observations: Observations, total: Series) -> Fact | None:
     """Return K from a count of all optimizer steps, per batch where batches are counted too, else per record.
 
-    None where each record is a step, as far as nobody counts batches.
+    None where each record is a step, as far as nobody counts batches: also where few records hold a rollout's reward.
     """
     batches = _batches_between(observations, total)
     per_batch = _growth(total) / (1 if batches is None else batches)
     per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
-    if not len(per_batch) or (batches is None and median(per_batch) == 1 and _undeclared(observations, total)):
+    reward = observations.run.series.get("reward_mean")
+    single = _undeclared(observations, total) or (reward is not None and 2 * len(reward) <= len(total))
+    if not len(per_batch) or (batches is None and median(per_batch) == 1 and single):
         return None
     return counted(total, median(per_batch), f"'{total.raw}' grows by {median(per_batch):g} per batch")
 

@@ -32,8 +32,9 @@ NOT_WEIGHTS = frozenset(
 #: Formats that something else decides.
 UNTOLD = ("auto", "none", "")
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
-#: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py).
-BOUNDS = (1e-5, 1e-2)
+#: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py), and the lower one of skrl
+#: (skrl/resources/schedulers/torch/kl_adaptive.py).
+BOUNDS = (1e-6, 1e-5, 1e-2)
 #: It moves by this factor, several times where it looks at each minibatch; how near, and how often, to be known by it.
 NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
 #: How near a single change of several notches has to be: one in 500 falls there by chance.
@@ -159,21 +160,18 @@ def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
 
 
 def _at_a_bound(rates: FloatArray) -> BoolArray:
-    return same(rates, BOUNDS[0]) | same(rates, BOUNDS[1])
+    return np.asarray(np.logical_or.reduce([same(rates, bound) for bound in BOUNDS]))
 
 
 def _next_to_a_bound(rates: FloatArray) -> BoolArray:
-    """Return where a rate is at one of rsl_rl's bounds, or one notch inside."""
-    low, high = BOUNDS
+    """Return where a rate is at one of the bounds, or one notch from it."""
     reach = NOTCH ** (1 + NEAR_NOTCH)
-    return np.asarray(
-        ((rates >= low / reach) & (rates <= low * reach)) | (rates >= high / reach) & (rates <= high * reach)
-    )
+    return np.asarray(np.logical_or.reduce([(rates >= bound / reach) & (rates <= bound * reach) for bound in BOUNDS]))
 
 
 def _fixed(observations: Observations) -> bool:
     schedule = observations.run.config.get("lr_schedule")
-    return schedule is not None and str(schedule.value).lower() not in ("adaptive", "kl", "kladaptive")
+    return schedule is not None and str(schedule.value).lower() not in ("adaptive", "kl", "kladaptive", "kladaptivelr")
 
 
 def _wants_change(observations: Observations, rate: Series) -> BoolArray:

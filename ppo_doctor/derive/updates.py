@@ -210,7 +210,7 @@ def kl_over_target(observations: Observations) -> Fact | None:
         return Fact(name="kl_over_target", value=1.0, how="observed", unit="times", source=stops.source(), says=says)
     if setting is None:
         return _no_target(observations)
-    if setting.value is None or (observations.run.config.get("early_stopping") and not _stops(observations)):
+    if not setting.value or (observations.run.config.get("early_stopping") and not _stops(observations)):
         return Fact(
             name="kl_over_target",
             value=0.0,
@@ -249,10 +249,10 @@ def _no_target(observations: Observations) -> Fact | None:
 
 
 def binding_target_kl(observations: Observations) -> Fact | None:
-    """Return the configured target_kl when early stopping is on."""
+    """Return the configured target_kl when early stopping is on; 0 is no target (skrl's default)."""
     setting = observations.run.config.get("target_kl")
     target = observations.number("target_kl")
-    if setting is None or target is None or not _stops(observations):
+    if setting is None or not target or not _stops(observations):
         return None
     return Fact(name="binding_target_kl", value=target, how=setting.how, unit="nats", source=setting.source)
 

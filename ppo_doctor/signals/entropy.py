@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
+#: A share of its highest entropy that a policy does not fall to by chance.
+FALLEN = 0.5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
 MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 
@@ -76,8 +78,16 @@ def bonus_of(observations: Observations) -> float | None:
 
 
 def entropy_bonus(observations: Observations) -> Fact | None:
-    """Return the coefficient of the entropy bonus."""
+    """Return the coefficient of the entropy bonus.
+
+    Trainers that are not known may subtract what others add: a negative coefficient of theirs rewards certainty where
+    entropy is seen to fall, and None tells nothing where it is not.
+    """
     bonus = bonus_of(observations)
+    left = value_of(observations.fact("entropy_left"))
+    unknown = observations.run.framework == "canonical" and observations.configured("ent_coef")
+    if bonus is not None and bonus < 0 and unknown and (left is None or left > FALLEN):
+        return None
     series = series_of(observations, "entropy_coef")
     held = observations.fact("bonus_in_loss") if series is None else None
     if held is not None:

@@ -167,7 +167,11 @@ def test_lists_with_their_steps_beside_them_as_pymarl_keeps_them(reading):
     steps = {"loss_T": [8, 16, 24], "return_mean_T": [8, 16, 24], "test_return_mean_T": [16]}
     got = reading(json.dumps(curves | steps)).records
     assert {(row["step"], key): row[key] for row in got for key in curves.keys() & row.keys()} == {
-        (8, "loss"): 3, (16, "loss"): 2, (24, "loss"): 1,
-        (8, "return_mean"): 0.5, (16, "return_mean"): 1.5, (24, "return_mean"): 0,
+        (8, "loss"): 3,
+        (16, "loss"): 2,
+        (24, "loss"): 1,
+        (8, "return_mean"): 0.5,
+        (16, "return_mean"): 1.5,
+        (24, "return_mean"): 0,
         (16, "test_return_mean"): 0.5,
     }
