@@ -28,6 +28,8 @@ DIGITS = 1e-5
 WHOLE = 1e-3
 #: Entropy (nats) below which a policy repeats itself.
 SHARP = 0.05
+#: From so many steps per batch on, records of steps repeat as often as those of a batch that never changes.
+MANY_UPDATES = 25
 #: Episodes of which the best and the worst do not agree by chance.
 MANY = 8
 
@@ -51,6 +53,9 @@ def batch_repeats(observations: Observations) -> Series | None:
     if enough.any():
         others = np.logical_and.reduce([enough, *(_equal_to_last(s.values) for s in others_told if s is not None)])
         enough = others & ~_repeats_honestly(observations, told[0])
+    updates = observations.fact("updates_effective")
+    if updates is not None and float(str(updates.value)) >= MANY_UPDATES and not enough[1:].all():
+        return None  # with a record per optimizer step, nearly all are of the batch of the record before
     values = enough.astype(np.float64)
     values[0] = np.nan
     says = f"{', '.join(series.raw for series in told)} as in the record before"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NATS_PER_RATE = 300.0
 #: The same of language models, of whose layers the smallest have a hundred times as many.
 NATS_PER_RATE_COMPLETIONS = 3000.0
+#: A rate of less than this share of the run's largest moves nothing: a thousand steps of it are one.
+SPENT = 1e-3
 #: Log-ratio over a whole run below which nothing was learned.
 UNMOVED = 0.05
 #: Optimizer steps of a batch where the log does not tell: most trainers' default is 4 passes or more.
@@ -38,8 +40,16 @@ ORDINARY, ORDINARY_COMPLETIONS = 1e-5, 1e-7
 SLOW_WARMUP = 1e-4
 
 
+def _plain_descent(observations: Observations) -> bool:
+    """Tell whether the settings name SGD, whose rates are not those of Adam."""
+    named = (value for key, value in observations.run.config_raw.items() if "optim" in key.lower())
+    return any(isinstance(value, str) and value.lower().rpartition(".")[2] == "sgd" for value in named)
+
+
 def rate_largest(observations: Observations) -> Fact | None:
-    """Return the largest learning rate: logged, with the step at which it is reached, else configured."""
+    """Return the largest learning rate of Adam: logged, with the step at which it is reached, else configured."""
+    if _plain_descent(observations):
+        return None
     series = series_of(observations, "learning_rate")
     if series is not None:
         most = float(finite(series).max())
@@ -114,7 +124,7 @@ def rate_zero_share(observations: Observations) -> Fact | None:
 
 
 def rate_spent_at(observations: Observations) -> Fact | None:
-    """Return the share of the run after which the learning rate is exactly 0 to the end; 1 where it is not.
+    """Return the share of the run after which the rate is 0, or next to it, to the end; 1 where it is not.
 
     Where no rate is logged, the share of what is planned over which it is configured to decay.
     """
@@ -125,11 +135,12 @@ def rate_spent_at(observations: Observations) -> Fact | None:
     if len(series) < 4 or zero_share(series) is None:
         return None
     rates = finite(series)
-    alive = np.flatnonzero(rates)
-    if not len(alive):
+    if not rates.any():
         return None
+    alive = np.flatnonzero(rates > SPENT * rates.max())
     at = (int(alive[-1]) + 1) / len(rates)
-    return fact("rate_spent_at", at, series, f"{series.raw} is last above 0 at {at:.0%} of the run")
+    says = f"{series.raw} is last above a thousandth of its largest at {at:.0%} of the run"
+    return fact("rate_spent_at", at, series, says)
 
 
 def rate_warms_up_for_ever(observations: Observations) -> Fact | None:
