@@ -134,7 +134,7 @@ def rate_spent_at(observations: Observations) -> Fact | None:
         return planned and replace(planned, name="rate_spent_at")
     if len(series) < 4 or zero_share(series) is None:
         return None
-    rates = finite(series)
+    rates = np.abs(finite(series))
     if not rates.any():
         return None
     alive = np.flatnonzero(rates > SPENT * rates.max())
