@@ -113,6 +113,23 @@ def test_a_rollout_that_a_console_prints_first_belongs_to_the_steps_that_follow(
     assert updates.value == 2
 
 
+@pytest.mark.parametrize(("changes", "evenly"), [(range(50, 400, 50), True), ((50, 90, 200, 330), False)])
+def test_a_batch_of_many_records_is_no_batch_that_never_changes(changes, evenly):
+    """trlX writes a record per optimizer step, with 50 epochs 50 of each batch, and takes values anew in each."""
+    axis, rng = an_axis(range(1, 401)), np.random.default_rng(2)
+    batch = np.searchsorted(np.array(changes), np.arange(400), "right")
+    told = {"returns_mean": rng.normal(size=9)[batch], "returns_std": rng.random(size=9)[batch]}
+    told["values_mean"] = rng.normal(size=400)
+    kl = np.where(np.isin(np.arange(400), [0, *changes]), 0.0, 0.3)
+    series = [a_series(name, list(values), axis=axis) for name, values in (told | {"approx_kl": kl}).items()]
+    seen = observe(*series)
+    assert (seen.fact("records_per_batch") is not None) is evenly
+    assert (seen.series("batch_repeats") is None) is evenly
+    dips = seen.fact("dips")
+    assert dips is not None
+    assert dips.value == 0
+
+
 @pytest.mark.parametrize(
     ("estimator", "rounding", "movement"),
     [("k2", 1e-14, 1e-11), ("k3", 8e-9, 1e-6), ("k1", 3e-7, 1e-4)],

@@ -9,9 +9,11 @@ import numpy as np
 
 from ppo_doctor.arrays import beside, finite_median, same
 from ppo_doctor.derive.conditions import condition
-from ppo_doctor.model import EXACT
+from ppo_doctor.model import EXACT, Fact
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ppo_doctor.derive import Observations
     from ppo_doctor.model import BoolArray, FloatArray, Series
 
@@ -28,8 +30,8 @@ DIGITS = 1e-5
 WHOLE = 1e-3
 #: Entropy (nats) below which a policy repeats itself.
 SHARP = 0.05
-#: From so many steps per batch on, records of steps repeat as often as those of a batch that never changes.
-MANY_UPDATES = 25
+#: Changes of batch whose even spacing is no accident.
+EVENLY = 4
 #: Episodes of which the best and the worst do not agree by chance.
 MANY = 8
 
@@ -41,25 +43,52 @@ def batch_repeats(observations: Observations) -> Series | None:
     are logged with at least five digits count, and only where they are no whole numbers. A policy that always acts
     alike, and groups without any difference, repeat themselves honestly: 0 there, unless episodes went on to differ.
     """
-    told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
-    if not told or len(told[0]) < 2:
+    told = _told(observations)
+    if not told or observations.fact("records_per_batch") is not None:
         return None
-    told = [here for series in told if (here := beside(told[0], series)) is not None]
     others_told = (beside(told[0], observations.run.series.get(name)) for name in OTHERS)
-    alike, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
-    enough = np.logical_and.reduce(alike) & np.logical_or.reduce(broken)
-    if len(told) > 1:
-        enough |= np.sum([one & other for one, other in zip(alike, broken, strict=True)], axis=0) >= 2
+    enough = _alike(told)
     if enough.any():
         others = np.logical_and.reduce([enough, *(_equal_to_last(s.values) for s in others_told if s is not None)])
         enough = others & ~_repeats_honestly(observations, told[0])
-    updates = observations.fact("updates_effective")
-    if updates is not None and float(str(updates.value)) >= MANY_UPDATES and not enough[1:].all():
-        return None  # with a record per optimizer step, nearly all are of the batch of the record before
     values = enough.astype(np.float64)
     values[0] = np.nan
     says = f"{', '.join(series.raw for series in told)} as in the record before"
     return condition(dataclasses.replace(told[0], resolution=EXACT), "batch_repeats", values, says)
+
+
+def records_per_batch(observations: Observations) -> Fact | None:
+    """Return the records of each batch where statistics of the rollout change in every so many of them, else None.
+
+    A trainer that writes a record per optimizer step repeats there what it knows of the rollout.
+    """
+    told = _told(observations)
+    if not told:
+        return None
+    changes = np.flatnonzero(~_alike(told)[1:])
+    gaps = np.diff(changes)
+    if len(changes) < EVENLY or gaps[0] < 2 or (gaps != gaps[0]).any():
+        return None
+    says = f"{', '.join(series.raw for series in told)} change in every {gaps[0]}th record"
+    value = float(gaps[0])
+    return Fact(name="records_per_batch", value=value, how="observed", source=told[0].source(), says=says)
+
+
+def _told(observations: Observations) -> list[Series]:
+    """Return the statistics of the rollout that tell one from another, on the records of the first of them."""
+    told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
+    if not told or len(told[0]) < 2:
+        return []
+    return [here for series in told if (here := beside(told[0], series)) is not None]
+
+
+def _alike(told: Sequence[Series]) -> BoolArray:
+    """Return where all statistics, or at least two, equal those of the record before and are no whole numbers."""
+    alike, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
+    enough: BoolArray = np.logical_and.reduce(alike) & np.logical_or.reduce(broken)
+    if len(told) > 1:
+        enough |= np.sum([one & other for one, other in zip(alike, broken, strict=True)], axis=0) >= 2
+    return enough
 
 
 def _fine(observations: Observations, name: str) -> Series | None:

@@ -142,6 +142,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clip_over_spread": _row("identities:clip_over_spread", "clip_fraction+approx_kl"),
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         # catalogue: repeated batches, what arithmetic allows, whether the reward is the goal
+        "records_per_batch": _row(
+            "repeats:records_per_batch", "explained_variance", "response_length", "returns_mean", "objective_entropy"
+        ),
         "batch_repeats": _row(
             "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
         ),

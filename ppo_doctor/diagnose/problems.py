@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Break, Cause, ChainLink, Confidence, Finding, LinkState, Role, Verdict
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
-SPEAKS_DB, LIKELY_DB = 0, 9
+SPEAKS_DB, LIKELY_DB = -2, 9
 #: What no log can prove has to be this likely to be spoken of.
 UNPROVABLE_DB = 2
 #: What stands so near to the leader of its problem is level with it.

@@ -113,7 +113,7 @@ def dips(observations: Observations) -> Fact | None:
             continue
         values = series.values[begins] if begins is not None and series is clipped else series.values
         period = _period(np.abs(values[np.isfinite(values)]))
-        if period and period != value_of(observations.fact("updates_effective")):  # the first minibatch of each batch
+        if period and period != value_of(observations.fact("records_per_batch")):  # the first minibatch of each batch
             return fact("dips", period, series, f"{series.raw} falls to nothing in every {period}th record")
     known = [s for s in (clipped, kl) if s is not None and len(s) >= 12]
     return fact("dips", 0, known[0], f"{known[0].raw} has no period") if known else None
