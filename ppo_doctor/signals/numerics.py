@@ -97,7 +97,7 @@ def loss_over_rewards(observations: Observations) -> Fact | None:
     most = int(np.argmax(sizes))
     says = f"{loss.raw} reaches {loss.values[most]:.3g}, |{earned.raw}| {reward:.3g}"
     found = fact("loss_over_rewards", sizes[most] / max(1.0, reward) ** (2 if squared else 1), loss, says)
-    return replace(found, source=loss.source(most), since=int(loss.axis.steps[most]))
+    return replace(found, source=loss.source(most))  # the largest is no onset
 
 
 def numbers_lost(observations: Observations) -> Fact | None:
