@@ -141,13 +141,9 @@ def controller_idle(observations: Observations) -> Series | None:
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
-    """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so.
-
-    Nor does a schedule fall to a bound within a fifth of the run and stay.
-    """
+    """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so."""
     held = rates[np.isfinite(rates) & (rates > 0)]
-    fell = len(held) >= FIRST_CHANGES and held[0] > held[-1] and _at_a_bound(held[len(held) // 5 :]).all()
-    return bool(fell) or (_by_notches(held[:FIRST_CHANGES], fewest=0) and _by_notches(held))
+    return _by_notches(held[:FIRST_CHANGES], fewest=0) and _by_notches(held)
 
 
 def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:

@@ -90,7 +90,11 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_trend": _row("rewards:reward_trend", "reward_mean", "episode_return"),
         "flat_share": _row("rewards:flat_share", "frac_reward_zero_std"),
         "share_cut": _row("origins:share_cut", "truncated_fraction", "response_length+max_response_length"),
-        "truncated_before_training": _row("origins:truncated_before_training", "truncated_fraction+reward_mean"),
+        "truncated_before_training": _row(
+            "origins:truncated_before_training",
+            "truncated_fraction+reward_mean",
+            "response_length+max_response_length+reward_mean",
+        ),
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
         "value_loss_growth": _row("critic:value_loss_growth", "value_loss"),

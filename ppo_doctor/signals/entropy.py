@@ -84,14 +84,14 @@ def entropy_bonus(observations: Observations) -> Fact | None:
     entropy is seen to fall, and None tells nothing where it is not.
     """
     bonus = bonus_of(observations)
-    left = value_of(observations.fact("entropy_left"))
-    unknown = observations.run.framework == "canonical" and observations.configured("ent_coef")
-    if bonus is not None and bonus < 0 and unknown and (left is None or left > FALLEN):
-        return None
     series = series_of(observations, "entropy_coef")
     held = observations.fact("bonus_in_loss") if series is None else None
     if held is not None:
         return replace(held, name="entropy_bonus")
+    left = value_of(observations.fact("entropy_left"))
+    unknown = series is None and observations.run.framework == "canonical"
+    if bonus is not None and bonus < 0 and unknown and (left is None or left > FALLEN):
+        return None
     return None if bonus is None else fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
 
 
