@@ -105,6 +105,22 @@ def table(found: Sequence[Judged], column: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def paired(found: Sequence[Judged]) -> str:
+    """Return, for each trainer, how many faulty runs are right bare and with configuration, of those told bare."""
+    by = {(e.label.trainer, e.label.case, e.label.column): e for e in found if e.label.trainer not in (MET, REAL, OURS)}
+    lines = []
+    for trainer in dict.fromkeys(name for name, _, _ in by):
+        bare = [e for (name, _, column), e in by.items() if (name, column) == (trainer, "bare")]
+        pairs = [
+            (e.grade.first, other.grade.first)
+            for e in bare
+            if e.label.group in ("yes", "partly") and (other := by.get((trainer, e.label.case, "config")))
+        ]
+        if pairs:
+            lines.append(f"{trainer}: {len(pairs)} runs, bare {sum(b for b, _ in pairs)}, {sum(c for _, c in pairs)}\n")
+    return "".join(lines)
+
+
 def _named(name: str) -> str:
     bold = {
         ALL: f"**{ALL}**",
@@ -220,6 +236,7 @@ def main() -> None:
     found = judged(given.trainer or [*labelled(), FOREIGN, MET, REAL], given.jobs, leave_out=given.leave_out)
     before = json.loads(BOARD.read_text(encoding="utf-8")) if BOARD.is_file() else {}
     sys.stdout.write(f"bare log\n{table(found, 'bare')}\nwith configuration\n{table(found, 'config')}\n")
+    sys.stdout.write(f"the same runs: right bare, right with configuration\n{paired(found)}\n")
     sys.stdout.write("".join(f"{line}\n" for line in _misses(found)) if given.misses else "")
     sys.stdout.write("".join(f"{line}\n" for line in changes(before, found)))
     sys.stdout.write(f"{len(found)} answers in {time.monotonic() - begun:.0f} s\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lab import board, corpus
-from lab.board import Judged, changes, fallen, table
+from lab.board import Judged, changes, fallen, paired, table
 from lab.environments import REQUIREMENTS, trainers
 from lab.labels import Label, labelled, labels
 from lab.pairs import merged
@@ -101,6 +101,12 @@ def test_changes_name_the_case_and_the_direction():
 def test_each_trainer_has_a_row_and_ours_is_in_no_sum():
     rows = table([judged(), judged(trainer="rllib", first=False), judged(trainer=board.OURS)], "bare").splitlines()
     assert [row.split("|")[2].strip() for row in rows[2:]] == ["1.00 (1)", "0.00 (1)", "0.50 (2)", "1.00 (1)"]
+
+
+def test_pairs_are_of_runs_that_the_bare_log_tells_something_of():
+    told = [judged(first=False), replace(judged(), label=replace(LABEL, column="config"))]
+    untold = [Judged(replace(HELD_BACK, case="sb3-2", column=column), judged().grade) for column in board.COLUMNS]
+    assert paired([*told, *untold]) == "sb3: 1 runs, bare 0, 1\n"
 
 
 # What lies in the repository
