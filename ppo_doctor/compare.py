@@ -11,8 +11,9 @@ import numpy as np
 
 from ppo_doctor.groups import is_own
 from ppo_doctor.model import CONFIDENCES, Severity, Verdict
+from ppo_doctor.model import Outcome as RewardOutcome
 from ppo_doctor.story import Story, story
-from ppo_doctor.story.model import Action, Checks, Told
+from ppo_doctor.story.model import Action, Checks, Told, Why
 
 if TYPE_CHECKING:
     from ppo_doctor.divergence import Divergence
@@ -196,8 +197,9 @@ def _reported(diagnosis: Mapping[str, Any]) -> Story:
     leading = [c for c in diagnosis["causes"] if c.get("leader") and not c.get("benign")]
     return Story(
         verdict=_one_of(get_args(Verdict), diagnosis.get("verdict"), "inconclusive"),
+        outcome=RewardOutcome(what="not_logged"),
         because="",
-        courses=(),
+        entropy=None,
         checks=Checks(clear=0, noted=0, not_run=0),
         problems=tuple(_problem(cause) for cause in leading),
     )
@@ -205,11 +207,12 @@ def _reported(diagnosis: Mapping[str, Any]) -> Story:
 
 def _problem(cause: Mapping[str, Any]) -> Told:
     since = cause.get("onset_step")
+    title = str(cause.get("title") or cause["id"])
+    sure = _one_of(CONFIDENCES, cause.get("confidence"), "suspected")
     return Told(
         rank=0,
-        cause=cause["id"],
-        title=str(cause.get("title") or cause["id"]),
-        confidence=_one_of(CONFIDENCES, cause.get("confidence"), "suspected"),
+        title=title,
+        why=(Why(cause=cause["id"], title=title, confidence=sure),),
         severity=Severity(cause["severity"]),
         since=since if isinstance(since, int) else None,
         do=tuple(Action(say=str(each.get("say", ""))) for each in cause.get("do") or () if isinstance(each, dict))[:1],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,10 +13,12 @@ import numpy as np
 from ppo_doctor import __version__
 from ppo_doctor.derive import Observations
 from ppo_doctor.derive.domains import judged
+from ppo_doctor.derive.outcome import outcome
 from ppo_doctor.diagnose.chain import ALWAYS, chain
 from ppo_doctor.diagnose.coverage import not_ruled_out
-from ppo_doctor.diagnose.problems import in_order, named, problems
+from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.remedies import fitting
+from ppo_doctor.diagnose.shown import problems_shown
 from ppo_doctor.diagnose.verdict import unexplained, verdict
 from ppo_doctor.engine import FROM_SETTINGS
 from ppo_doctor.metrics import METRICS, loggable
@@ -24,7 +26,7 @@ from ppo_doctor.model import DIED, QUESTIONS, Coverage, Diagnosis, Fact, Series
 from ppo_doctor.summary import headline, known_fact, summary
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Rule
+    from ppo_doctor.model import Finding, Problem, RankedCause, Rule
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many records: from there on what stands still says something.
@@ -34,25 +36,31 @@ MOST_NAMES = 8
 
 
 def assemble(
-    observations: Observations, pack: Pack, findings: Sequence[Finding], suppressed: tuple[str, ...] = ()
+    observations: Observations,
+    pack: Pack,
+    findings: Sequence[Finding],
+    suppressed: tuple[str, ...] = (),
+    target: float | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis that findings add up to."""
+    """Return the diagnosis that findings add up to; `target` is the reward that the user asks for."""
     rules = pack.by_name
-    causes = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
+    possible = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in observations.run.facts
     guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
     if (updates := known_fact(observations, "updates_effective")) is not None and updates.how == "configured":
         guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
     if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:
         guessed.add(spent.source.key or "")  # so is a decay that no logged rate shows
-    found = problems(causes, findings, guessed=guessed, planned=alone)
-    odd = unexplained(findings, pack, named(found))
+    found = problems(possible, findings, guessed=guessed, planned=alone)
+    odd = unexplained(findings, pack, found)
     if odd is not None and all(group.leader.benign for group in found):
-        found = problems(causes, findings, guessed=guessed, planned=alone, odd=odd.rule)
+        found = problems(possible, findings, guessed=guessed, planned=alone, odd=odd.rule)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
-    said, because = verdict(found, coverage, links, pack, findings)
+    became = outcome(observations.run, target=target)
+    told = problems_shown(found, findings, became, links)
+    said, because = verdict(told, became, coverage, links)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
@@ -61,25 +69,35 @@ def assemble(
     died = next((note.text for note in observations.run.notes if DIED in note.text), None)
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
-    shown = (cause for cause in in_order(found) if cause.benign or said != "healthy")
+    shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")
     samples = observations.kind.samples.value
-    told = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)
-    titles = {complaint.id: complaint.title for complaint in pack.complaints}
+    causes = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)
     return Diagnosis(
         tool_version=__version__,
         run=summary(observations, pack),
         verdict=said,
         verdict_because=because,
-        headline=headline(observations.run, because),
-        causes=told,
+        headline=headline(observations.run, became, because),
+        causes=causes,
         findings=tuple(findings),
         chain=links,
         coverage=coverage,
-        problems=tuple(group.told(titles[group.complaint], links) for group in found),
-        not_ruled_out=not_ruled_out(pack, causes, findings, [cause.id for cause in told]),
+        outcome=became,
+        problems=told,
+        not_ruled_out=not_ruled_out(pack, possible, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
         packs=pack.further,
     )
+
+
+def _placed(ordered: Iterable[RankedCause], told: Sequence[Problem]) -> Iterable[RankedCause]:
+    """Yield causes under the problems that are told; one of none leads nothing."""
+    where = {name: problem.id for problem in told for name in problem.causes}
+    for cause in ordered:
+        if cause.benign or cause.id in where:
+            yield replace(cause, problem=where.get(cause.id, cause.problem))
+        else:
+            yield replace(cause, leader=False, level_with=())
 
 
 def _of_settings(observations: Observations, findings: Sequence[Finding]) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ppo_doctor.model import CONDITION
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Evidence, Finding, Run
+    from collections.abc import Mapping
+
+    from ppo_doctor.model import Evidence, Finding, Outcome, OutcomeKind, Run
 
 WORDS = {"==": "is", "!=": "differs from", "<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
 DENIED = {
@@ -22,6 +24,8 @@ DENIED = {
 }
 
 
+#: The best level is told where this share of what it stands above the lower end is gone at the end.
+MUCH = 0.25
 #: A count of one, and the plural beside it.
 _ONE = re.compile(
     r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
@@ -49,6 +53,66 @@ def number(value: float | None) -> str:
     if abs(value) < 1e15 and value == int(value):
         return str(int(value))
     return f"{value:.4g}"
+
+
+def became(outcome: Outcome) -> str:
+    """Return what became of the reward as a sentence without its full stop, with its levels and the step."""
+    key = f"The reward ({outcome.key})" if outcome.key else "The reward"
+    way = _way(outcome)
+    since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
+    sentences: Mapping[OutcomeKind, str] = {
+        "learned": f"{key} rises: {way}",
+        "levelled_off": f"{key} rose and levelled off{since}: {way}",
+        "at_ceiling": f"{key} is at its known ceiling: {way}",
+        "flat": f"{key} does not rise: {way}",
+        "lost": f"{key} was lost: {way}, gone for good{since}",
+        "fell": f"{key} fell: {way}",
+        "never_earned": f"{key} is 0 in all {outcome.records} records",
+        "not_logged": "No reward is logged",
+        "too_short": f"{key} has {outcome.records} records, too few to show a course",
+    }
+    return sentences[outcome.what]
+
+
+def gone(outcome: Outcome) -> str:
+    """Return how the reward went wrong, as the title of a problem."""
+    best, start, end = (number(_rounded(level)) for level in (outcome.best, outcome.start, outcome.end))
+    by = f" by step {outcome.since_step}" if outcome.since_step is not None else ""
+    if outcome.what == "lost":
+        return f"The reward fell from {best} to {end}{by} and stayed there"
+    if outcome.what == "fell":
+        return f"The reward fell from {start} to {end}"
+    return became(outcome)
+
+
+def brief(finding: Finding) -> str:
+    """Return what a check saw without its bounds and places: counts of records, and what facts say themselves."""
+    return "; ".join(dict.fromkeys(_seen(evidence) for evidence in finding.evidence))
+
+
+def _seen(evidence: Evidence) -> str:
+    if evidence.of > 1:
+        span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
+        return f"{evidence.raw} {_bounded(evidence)} in {_records(evidence)}{span}".replace("  ", " ")
+    if evidence.steps is None and " " in evidence.statistic:
+        return _ONE.sub(_singular, evidence.statistic)
+    return sentence(evidence).removesuffix(f" ({evidence.source})" if evidence.source else "")
+
+
+def _way(outcome: Outcome) -> str:
+    """Return the levels at start and end, with the best where much of it is gone at the end."""
+    start, best, end = (number(_rounded(level)) for level in (outcome.start, outcome.best, outcome.end))
+    if None in (outcome.start, outcome.best, outcome.end) or start == end == best:
+        return f"{start} throughout"
+    gone = float(outcome.best or 0) - float(outcome.end or 0) > MUCH * (
+        float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
+    )
+    middle = f"{best} (step {outcome.best_step}) → " if gone and best not in (start, end) else ""
+    return f"{start} → {middle}{end}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
 
 
 def says(finding: Finding) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.evidence import number
+from ppo_doctor.evidence import became, number
 from ppo_doctor.model import OUTCOMES, Fact, RunSummary, UpdatesPerBatch
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import Run
+    from ppo_doctor.model import Outcome, Run
     from ppo_doctor.rulepack import Pack
 
 
@@ -36,18 +35,18 @@ def summary(observations: Observations, pack: Pack) -> RunSummary:
     )
 
 
-def headline(run: Run, because: str) -> str:
-    """Return why it was judged so, and what became of reward and entropy."""
-    told = [f"{word} {course}" for word, names in OUTCOMES.items() if (course := _course(run, names))]
-    sentence = f"{because[:1].upper()}{because[1:]}"
-    return f"{'; '.join((sentence, *told))}."
+def headline(run: Run, outcome: Outcome, because: str) -> str:
+    """Return what became of reward and entropy, and why the run was judged so."""
+    course = became(outcome)
+    told = "; ".join(filter(None, (course, _entropy(run))))
+    return f"{told}." if because == course else f"{told}. {because[:1].upper()}{because[1:]}."
 
 
-def _course(run: Run, names: Sequence[str]) -> str:
-    """Return the first of some metrics that was logged, from its first number to its last."""
-    series = run.outcome(names)
+def _entropy(run: Run) -> str:
+    """Return the entropy from its first number to its last."""
+    series = run.outcome(OUTCOMES["entropy"])
     values = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
-    return f"{number(float(values[0]))} → {number(float(values[-1]))}" if len(values) else ""
+    return f"entropy {number(float(values[0]))} → {number(float(values[-1]))}" if len(values) else ""
 
 
 def _updates(observations: Observations) -> UpdatesPerBatch:

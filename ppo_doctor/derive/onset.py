@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct, median, quantile, ranks, running_medians, scatter_of, span_medians
+from ppo_doctor.arrays import distinct, median, ranks, span_medians
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
 
@@ -27,12 +27,6 @@ SIGNIFICANCE = 1e-3
 SHORTEST = 4
 #: Longer series are read at half as many points: medians over equal spans of steps.
 POINTS = 400
-#: The reward has collapsed when this share of what it had over its floor is gone …
-FALLEN = 0.6
-#: … after a stretch this long on which it held at least that share, and for at least this much of the run's end.
-HEALTHY_SHARE, TAIL_SHARE = 0.1, 0.1
-#: A run whose rewards can be negative shows its floor only if it rose from it by this many scatters.
-SCATTERS = 3.0
 
 
 @frozen
@@ -126,98 +120,6 @@ def reward_series(observations: Observations) -> Series | None:
         if series is not None and np.count_nonzero(np.isfinite(series.values)) >= 3 * SHORTEST:
             return series
     return None
-
-
-@frozen
-class Collapse:
-    """A fall of the reward that lasts: index of its first record, and levels before, after and at the floor."""
-
-    at: int
-    before: float
-    after: float
-    floor: float
-
-    @property
-    def lost(self) -> float:
-        """Return the share of the reward over its floor that is gone."""
-        return (self.before - self.after) / (self.before - self.floor)
-
-
-def find_collapse(values: FloatArray) -> Collapse | None:
-    """Return the fall of a series from its best level to (nearly) its floor, if it lasts to the end.
-
-    The change point is that of the part from the first healthy record on. The floor is where the run began, or 0 for a
-    reward that is never negative and began high. A dip from which the series recovers is no collapse, and neither is a
-    spike: nearly all records after it have to lie below nearly all of the healthy ones before it.
-    """
-    if len(values) < 3 * SHORTEST:
-        return None
-    best = _best(values)
-    floor = _floor(values, median(values[: max(3, len(values) // 20)]), best)
-    if floor is None or best <= floor:
-        return None
-    limit = best - FALLEN * (best - floor)
-    first = int(np.argmax(values > limit))
-    within, chance = split(values[first:])
-    at = first + within
-    if chance > SIGNIFICANCE or len(values) - at < max(SHORTEST, TAIL_SHARE * len(values)):
-        return None
-    before, after, end = values[:at], values[at:], values[-max(3, len(values) // 10) :]
-    healthy = before[before > limit]
-    if len(healthy) < max(SHORTEST, HEALTHY_SHARE * len(values)) or max(median(after), median(end)) > limit:
-        return None
-    if quantile(after, 0.75) >= quantile(healthy, 0.25):
-        return None
-    return Collapse(at=at, before=best, after=median(after), floor=floor)
-
-
-def _best(values: FloatArray) -> float:
-    """Return the largest running median."""
-    width = max(5, len(values) // 12)
-    return float(running_medians(values, width).max())
-
-
-def _floor(values: FloatArray, start: float, best: float) -> float | None:
-    """Return the level of a policy that is worth nothing, None where the run does not show one."""
-    if float(values.min()) >= 0:
-        return start if start < 0.5 * best else 0.0
-    rise = best - start
-    return start if rise > SCATTERS * scatter_of(values) else None
-
-
-@lru_cache(maxsize=4)  # as of `thinned`: three quantities ask
-def _collapse_of(series: Series) -> Collapse | None:
-    return find_collapse(thinned(series)[1])
-
-
-def reward_lost(observations: Observations) -> Fact | None:
-    """Return the share of the reward (over its floor) that a lasting collapse took, 0 without one; says since when."""
-    series = reward_series(observations)
-    if series is None:
-        return None
-    steps, _ = thinned(series)
-    found = _collapse_of(series)
-    if found is None:
-        return Fact(
-            name="reward_lost",
-            value=0.0,
-            how="computed",
-            unit="of the reward",
-            source=series.source(),
-            says="no lasting fall",
-        )
-    at = int(np.searchsorted(series.axis.steps, steps[found.at]))
-    fell = f"{series.raw} fell from {found.before:.3g} to {found.after:.3g}"
-    says = f"{fell} and stayed there from step {steps[found.at]:.0f}"
-    return Fact(
-        name="reward_lost",
-        value=found.lost,
-        how="computed",
-        unit="of the reward",
-        source=series.source(at),
-        says=says,
-        since=int(steps[found.at]),
-    )
 
 
 def reward_gain(observations: Observations) -> Fact | None:

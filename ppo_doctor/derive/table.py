@@ -123,7 +123,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "rate_left": _row("expected:rate_left", "learning_rate"),
         "printed_zeros": _row("expected:printed_zeros", "learning_rate", "approx_kl", "grad_norm"),
         # stability, mismatch, time (family "stability")
-        "reward_lost": _row("onset:reward_lost", "episode_return", "reward_mean"),
+        "reward_lost": _row("outcome:reward_lost", "episode_return", "reward_mean"),
         "reward_gain": _row("onset:reward_gain", "episode_return", "reward_mean"),
         "unclipped_cliff": _row(
             "spikes:unclipped_cliff", "approx_kl+entropy+max_grad_norm", "ratio_std+entropy+max_grad_norm"

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.diagnose.accounts import account
-from ppo_doctor.diagnose.chain import follows
 from ppo_doctor.metrics import METRICS, loggable
-from ppo_doctor.model import CONFIDENCES, WOULD_DECIDE, Measurement, Problem, RankedCause, Severity
+from ppo_doctor.model import CONFIDENCES, WOULD_DECIDE, Measurement, RankedCause, Severity
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.diagnose.accounts import Account
-    from ppo_doctor.model import Break, Cause, ChainLink, Confidence, Finding, LinkState, Role, Verdict
+    from ppo_doctor.model import Cause, Confidence, Finding, Role, Verdict
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
 SPEAKS_DB, LIKELY_DB = -2, 9
@@ -24,13 +23,8 @@ UNPROVABLE_DB = 2
 LEVEL_DB = 4
 #: Causes printed for a problem, and measurements asked for.
 LONGEST_LIST, MOST_ASKED = 5, 3
-#: States of a link that are how a problem breaks it.
-SHOWN: Mapping[LinkState, Break] = {"dead": "dead", "wrong": "wrong", "weak": "weak"}
 #: The check that tells that a run learns something.
 RISES = "reward-rises"
-#: Complaints of a run that goes wrong by and by, and of one in which too little happens.
-COURSES = ("policy-degenerates", "steps-too-large", "proxy-diverges")
-STANDING = ("policy-does-not-move", "no-signal")
 
 
 @frozen
@@ -60,43 +54,15 @@ class Group:
         grave = any(c.confidence != "suspected" and c.severity.at_least(Severity.HIGH) for c in leading)
         return "unhealthy" if grave else "warning"
 
-    def faint(self, findings: Mapping[str, Finding]) -> bool:
-        """Tell whether this is a suspicion of medium gravity, or by such findings, which a rising reward outweighs."""
-        leading = [cause for cause in self.causes if cause.leader]
-        grave = any(cause.severity.at_least(Severity.HIGH) for cause in leading)
-        shown = any(findings[name].severity.at_least(Severity.HIGH) for name in self.openers)
-        return not (grave and shown) and not any(c.benign or c.confidence != "suspected" for c in leading)
+    @property
+    def firm(self) -> bool:
+        """Tell whether a fault leads that is more than suspected."""
+        return any(c.leader and not c.benign and c.confidence != "suspected" for c in self.causes)
 
-    def told(self, title: str, links: Sequence[ChainLink]) -> Problem:
-        """Return the problem as reports show it."""
-        proven = any(cause.leader and cause.confidence == "established" for cause in self.causes)
-        onsets = [cause.onset_step for cause in self.causes if cause.leader and cause.onset_step is not None]
-        return Problem(
-            id=self.id,
-            title=title,
-            link=self.link,
-            state=_break(self.link, links, self.complaint, proven=proven),
-            complaint=self.complaint,
-            leader=self.leader.id,
-            causes=tuple(cause.id for cause in self.causes),
-            openers=self.openers,
-            verdict=self.verdict,
-            since_step=min(onsets, default=None),
-            proven=proven,
-            follows=follows(links, self.link),
-        )
-
-
-def _break(link: str, links: Sequence[ChainLink], complaint: str, *, proven: bool) -> Break:
-    """Return how a link is broken: what the chain shows of it, else what its causes do to it."""
-    if link == "configuration":
-        return "configuration"
-    for entry in links:
-        if entry.link == link and (shown := SHOWN.get(entry.state)):
-            return shown
-    if complaint in STANDING:
-        return "dead" if proven else "weak"
-    return "course" if complaint in COURSES else "wrong"
+    @property
+    def contested(self) -> bool:
+        """Tell whether a harmless explanation is level with a fault."""
+        return self.verdict == "inconclusive"
 
 
 def problems(
@@ -126,7 +92,7 @@ def problems(
     found = [
         _group(name, best[name], by_rule, unsure) for name in sorted(best, key=lambda n: _rank(best[n][0], unsure))
     ]
-    ordered = _beside_each_other([group for group in found if not (learns and group.faint(by_rule))])
+    ordered = _beside_each_other(found)
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
 
 

@@ -7,8 +7,19 @@ from dataclasses import field
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import Finding, Measurement, Remedy
-from ppo_doctor.model.run import SourceSummary
-from ppo_doctor.model.words import Break, Confidence, ConfigValue, How, LinkState, Role, Severity, Status, Verdict
+from ppo_doctor.model.run import SourceRef, SourceSummary
+from ppo_doctor.model.words import (
+    Break,
+    Confidence,
+    ConfigValue,
+    How,
+    LinkState,
+    OutcomeKind,
+    Role,
+    Severity,
+    Status,
+    Verdict,
+)
 
 
 @frozen
@@ -121,19 +132,62 @@ class RunSummary:
 
 
 @frozen
+class Outcome:
+    """What became of a reward: levels as medians of its first and last records and of its best stretch."""
+
+    what: OutcomeKind
+    #: canonical name, and name as logged
+    metric: str = ""
+    key: str = ""
+    start: float | None = None
+    best: float | None = None
+    end: float | None = None
+    best_step: int | None = None
+    #: the step from which it is so: lost, or no longer rising
+    since_step: int | None = None
+    #: where the level from then on begins in the log
+    source: SourceRef | None = None
+    records: int = 0
+    #: what became of the evaluation, where there is one beside the training reward
+    evaluation: Outcome | None = None
+    #: whether it reached what the user asked for, if that was told
+    reached: bool | None = None
+    target: float | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether the reward rose and stayed, or is at its known ceiling."""
+        return self.what in ("learned", "levelled_off", "at_ceiling")
+
+
+@frozen
+class Cost:
+    """What a crossed guard-rail costs: the share of something that was spent for nothing."""
+
+    what: str
+    share: float
+
+
+@frozen
 class Problem:
-    """A link that is broken, how and since when, and the causes that compete to explain it."""
+    """What findings of one link show together, since when, and the causes that compete to explain it.
+
+    Its title is that of the finding that says most; no cause need be known.
+    """
 
     id: str
     title: str
     link: str
     state: Break
+    severity: Severity
     #: what a user would complain of; causes of one complaint compete
-    complaint: str
-    leader: str
+    complaint: str = ""
+    leader: str = ""
     causes: tuple[str, ...] = ()
     #: checks that its leading causes account for
     openers: tuple[str, ...] = ()
+    #: the findings that it is shown by, the one that gives the title first
+    findings: tuple[str, ...] = ()
     verdict: Verdict = "healthy"
     since_step: int | None = None
     proven: bool = False
@@ -186,7 +240,10 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     chain: tuple[ChainLink, ...]
     coverage: Coverage
+    outcome: Outcome = Outcome(what="not_logged")
     problems: tuple[Problem, ...] = ()
+    #: check → what it costs that the guard-rail is crossed, where that can be computed
+    costs: Mapping[str, Cost] = field(default_factory=dict)
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()
     packs: tuple[PackInForce, ...] = ()

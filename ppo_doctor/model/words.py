@@ -72,6 +72,11 @@ class Severity(StrEnum):
 
 _RANKS: Mapping[str, int] = MappingProxyType({severity.value: rank for rank, severity in enumerate(Severity)})
 
+#: What became of a reward; "levelled_off" rose and then stood, "at_ceiling" has the most that can be earned.
+OutcomeKind = Literal[
+    "learned", "at_ceiling", "levelled_off", "flat", "lost", "fell", "never_earned", "not_logged", "too_short"
+]
+
 #: What the outcome of a run is told by: a word, and the metrics of which the first that is logged is meant.
 OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"reward": ("reward_mean", "episode_return", "eval_return"), "entropy": ("entropy",)}

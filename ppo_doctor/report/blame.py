@@ -23,8 +23,8 @@ def ruling_of(diagnosis: Diagnosis, options: RenderOptions) -> Ruling | None:
 
 def suspects(diagnosis: Diagnosis, problem: Told) -> list[RankedCause]:
     """Return the cause that leads a problem, and those that cannot be told from it."""
-    group = next(cause.problem for cause in diagnosis.causes if cause.id == problem.cause)
-    return [cause for cause in diagnosis.causes if cause.leader and cause.problem == group]
+    named = {why.cause for why in problem.why}
+    return [cause for cause in diagnosis.causes if cause.id in named]
 
 
 def supporters(diagnosis: Diagnosis, cause: RankedCause) -> list[Finding]:

@@ -159,7 +159,7 @@ def standing(side: Side) -> str:
     first, seeds = story.problems[0], len(side.verdicts)
     since = f"since step {first.since}" if first.since is not None else ""
     among = f"in {side.causes.get(first.cause, 1)} of {seeds} runs" if seeds > 1 else ""
-    sure = first.confidence if first.confidence != "suspected" else ""
+    sure = first.why[0].confidence if first.sure else ""
     about = ", ".join(filter(None, (sure, since, among)))
     return what(story) + (f" – {about}" if about else "")
 

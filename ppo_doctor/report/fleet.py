@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
+from ppo_doctor.evidence import became
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.nearby import apart
 from ppo_doctor.report.phrases import first_action, title
 from ppo_doctor.report.words import VERDICT_STYLE, capital, count, flowing
-from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,8 +102,8 @@ def what(story: Story) -> str:
         return title(first) + more
     if story.open and story.verdict == "inconclusive":
         return f"open: {', '.join(question.question for question in story.open)}"
-    courses = [f"{course.word} {short(course.first)} → {short(course.last)}" for course in story.courses]
-    return capital(flowing(story.because)) or ", ".join(courses) or f"{count(story.checks.clear, 'check')} clear"
+    course = flowing(became(story.outcome)) if story.outcome.what != "not_logged" else ""
+    return capital(flowing(story.because)) or course or f"{count(story.checks.clear, 'check')} clear"
 
 
 def cut(text: str, room: int) -> str:

@@ -103,7 +103,9 @@ def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tu
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
     advice = (f"{capital(label)}: {words}" for label, words in phrases.advice(problem))
     text = " ".join(filter(None, (f"{standing}.", *advice, phrases.follows(problem))))
-    return level, _command(level, f"{problem.cause}: {phrases.title(problem)}", text, diagnosis, problem.place)
+    return level, _command(
+        level, ": ".join(filter(None, (problem.cause, phrases.title(problem)))), text, diagnosis, problem.place
+    )
 
 
 def _held(held: Held, diagnosis: Diagnosis) -> tuple[Level, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import OUTCOMES
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.html_frame import document
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, table, text
@@ -113,11 +112,11 @@ def _in_short(told: Story) -> Markup:
 
 def _course(told: Story, run: Run | None) -> Markup:
     """Return the course of the reward over the run, the one number that every run has in common."""
-    course = next((course for course in told.courses if course.word == "reward"), None)
-    series = run.outcome(OUTCOMES["reward"]) if run is not None else None
-    if run is None or run.steps is None or course is None or series is None:
+    course = told.outcome
+    series = run.series.get(course.metric) if run is not None else None
+    if run is None or run.steps is None or series is None or course.start is None or course.end is None:
         return el("span", text("not logged" if run else "not drawn"), cls="quiet")
-    first, last = short(course.first), short(course.last)
+    first, last = short(course.start), short(course.end)
     picture = small(series, run.steps, f"{series.raw} from {first} to {last}")
     return join((picture, el("span", text(f"{first} → {last}"), cls="quiet")))
 

@@ -6,6 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from ppo_doctor.evidence import says
 from ppo_doctor.model import Severity
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.escape import unsafe
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         Evidence,
         Finding,
         LedgerEntry,
+        Outcome,
         Problem,
         RankedCause,
         Remedy,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     )
     from ppo_doctor.report import RenderOptions
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 #: What a check answers, by the status of its finding.
 ANSWERS: Mapping[Status, str] = {"fired": "yes", "clear": "no", "skipped": "unknown", "errored": "errored"}
 
@@ -89,14 +91,15 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
 
     `everything` lists checks that answered no, or could not be asked, too; `coverage` counts them in any case.
     """
-    harmless = {cause.id for cause in diagnosis.causes if cause.benign}
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": tool(diagnosis),
         "run": run_of(diagnosis.run),
         "verdict": diagnosis.verdict,
         "headline": diagnosis.headline,
-        "problems": [_problem(problem) for problem in diagnosis.problems if problem.leader not in harmless],
+        "outcome": outcome(diagnosis.outcome),
+        "findings": [_finding(f, diagnosis) for f in shown(diagnosis)],
+        "problems": [_problem(problem) for problem in diagnosis.problems],
         "causes": [_cause(cause, diagnosis) for cause in diagnosis.causes],
         "chain": [_link(link) for link in diagnosis.chain],
         "checks": [_check(f) for f in diagnosis.findings if everything or f.status in ("fired", "errored")],
@@ -159,9 +162,56 @@ def _source(source: SourceSummary, run: RunSummary) -> dict[str, Json]:
     }
 
 
+def outcome(reward: Outcome) -> dict[str, Json]:
+    """Return what became of the reward, and of the evaluation beside it."""
+    return {
+        "what": reward.what,
+        "metric": reward.metric or None,
+        "key": reward.key or None,
+        "start": reward.start,
+        "best": reward.best,
+        "end": reward.end,
+        "best_step": reward.best_step,
+        "since_step": reward.since_step,
+        "at": str(reward.source) if reward.source is not None else None,
+        "records": reward.records,
+        "target": reward.target,
+        "reached": reward.reached,
+        "evaluation": outcome(reward.evaluation) if reward.evaluation is not None else None,
+    }
+
+
+def shown(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the checks that answered yes and matter: those of problems, and all of medium severity or more."""
+    named = {name for problem in diagnosis.problems for name in problem.findings}
+    fired = [f for f in diagnosis.findings if f.status == "fired"]
+    ours = [f for f in fired if f.rule in named or f.severity.at_least(Severity.MEDIUM)]
+    return sorted(ours, key=lambda finding: finding.severity.rank)
+
+
+def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
+    problem = next((p.id for p in diagnosis.problems if finding.rule in p.findings), None)
+    cost = diagnosis.costs.get(finding.rule)
+    source = next((e.source for e in finding.evidence if e.source is not None), None)
+    return {
+        "id": finding.rule,
+        "says": f"{finding.title}: {says(finding)}",
+        "severity": finding.severity.value,
+        "exact": finding.proves,
+        "link": finding.link,
+        "problem": problem,
+        "since_step": finding.onset_step,
+        "at": str(source) if source is not None else None,
+        "cost": None if cost is None else {"what": cost.what, "share": cost.share},
+    }
+
+
 def _problem(problem: Problem) -> dict[str, Json]:
     return {
         "id": problem.id,
+        "finding": problem.findings[0] if problem.findings else None,
+        "findings": _strings(problem.findings),
+        "severity": problem.severity.value,
         "link": problem.link,
         "state": problem.state,
         "since_step": problem.since_step,

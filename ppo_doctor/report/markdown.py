@@ -115,7 +115,9 @@ def _table(table: Table) -> str:
 
 
 def _standing(problem: Told, diagnosis: Diagnosis) -> str:
-    return " · ".join([*map(md, phrases.standing(problem, diagnosis)), md_code(problem.cause)])
+    return " · ".join(
+        [*map(md, phrases.standing(problem, diagnosis)), *([md_code(problem.cause)] if problem.cause else [])]
+    )
 
 
 def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions) -> str:

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ppo_doctor.evidence import became
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
@@ -24,7 +25,7 @@ from ppo_doctor.report.words import (
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, UpdatesPerBatch
+    from ppo_doctor.model import Diagnosis, Outcome, UpdatesPerBatch
     from ppo_doctor.story.model import Broken, Check, Checks, Course, Open, Place, Row, Story, Table, Told
 
 #: Metrics that are named of those that broke first.
@@ -34,11 +35,29 @@ THIN = 8
 
 
 def outcome(told: Story) -> str:
-    """Return in a sentence what became of the run, with what only the verdict can say."""
-    because = capital(flowing(told.because)) or (_answered(told.checks) if told.verdict == "healthy" else "")
-    courses = ", ".join(map(_course, told.courses))
-    became = stopped("; ".join(filter(None, (because, courses if because else capital(courses)))))
-    return " ".join(filter(None, (became, _broken(told.broken) if told.broken is not None else "")))
+    """Return in a sentence what became of the run, then what only the verdict can say."""
+    parts = [became(told.outcome), _evaluation(told.outcome), _target(told.outcome)]
+    parts.append(_course(told.entropy) if told.entropy is not None else "")
+    sentences = [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
+    if told.because:
+        sentences.append(stopped(capital(flowing(told.because))))
+    if told.verdict == "healthy":
+        sentences.append(stopped(capital(_answered(told.checks))))
+    return " ".join([*sentences, *([_broken(told.broken)] if told.broken is not None else [])])
+
+
+def _evaluation(reward: Outcome) -> str:
+    """Return what became of the evaluation, where there is one."""
+    tested = reward.evaluation
+    if tested is None or tested.start is None or tested.end is None:
+        return ""
+    return f"evaluation ({plain(tested.key)}) {bound(f'{short(tested.start)} → {short(tested.end)}')}"
+
+
+def _target(reward: Outcome) -> str:
+    if reward.target is None:
+        return ""
+    return f"the target of {short(reward.target)} is {'' if reward.reached else 'not '}reached"
 
 
 def _broken(broken: Broken) -> str:
@@ -54,13 +73,12 @@ def _broken(broken: Broken) -> str:
 
 def _course(course: Course) -> str:
     key = f" ({plain(course.key)})" if course.word != course.key else ""
-    best = f"{short(course.best)} (step {course.best_at}) → " if course.best is not None else ""
-    return f"{course.word}{key} {bound(f'{short(course.first)} → {best}{short(course.last)}')}"
+    return f"{course.word}{key} {bound(f'{short(course.first)} → {short(course.last)}')}"
 
 
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
-    noted = f"{checks.noted} with a remark, " if checks.noted else ""
+    noted = f"{count(checks.noted, 'note')}, " if checks.noted else ""
     few = "only " * (THIN * checks.clear < checks.not_run)
     return f"{few}{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
 
@@ -106,23 +124,15 @@ def cells(row: Row) -> list[str]:
 
 
 def title(problem: Told) -> str:
-    """Return what a problem is called; a suspicion is called one."""
-    return "Suspected: " * (problem.confidence == "suspected") + flowing(problem.title)
+    """Return what a problem is called: what is shown."""
+    return flowing(problem.title)
 
 
 def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
-    """Return how sure a problem is, how grave, since when, and where it shows."""
+    """Return how grave a problem is, since when, and where it shows."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
     place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
-    sure = "" if problem.confidence == "suspected" else problem.confidence  # the title says so
-    among = f"one of {1 + len(problem.level)} that fit alike" if problem.level else ""
-    told = f"{sure} (this or {_another(problem)})" if sure and among else sure or among
-    return [*filter(None, (told,)), problem.severity.value, *since, *place]
-
-
-def _another(problem: Told) -> str:
-    count_ = len(problem.level)
-    return "the one under “or”" if count_ == 1 else f"one of the {count_} under “or”"
+    return [problem.severity.value, *since, *place]
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
@@ -134,25 +144,29 @@ def _place(place: Place, diagnosis: Diagnosis) -> str:
 
 
 def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool = True) -> list[tuple[str, str]]:
-    """Return what shows a problem, what to do, what would settle it, what not to do, and what else it may be.
+    """Return what shows a problem, why it is so, what to do, what would settle it, and what not to do.
 
     What is only suspected is settled first.
     """
-    lines = [
-        ("then" if i else "do", action_says(action))
-        for i, action in enumerate(problem.do if resort else problem.do[:1])
-    ]
-    if problem.check is not None:
-        check = ("check", _settles(problem.check if because else replace(problem.check, because="")))
-        lines.insert(0 if problem.confidence == "suspected" else len(lines), check)
-    if problem.seen[:seen]:
-        lines.insert(0, ("seen", " ".join(map(sentence, problem.seen[:seen]))))
-    if problem.avoid:
-        lines.append(("not", sentence(problem.avoid)))
-    if problem.level:
-        tells = "; the check can" if problem.check is not None else ""
-        names = listed([flowing(title) for title in problem.level])
-        lines.append(("or", f"{names}: this log cannot tell which{tells}."))
+    lines = [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
+    lines += _why(problem)
+    asked = problem.check if because or problem.check is None else replace(problem.check, because="")
+    check = [("check", _settles(asked))] if asked is not None else []
+    actions = problem.do if resort else problem.do[:1]
+    do = [("then" if i else "do", action_says(action)) for i, action in enumerate(actions)]
+    lines += [*do, *check] if problem.sure else [*check, *do]
+    return [*lines, *([("not", sentence(problem.avoid))] if problem.avoid else [])]
+
+
+def _why(problem: Told) -> list[tuple[str, str]]:
+    """Return the leading cause with its confidence, and under it those that the log cannot tell from it."""
+    if not problem.why:
+        return []
+    first, *others = problem.why
+    lines = [("why", f"{first.confidence}: {flowing(first.title)}")]
+    if others:
+        names = listed([flowing(why.title) for why in others])
+        lines.append(("or", f"{names} (this log cannot tell which)"))
     return lines
 
 
@@ -197,7 +211,7 @@ def _question(question: Open) -> str:
 
 def counts(checks: Checks) -> str:
     """Return how many checks said what."""
-    noted = f" · {checks.noted} with a remark" if checks.noted else ""
+    noted = f" · {count(checks.noted, 'note')}" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     return f"{checks.clear} clear{noted} · {_not_run(checks)}{left}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ppo_doctor.model.diagnosis import Outcome
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import Confidence, Severity, Verdict
 
@@ -14,9 +15,6 @@ class Course:
     key: str
     first: float
     last: float
-    #: where it was best, and how good, if much of that is lost at the end
-    best: float | None = None
-    best_at: int | None = None
 
 
 @frozen
@@ -86,27 +84,45 @@ class Check:
 
 
 @frozen
-class Told:
-    """A problem by the cause that leads it."""
+class Why:
+    """A cause that explains a problem, and how sure that is."""
 
-    rank: int
     cause: str
     title: str
     confidence: Confidence
+
+
+@frozen
+class Told:
+    """A problem by what shows it, with the causes that explain it."""
+
+    rank: int
+    #: what is shown, as a sentence about this run
+    title: str
     severity: Severity
     since: int | None = None
     place: Place | None = None
-    #: what shows it in this run: the weightiest checks, by their titles
+    #: the numbers that show it, the weightiest first
     seen: tuple[str, ...] = ()
+    #: what explains it, the likeliest first; those that this log cannot tell from the first follow it
+    why: tuple[Why, ...] = ()
     #: the first remedy, then the next resort
     do: tuple[Action, ...] = ()
     check: Check | None = None
     #: the remedy that tempts and makes it worse
     avoid: str = ""
-    #: causes that this log cannot tell from this one
-    level: tuple[str, ...] = ()
     #: links of the chain that are dead because of it
     follows: tuple[str, ...] = ()
+
+    @property
+    def cause(self) -> str:
+        """Return the cause that leads, or nothing where none is known."""
+        return self.why[0].cause if self.why else ""
+
+    @property
+    def sure(self) -> bool:
+        """Tell whether the leading cause is more than suspected."""
+        return bool(self.why) and self.why[0].confidence != "suspected"
 
 
 @frozen
@@ -144,9 +160,11 @@ class Story:
     """A diagnosis as it is told."""
 
     verdict: Verdict
-    #: why, where no problem says it; one sentence
+    #: what became of the reward
+    outcome: Outcome
+    #: why it was judged so, where no problem says it; one sentence
     because: str
-    courses: tuple[Course, ...]
+    entropy: Course | None
     checks: Checks
     #: where numbers stop being finite
     broken: Broken | None = None

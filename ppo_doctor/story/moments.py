@@ -38,8 +38,6 @@ COUNTERS = ("env_steps", "optimizer_steps_total")
 MOST_OF_THE_RUN = 0.8
 #: So many records whose steps end within this share of the run are counted by another clock.
 MANY, OTHERWISE = 8, 0.1
-#: A reward that never rose by this share of its start lost nothing.
-LEAST_GAIN = 0.05
 #: By this factor a metric has grown from its first number to its last.
 GROWS = 1.2
 #: How far behind the onset to look again, as a share of what is left of the run.
@@ -124,29 +122,15 @@ def _moments(steps: IntArray, onset: int | None) -> tuple[Moment, ...]:
     return tuple(Moment(name=spots[index], step=int(steps[index])) for index in sorted(spots))
 
 
-def courses(run: Run, moments: Sequence[Moment]) -> Iterable[Course]:
-    """Yield what became of reward and entropy, from the first of the moments, or where they begin, to the last."""
-    for word, names in OUTCOMES.items():
-        series = run.outcome(names)
-        if series is not None and len(series) and series.how == "observed":
-            first, last = values(series, (moments[0], moments[-1]))
-            if last is not None:
-                start = float(series.values[0]) if first is None else first
-                best = _lost(series, moments[0].step, start, last) if word == "reward" else (None, None)
-                yield Course(word=word, key=series.raw, first=start, last=last, best=best[0], best_at=best[1])
-
-
-def _lost(series: Series, since: int, first: float, last: float) -> tuple[float | None, int | None]:
-    """Return the highest later number and its step, where more than half of what was gained is lost at the end."""
-    known = np.isfinite(series.values) & (series.axis.steps >= since)
-    if not known.any():
-        return None, None
-    place = int(np.argmax(np.where(known, series.values, -np.inf)))
-    top = float(series.values[place])
-    gained = top - first
-    if gained <= LEAST_GAIN * abs(first) or not last < top - gained / 2:
-        return None, None
-    return top, int(series.axis.steps[place])
+def entropy(run: Run, moments: Sequence[Moment]) -> Course | None:
+    """Return what became of the entropy, from the first of the moments, or where it begins, to the last."""
+    series = run.outcome(OUTCOMES["entropy"])
+    if series is None or not len(series) or series.how != "observed":
+        return None
+    first, last = values(series, (moments[0], moments[-1]))
+    if last is None:
+        return None
+    return Course(word="entropy", key=series.raw, first=float(series.values[0]) if first is None else first, last=last)
 
 
 def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import says
+from ppo_doctor.evidence import became, brief, gone, says
 from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 from ppo_doctor.story.actions import actions
-from ppo_doctor.story.model import Check, Checks, Open, Place, Remark, Story, Told
+from ppo_doctor.story.model import Check, Checks, Open, Place, Remark, Story, Told, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, Measurement, RankedCause, Run
+    from ppo_doctor.model import Diagnosis, Finding, Measurement, Problem, RankedCause, Run, SourceRef
     from ppo_doctor.story.model import Broken, Course, Table
 
 #: What stands in no text file: its records are counted.
@@ -36,12 +36,13 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     """Return the story of a diagnosis; without its run it has no numbers."""
     problems = tuple(_problems(diagnosis))
     onset = problems[0].since if problems else None
-    table, courses, broke = _numbers(diagnosis, run, onset)
+    table, entropy, broke = _numbers(diagnosis, run, onset)
     unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
     return Story(
         verdict=diagnosis.verdict,
+        outcome=diagnosis.outcome,
         because=_because(diagnosis, problems, unanswered),
-        courses=courses,
+        entropy=entropy,
         checks=_checks(diagnosis),
         broken=broke,
         table=table,
@@ -54,8 +55,8 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
 
 
 def _because(diagnosis: Diagnosis, problems: Sequence[Told], unanswered: Sequence[Open]) -> str:
-    """Return why it was judged so; nothing where the problems tell, or the count of checks does."""
-    if diagnosis.verdict == "healthy" or (problems and diagnosis.verdict != "inconclusive"):
+    """Return why it was judged so; nothing where problems or what became of the reward tell."""
+    if diagnosis.verdict == "healthy" or problems or became(diagnosis.outcome) in diagnosis.verdict_because:
         return ""
     if unanswered and diagnosis.verdict_because.startswith(LEFT_OPEN):
         return "nothing was found, but not every question could be answered"
@@ -69,63 +70,67 @@ def _without_quantities(diagnosis: Diagnosis) -> str:
         if link.witness and because.endswith(f": {link.witness}"):
             shown = next((f.title for f in diagnosis.findings if f.status == "fired" and says(f) in link.witness), "")
             return because.removesuffix(f": {link.witness}") + (f": {shown}" if shown else "")
-    leading = "; or: ".join(cause.title for cause in diagnosis.causes if cause.leader)
-    return because.removesuffix(f": {leading}") if leading else because
+    return because
 
 
 def _numbers(
     diagnosis: Diagnosis, run: Run | None, onset: int | None
-) -> tuple[Table | None, tuple[Course, ...], Broken | None]:
-    """Return the table of a run, what became of it and what broke first; nothing without the run."""
+) -> tuple[Table | None, Course | None, Broken | None]:
+    """Return the table of a run, what became of its entropy and what broke first; nothing without the run."""
     if run is None:
-        return None, (), None
-    from ppo_doctor.story.moments import courses, table  # numpy: only where there are numbers
+        return None, None, None
+    from ppo_doctor.story.moments import entropy, table  # numpy: only where there are numbers
     from ppo_doctor.story.nonfinite import broken
 
     harmless = [f for cause in diagnosis.causes if cause.leader and cause.benign for f in _shown(cause, diagnosis)]
     updates = diagnosis.run.updates_per_batch.effective
     calm = diagnosis.verdict == "healthy"
     drawn = table(run, _telling(diagnosis), onset, updates=updates, expected=harmless, calm=calm)
-    ill = [f for cause in diagnosis.causes if cause.leader and not cause.benign for f in _shown(cause, diagnosis)]
-    became = tuple(courses(run, drawn.moments)) if drawn is not None else ()
-    return drawn, became, broken(run, ill)
+    ill = [finding for problem in diagnosis.problems for finding in _findings(problem, diagnosis)]
+    spent = entropy(run, drawn.moments) if drawn is not None else None
+    return drawn, spent, broken(run, ill)
 
 
 def _problems(diagnosis: Diagnosis) -> Iterable[Told]:
-    """Yield one problem per group of leading causes, in the order of the causes; none for what is harmless."""
-    follows = {problem.id: problem.follows for problem in diagnosis.problems}
-    groups: dict[str, list[RankedCause]] = {}
-    for cause in diagnosis.causes:
-        if cause.leader:
-            groups.setdefault(cause.problem, []).append(cause)
+    """Yield the problems in their order, each with the causes that lead it."""
     done: set[str] = set()
-    for name, leaders in groups.items():
-        if all(leader.benign for leader in leaders):
-            continue
-        yield _told(leaders, follows.get(name, ()), diagnosis, done)
+    for rank, problem in enumerate(diagnosis.problems, start=1):
+        leaders = [cause for cause in diagnosis.causes if cause.problem == problem.id and cause.leader]
+        yield _told(rank, problem, leaders, diagnosis, done)
 
 
-def _told(leaders: Sequence[RankedCause], follows: tuple[str, ...], diagnosis: Diagnosis, done: set[str]) -> Told:
-    cause = leaders[0]
-    shown = _shown(cause, diagnosis)
-    onsets = [leader.onset_step for leader in leaders if leader.onset_step is not None]
-    do = tuple(action for action in actions(cause.remedies) if action.say not in done)
+def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis: Diagnosis, done: set[str]) -> Told:
+    found = _findings(problem, diagnosis)
+    causes = sorted(leaders, key=lambda cause: cause.benign)
+    lead = next((cause for cause in causes if not cause.benign), None)
+    remedies = lead.remedies if lead is not None and lead.confidence != "suspected" else ()
+    do = tuple(action for action in actions(remedies) if action.say not in done)
     done.update(action.say for action in do)
+    shown = [*found, *(_shown(lead, diagnosis) if lead is not None and not found else ())]
     return Told(
-        rank=cause.rank,
-        cause=cause.id,
-        title=cause.title,
-        confidence=cause.confidence,
-        severity=cause.severity,
-        since=min(onsets, default=None),
-        place=next((place for finding in shown if (place := _place(finding, diagnosis))), None),
-        seen=tuple(finding.title for finding in shown if finding.title != cause.title)[:MOST_SEEN],
+        rank=rank,
+        title=problem.title,
+        severity=problem.severity,
+        since=problem.since_step,
+        place=_where(problem, shown, diagnosis),
+        seen=tuple(_numbers_of(finding, problem.title) for finding in shown)[:MOST_SEEN],
+        why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
         do=do,
-        check=_check(cause, done),
-        avoid=cause.avoid,
-        level=tuple(leader.title for leader in leaders[1:]),
-        follows=follows,
+        check=_check(lead, done) if lead is not None else None,
+        avoid=lead.avoid if do and lead is not None else "",
+        follows=problem.follows,
     )
+
+
+def _numbers_of(finding: Finding, title: str) -> str:
+    """Return what a check saw, with its title where that does not stand above it."""
+    numbers = brief(finding)
+    return numbers if finding.title == title else f"{finding.title}: {numbers}"
+
+
+def _findings(problem: Problem, diagnosis: Diagnosis) -> list[Finding]:
+    by_rule = {finding.rule: finding for finding in diagnosis.findings}
+    return [by_rule[name] for name in problem.findings]
 
 
 def _shown(cause: RankedCause, diagnosis: Diagnosis) -> list[Finding]:
@@ -135,15 +140,24 @@ def _shown(cause: RankedCause, diagnosis: Diagnosis) -> list[Finding]:
     return [by_rule[entry.finding] for entry in ledger if entry.db > 0 and entry.finding in by_rule]
 
 
+def _where(problem: Problem, shown: Sequence[Finding], diagnosis: Diagnosis) -> Place | None:
+    """Return where a problem shows: in its findings, or where the reward went wrong."""
+    source = diagnosis.outcome.source if problem.title == gone(diagnosis.outcome) else None
+    turn = _at(source, diagnosis) if source is not None else None
+    return turn or next((place for finding in shown if (place := _place(finding, diagnosis))), None)
+
+
 def _place(finding: Finding, diagnosis: Diagnosis) -> Place | None:
-    containers = {source.path: source.container for source in diagnosis.run.sources}
-    for evidence in finding.evidence:
-        source = evidence.source
-        if source is not None and source.line is not None:
-            container = containers.get(source.path)
-            unit = "event" if container == "tfevents" else "record" if container in IN_RECORDS else "line"
-            return Place(path=source.path, line=source.line, unit=unit)
-    return None
+    sources = (evidence.source for evidence in finding.evidence if evidence.source is not None)
+    return next((place for source in sources if (place := _at(source, diagnosis))), None)
+
+
+def _at(source: SourceRef, diagnosis: Diagnosis) -> Place | None:
+    if source.line is None:
+        return None
+    container = next((each.container for each in diagnosis.run.sources if each.path == source.path), None)
+    unit = "event" if container == "tfevents" else "record" if container in IN_RECORDS else "line"
+    return Place(path=source.path, line=source.line, unit=unit)
 
 
 def _check(cause: RankedCause, done: set[str]) -> Check | None:
@@ -164,27 +178,20 @@ def _lowered(title: str) -> str:
 
 
 def _telling(diagnosis: Diagnosis) -> list[Finding]:
-    """Return the checks whose metrics come first: those of the leading cause, else the gravest that answered yes."""
+    """Return the checks whose metrics come first: those of the first problem and of its leading cause."""
+    shown = [finding for problem in diagnosis.problems[:1] for finding in _findings(problem, diagnosis)]
     leading = next((cause for cause in diagnosis.causes if cause.leader and not cause.benign), None)
-    if leading is not None:
-        return _shown(leading, diagnosis)
-    return _seen(diagnosis) if diagnosis.verdict != "healthy" else []
-
-
-def _seen(diagnosis: Diagnosis) -> list[Finding]:
-    """Return the checks that answered yes, from medium severity on, and for which no leading cause accounts."""
-    told = {e.finding for cause in diagnosis.causes if cause.leader for e in cause.ledger if e.db > 0}
-    grave = [f for f in diagnosis.findings if f.status == "fired" and f.severity.at_least(Severity.MEDIUM)]
-    return sorted((f for f in grave if f.rule not in told), key=lambda finding: finding.severity.rank)
+    return [*shown, *(_shown(leading, diagnosis) if leading is not None else ())]
 
 
 def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ...]:
-    """Return what a reader should know beside problems: what explains oddities, and what was seen without a cause."""
-    told = [title for problem in problems for title in (problem.title, *problem.level)]
-    calm = [c for c in diagnosis.causes if c.leader and c.benign and c.title not in told]
+    """Return what explains oddities without a fault, then what was seen that is of low severity, with its number."""
+    told = {why.cause for problem in problems for why in problem.why}
+    calm = [cause for cause in diagnosis.causes if cause.leader and cause.benign and cause.id not in told]
     harmless = [Remark(title=cause.title, says=cause.says) for cause in calm]
-    seen = [] if problems else [f for f in _seen(diagnosis) if f.title not in diagnosis.verdict_because]
-    return (*harmless, *dict.fromkeys(Remark(title=_with_number(finding)) for finding in seen))[:MOST_REMARKS]
+    named = {name for problem in diagnosis.problems for name in problem.findings}
+    low = [f for f in diagnosis.findings if f.status == "fired" and f.severity is Severity.LOW and f.rule not in named]
+    return (*harmless, *dict.fromkeys(Remark(title=_with_number(finding)) for finding in low))[:MOST_REMARKS]
 
 
 def _with_number(finding: Finding) -> str:

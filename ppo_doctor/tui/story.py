@@ -87,7 +87,8 @@ def _copies(problem: Told) -> list[Copy]:
     words = [Copy(what="remedy", text=action.say) for action in problem.do]
     place = problem.place
     where = [Copy(what="place", text=f"{place.path}:{place.line}")] if place is not None else []
-    return [*settings, *words, Copy(what="manual", text=f"ppo-doctor explain {problem.cause}"), *where]
+    manual = [Copy(what="manual", text=f"ppo-doctor explain {problem.cause}")] if problem.cause else []
+    return [*settings, *words, *manual, *where]
 
 
 def chain(page: Page, links: Sequence[ChainLink]) -> None:

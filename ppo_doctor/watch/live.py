@@ -144,10 +144,11 @@ def _problems(monitor: Monitor, told: Story, width: int) -> list[Text]:
     for problem in told.problems:
         waits = problem.cause in pending
         style = SEVERITY_STYLE.get(problem.severity, "dim") if problem.cause in firm else "dim"
-        sure = "not yet confirmed" if waits else problem.confidence
+        sure = "not yet confirmed" if waits else (problem.why[0].confidence if problem.why else "")
         since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
         mark = Span("● " if problem.cause in firm and not waits else "○ ", style)
-        about = Span(f" – {bound(sure)} · {problem.severity.value}{since}", "dim")
+        standing = " · ".join(filter(None, (bound(sure), problem.severity.value)))
+        about = Span(f" – {standing}{since}", "dim")
         page.add((mark, Span(flowing(problem.title), "bold"), about), 0, 2)
         for action in problem.do[:1]:
             page.labelled(Span("do", "bold"), action_says(action), 2, 4)

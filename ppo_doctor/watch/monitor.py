@@ -86,7 +86,9 @@ class Monitor:
         """Return the verdict, the problems with what cannot be told from them, and what became of the run."""
         if self.story is None:
             return ""
-        problems = ("; or: ".join((problem.title, *problem.level)) for problem in self.story.problems)
+        problems = (
+            ": ".join(filter(None, (p.title, "; or: ".join(w.title for w in p.why)))) for p in self.story.problems
+        )
         return f"{self.story.verdict}: {'. '.join((*problems, outcome(self.story)))}".replace(BOUND, " ")
 
     @property

@@ -1,0 +1,174 @@
+"""What became of the reward: levels at its start, at its best and at its end, told apart from its own scatter.
+
+All levels are medians, so that single records say nothing. A change counts where it is three standard errors of the
+levels that it lies between, and a fair share of all that the reward did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median, running_medians, same, scatter_of
+from ppo_doctor.derive.onset import thinned
+from ppo_doctor.model import OUTCOMES, Fact, Outcome
+
+if TYPE_CHECKING:
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.model import FloatArray, OutcomeKind, Run, Series
+
+#: Fewer finite records tell no course.
+FEWEST = 5
+#: Standard errors by which two levels differ.
+ERRORS = 3.0
+#: A change is at least this share of the range that the reward covers, and of its size.
+OF_RANGE, OF_SIZE = 0.4, 0.005
+#: The reward is lost where so much of what it had over its floor is gone for good.
+LOST = 0.6
+#: It has levelled off where it reached this share of its rise before half of the run.
+REACHED = 0.9
+#: Score of samples in [0, 1] from which hardly anything is left to earn.
+FULL = 0.97
+#: Metrics of an evaluation, of which the first that is logged is meant.
+EVALUATIONS = ("eval_return", "eval_success_rate")
+
+
+def outcome(run: Run, *, target: float | None = None) -> Outcome:
+    """Return what became of the training reward, with the evaluation beside it; of neither: not logged."""
+    series = run.outcome(OUTCOMES["reward"])
+    tested = run.outcome(EVALUATIONS)
+    if series is None:
+        return Outcome(what="not_logged")
+    judged = _judged(series, _ceiling(run, series))
+    if tested is not None and tested is not series:
+        judged = replace(judged, evaluation=_judged(tested, None))
+    if target is None or judged.end is None:
+        return judged
+    return replace(judged, target=target, reached=judged.end >= target)
+
+
+def _ceiling(run: Run, series: Series) -> float | None:
+    """Return the most that can be earned where it is known: 1 for a share, an episode's limit for one per step."""
+    values = series.values[np.isfinite(series.values)]
+    if not len(values):
+        return None
+    shares = values.min() >= 0 and values.max() <= 1
+    named = any(word in series.raw.lower() for word in ("acc", "success", "win", "correct", "solve"))
+    if shares and (named or (series.name == "reward_mean" and "reward_std" in run.series)):
+        return 1.0
+    lengths = run.series.get("episode_length")
+    limit = float(np.nanmax(lengths.values)) if lengths is not None and len(lengths) else 0.0
+    return limit if limit > 1 and bool(same(values[-1:], limit)[0]) and values.max() <= limit else None
+
+
+@lru_cache(maxsize=8)  # several checks ask
+def _judged(series: Series, ceiling: float | None) -> Outcome:
+    steps, values = thinned(series)
+    told = Outcome(what="too_short", metric=series.name, key=series.raw, records=len(values))
+    if not len(values):
+        return told
+    levels = Levels(values)
+    told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=int(steps[levels.best_at]))
+    if not values.any():
+        return replace(told, what="never_earned" if len(values) >= FEWEST - 2 else "too_short")
+    if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:
+        return replace(told, what="at_ceiling")
+    if len(values) < FEWEST:
+        return told
+    what, at = levels.course()
+    since = None if at is None else int(steps[at])
+    place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
+    return replace(told, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
+
+
+class Levels:
+    """The levels of a reward, shape [records], and the scatter around them."""
+
+    def __init__(self, values: FloatArray) -> None:
+        size = len(values)
+        self.values = values
+        self._early, self._late = max(2, size // 20), max(2, size // 10)
+        width = min(size, max(3, size // 12))
+        self.smooth = running_medians(values, width)
+        self._shift = width // 2
+        self.start, self.end = median(values[: self._early]), median(values[-self._late :])
+        self.best_at = min(int(np.argmax(self.smooth)) + self._shift, size - 1)
+        self.best = max(float(self.smooth.max()), self.end)
+        self.scatter = scatter_of(values) / np.sqrt(2) if size > 1 else 0.0
+
+    @property
+    def range(self) -> float:
+        """Return how far apart the lowest and the highest level lie."""
+        levels = (float(self.smooth.min()), float(self.smooth.max()), self.start, self.end)
+        return max(levels) - min(levels)
+
+    def counts(self, change: float) -> bool:
+        """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
+        error = 1.2533 * self.scatter * np.sqrt(1 / self._early + 1 / self._late)
+        size = float(np.abs(self.values).max())
+        return bool(abs(change) > max(ERRORS * error, OF_RANGE * self.range, OF_SIZE * size))
+
+    def course(self) -> tuple[OutcomeKind, int | None]:
+        """Return what the levels did, and the record from which on it was so."""
+        limit = self._limit()
+        if limit is not None and (at := self._gone(limit)) is not None:
+            return "lost", at
+        rise = self.end - self.start
+        if not self.counts(rise):
+            return "flat", None
+        if rise < 0:
+            return "fell", self._for_good(self.smooth <= self.start + rise / 2)
+        at = self._for_good(self.smooth >= self.start + REACHED * rise)
+        level = at is not None and at < len(self.values) / 2
+        return ("levelled_off", at) if level else ("learned", None)
+
+    def _limit(self) -> float | None:
+        """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""
+        start, best = self.start, self.best
+        if float(self.values.min()) >= 0 and start >= best / 2:
+            floor = 0.0
+        elif best - start > max(2 * ERRORS * self.scatter, OF_RANGE * self.range):
+            floor = start
+        else:
+            return None
+        return best - LOST * (best - floor) if best > floor else None
+
+    def _gone(self, limit: float) -> int | None:
+        """Return the record from which on the reward stays below a limit, after a stretch above it."""
+        last = max(3, len(self.values) // 10)
+        held = int(np.count_nonzero(self.values > limit))
+        if held < max(3, len(self.values) // 20) or median(self.values[-last:]) > limit:
+            return None
+        if np.mean(self.values[-last:] > limit) > 0.25 or self.best - self.end < ERRORS * self.scatter:
+            return None
+        return self._for_good(self.smooth <= limit)
+
+    def _for_good(self, holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+        """Return the first record from which on all levels are so."""
+        broken = np.flatnonzero(~holds)
+        first = int(broken[-1]) + 1 if len(broken) else 0
+        return min(first + self._shift * bool(first), len(self.values) - 1) if first < len(holds) else None
+
+
+def reward_lost(observations: Observations) -> Fact | None:
+    """Return the share of what the reward had gained that is gone at the end for good; 0 where it is not lost."""
+    found = outcome(observations.run)
+    if found.what in ("not_logged", "too_short") or found.best is None or found.end is None or found.start is None:
+        return None
+    series = observations.run.series[found.metric]
+    if found.what != "lost":
+        return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
+    floor = found.start if found.start < found.best / 2 or float(np.nanmin(series.values)) < 0 else 0.0
+    says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g} and stayed there from step {found.since_step}"
+    return Fact(
+        name="reward_lost",
+        value=(found.best - found.end) / (found.best - floor),
+        how="computed",
+        unit="of the reward",
+        source=found.source,
+        says=says,
+        since=found.since_step,
+    )
