@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Rewards in fewer records than this say nothing about their variation.
 LEAST = 5
+#: Trainers whose logged advantages are whitened: of size 1, or exactly 0. Three printed decimals tell which.
+WHITENED, TELLS = ("verl",), 0.005
 #: Spreads that are zero exactly when every advantage is zero, the most direct first.
 DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
 
@@ -61,5 +63,7 @@ def _from_extremes(observations: Observations) -> Series | None:
         return None
     values = np.maximum(np.abs(low.values), np.abs(high.values))
     coarser = max((low.resolution, high.resolution), key=lambda resolution: resolution.absolute)
+    if coarser.absolute <= TELLS and observations.run.framework in WHITENED:
+        coarser = dataclasses.replace(coarser, absolute=0.0)
     raw = f"{low.raw}, {high.raw}"
     return dataclasses.replace(high, name="advantage_spread", raw=raw, values=values, resolution=coarser)

@@ -101,23 +101,3 @@ def _alive(observations: Observations, series: Series) -> BoolArray | None:
         return None
     largest = float(np.nanmax(np.where(np.isfinite(spread), spread, np.nan)))
     return np.asarray(spread >= share * largest) & (largest > 0)
-
-
-def value_loss_growth(observations: Observations) -> Series | None:
-    """Return the value loss in units of its largest value in the first third of the run (0.01 at least), after it.
-
-    The floor keeps a run that begins without any reward from counting its first reward as growth without bound.
-    """
-    series = observations.run.series.get("value_loss")
-    if series is None:
-        return None
-    finite = np.flatnonzero(np.isfinite(series.values))
-    third = len(finite) // 3
-    if third < LEAST // 2:
-        return None
-    base = max(0.01, float(np.abs(series.values[finite[:third]]).max()))
-    values = series.values / base
-    values[: finite[third]] = np.nan
-    return dataclasses.replace(
-        series, name="value_loss_growth", values=values, unit="× its largest early value", how="computed"
-    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.signals.course import discrete
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -20,15 +19,10 @@ ALIVE = 0.15
 def choice_entropy(observations: Observations) -> Series | None:
     """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
 
-    None for a Gaussian policy that its logged deviation or a negative entropy shows: a differential entropy is 0 at a
-    deviation of 0.24, and neither its zero nor its ratios mean anything. Where settings alone show it, that it never
-    falls, or runs up, says as much of a Gaussian.
+    None for a density, and where nobody knows which it is: a differential entropy is 0 at a deviation of 0.24, and
+    neither its zero nor its ratios mean anything.
     """
-    entropy, spread = observations.run.series.get("entropy"), observations.run.series.get("action_std")
-    if entropy is None or (spread is not None and np.isfinite(spread.values).any()):
-        return None
-    finite = finite_of(entropy.values)
-    return None if len(finite) and float(finite.min()) < -1e-6 else entropy
+    return observations.run.series.get("entropy") if discrete(observations) else None
 
 
 def entropy_share(observations: Observations) -> Series | None:

@@ -73,7 +73,7 @@ def _judged(series: Series, ceiling: float | None) -> Outcome:
     levels = Levels(values)
     told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=int(steps[levels.best_at]))
     if not values.any():
-        return replace(told, what="never_earned" if len(values) >= FEWEST - 2 else "too_short")
+        return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
     if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:
         return replace(told, what="at_ceiling")
     if len(values) < FEWEST:

@@ -50,6 +50,8 @@ _ACTIONS: tuple[tuple[str, int], ...] = (
 )
 #: A Gaussian of deviation 1 has this entropy in nats for each action; how near the first entropy has to lie to a level.
 _UNIT_GAUSSIAN, _NEAR = 0.5 * math.log(2 * math.pi * math.e), 0.005
+#: Records whose entropy is so small a share of the highest: a density's would pass 0.
+_SEVERAL, _SPENT = 5, 0.03
 #: Choices of a usual discrete action, and numbers in a usual Gaussian one.
 _CHOICES, _DIMENSIONS = range(2, 19), range(1, 9)
 #: Entropy (nats) below 0 that no rounding makes.
@@ -176,6 +178,9 @@ def _of_first_entropy(observations: Observations) -> Iterator[Witness]:
         return
     if choices is not None and most <= math.log(choices) * (1 + _NEAR):
         says = f"{entropy.raw} starts at {first:.4g} = ln {choices} nats and never exceeds it"
+        yield Witness(value="discrete", says=says, source=entropy.source())
+    elif np.count_nonzero((values >= 0) & (values < _SPENT * most)) >= _SEVERAL:
+        says = f"{entropy.raw} stays next to 0 and never passes it"
         yield Witness(value="discrete", says=says, source=entropy.source())
     elif dimensions is not None:
         says = f"{entropy.raw} starts at {first:.4g} nats, that of {dimensions} Gaussians of deviation 1"

@@ -97,7 +97,6 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         ),
         "explained_variance_size": _row("critic:explained_variance_size", "explained_variance"),
         "explained_variance_alive": _row("critic:explained_variance_alive", "explained_variance+value_loss"),
-        "value_loss_growth": _row("critic:value_loss_growth", "value_loss"),
         "rollout_steps_seen": _row("batches:rollout_steps_seen", "env_steps+iteration", "rollout_steps+num_envs"),
         "discount_horizon": _row("batches:discount_horizon", "gamma"),
         "truncation_rise": _row("batches:truncation_rise", "truncated_fraction"),

@@ -22,12 +22,14 @@ from ppo_doctor.signals.course import (
 )
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact
+    from ppo_doctor.model import Fact, Series
     from ppo_doctor.signals.course import Observations
 
 #: What would not repeat if the rollout did not.
 #: Records at the start of a run; fewer tell of a batch, not of a run.
 AT_FIRST = 3
+#: How the parts of a reward are named, and the size of a group where none is told.
+PART, LEAST_GROUP = "reward_component.", 4.0
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 
 
@@ -96,13 +98,44 @@ def length_late(observations: Observations) -> Fact | None:
 
 
 def groups_alike_at_first(observations: Observations) -> Fact | None:
-    """Return the share of groups with equal rewards at first, of a policy that still has entropy; else 0."""
+    """Return the share of groups with equal rewards at first beyond what chance makes so; 0 without entropy.
+
+    With a pass rate p all G answers of a group earn alike by chance in p^G + (1 - p)^G of the groups.
+    """
     series, entropy = series_of(observations, "frac_reward_zero_std"), series_of(observations, "entropy")
     if series is None or entropy is None or len(finite(series)) < AT_FIRST:
         return None
     alike = float(np.mean(finite(series)[:AT_FIRST]))
+    chance = alike_by_chance(observations)
     fresh = float(finite(entropy)[0]) > 0.3
-    return fact("groups_alike_at_first", alike if fresh else 0.0, series, f"{series.raw} is {alike:.2g} at first")
+    beyond = max(0.0, alike - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
+    says = f"{series.raw} is {alike:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
+    return fact("groups_alike_at_first", beyond if fresh else 0.0, series, says)
+
+
+def alike_by_chance(observations: Observations) -> float:
+    """Return the share of groups that earn alike by chance at first; 0 where rewards are no pass rate."""
+    parts = [s for name, s in observations.run.series.items() if name.startswith(PART) and _passes(s)]
+    reward = series_of(observations, "reward_mean")
+    graded = next(iter(parts), reward if reward is not None and _passes(reward) else None)
+    if graded is None:
+        return 0.0
+    size = given(observations, "num_generations") or values_first(observations, "num_generations") or LEAST_GROUP
+    rate = float(np.mean(finite(graded)[:AT_FIRST]))
+    return float(rate**size + (1 - rate) ** size)
+
+
+def values_first(observations: Observations, name: str) -> float | None:
+    """Return the first number of a metric."""
+    values = values_of(observations, name)
+    return None if values is None else float(values[0])
+
+
+def _passes(series: Series) -> bool:
+    """Tell whether a reward can be the rate at which answers pass."""
+    values = finite(series)
+    named = series.name == "reward_mean" or any(word in series.raw.lower() for word in ("acc", "correct", "pass"))
+    return named and len(values) >= AT_FIRST and bool((values >= 0).all() and (values <= 1).all())
 
 
 def first_pass_stops(observations: Observations) -> Fact | None:

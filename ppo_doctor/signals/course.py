@@ -14,6 +14,7 @@ from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, FloatArray, Run, Series
+    from ppo_doctor.model.kinds import SampleKind
 
 #: Longer series are read as this many means over equal spans of records.
 BLOCKS = 24
@@ -23,6 +24,8 @@ FEWEST = 4
 CURVED = 0.7
 #: What is rounded to this part of the largest value is 0 for all purposes where it prints 0.
 COARSE = 0.01
+#: How near a first entropy lies to that of so many deviations of 1, as a share of one of them.
+UNIT = 0.05
 #: Scatter of a series that is 0 throughout.
 SMALLEST = 1e-300
 #: Entropy in nats of a Gaussian with a deviation of 1.
@@ -35,6 +38,10 @@ class Observations(Protocol):
     """A run with what is derived from it, each once: `derive.Observations`, which knows the signals by name."""
 
     run: Run
+
+    @property
+    def kind(self) -> SampleKind:
+        """Return what kind of run it is."""
 
     def fact(self, name: str) -> Fact | None:
         """Return a fact of the run or a derived one."""
@@ -86,6 +93,20 @@ def entropy_of(observations: Observations) -> Series | None:
     coarse = deviation.resolution.scaled(1 / float(finite(deviation).min()))
     nats = np.log(np.maximum(deviation.values, SMALLEST)) + GAUSSIAN_ENTROPY
     return replace(deviation, values=nats, resolution=coarse, raw=f"entropy by {deviation.raw}")
+
+
+def discrete(observations: Observations) -> bool:
+    """Tell whether the entropy is that of a choice, which has a zero; what nobody knows may be a density's."""
+    return observations.kind.facet("actions").value == "discrete"
+
+
+def dimensions(series: Series) -> float | None:
+    """Return of how many action dimensions a density's entropy is the sum; None where the first one does not tell."""
+    if series.name == "action_std":  # a mean over dimensions
+        return 1.0
+    values = finite(series)
+    count = round(float(values[0]) / GAUSSIAN_ENTROPY) if len(values) else 0
+    return float(count) if count >= 1 and abs(values[0] / (GAUSSIAN_ENTROPY * count) - 1) < UNIT / count else None
 
 
 def finite(series: Series) -> FloatArray:

@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.signals.course import condition, course, drift, entropy_of, fact, finite, series_of, value_of, values_of
+from ppo_doctor.signals.course import (
+    condition,
+    course,
+    dimensions,
+    discrete,
+    drift,
+    entropy_of,
+    fact,
+    finite,
+    series_of,
+    value_of,
+    values_of,
+)
 from ppo_doctor.signals.movement import DRIFTS, FEWEST
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
     from ppo_doctor.signals.course import Observations
 
+#: Nats for each action dimension by which the entropy of a density runs off.
+PER_DIMENSION, MANY_DIMENSIONS = 2.0, 8.0
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
-#: A share of its highest entropy that a policy does not fall to by chance.
+#: Nats of entropy that a policy does not lose by chance.
 FALLEN = 0.5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
 MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
@@ -30,22 +44,25 @@ def _entropy(observations: Observations) -> tuple[Series, FloatArray] | None:
 
 
 def entropy_first_drop(observations: Observations) -> Fact | None:
-    """Return the share of the first entropy that is gone within the first tenth of the records."""
+    """Return the share of the first entropy of a choice that is gone within the first tenth of the records."""
     found = _entropy(observations)
-    if found is None or found[1][0] < ALIVE / 2:
+    if found is None or found[1][0] < ALIVE / 2 or not discrete(observations):
         return None
     series, values = found
     soon = values[: max(2, len(values) // 10) + 1]
     drop = float((values[0] - soon.min()) / abs(values[0]))
     return fact(
-        "entropy_first_drop", drop, series, f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} at once"
+        "entropy_first_drop",
+        drop,
+        series,
+        f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} in {len(soon)} records",
     )
 
 
 def entropy_left(observations: Observations) -> Fact | None:
-    """Return the last entropy over the highest; None where there never was any, or a density's, which passes 0."""
+    """Return the last entropy of a choice over the highest; None where there never was any."""
     found = _entropy(observations)
-    if found is None or found[1].max() < ALIVE or found[1].min() < -0.01 * found[1].max():
+    if found is None or found[1].max() < ALIVE or not discrete(observations):
         return None
     series, values = found
     return fact(
@@ -57,12 +74,20 @@ def entropy_left(observations: Observations) -> Fact | None:
 
 
 def entropy_growth(observations: Observations) -> Fact | None:
-    """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats."""
+    """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats.
+
+    Of a density it is two nats for each action dimension, a deviation seven times as large; of eight where nobody
+    knows how many there are.
+    """
     found = _entropy(observations)
     if found is None:
         return None
     series, values = found
-    growth = float((values[-1] - values[0]) / min(1.0, 0.5 * abs(values[0]) + 0.3))
+    if discrete(observations):
+        least = min(1.0, 0.5 * abs(values[0]) + 0.3)
+    else:
+        least = PER_DIMENSION * (dimensions(series) or MANY_DIMENSIONS)
+    growth = float((values[-1] - values[0]) / least)
     return fact("entropy_growth", growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
 
 
@@ -88,11 +113,16 @@ def entropy_bonus(observations: Observations) -> Fact | None:
     held = observations.fact("bonus_in_loss") if series is None else None
     if held is not None:
         return replace(held, name="entropy_bonus")
-    left = value_of(observations.fact("entropy_left"))
     unknown = series is None and observations.run.framework == "canonical"
-    if bonus is not None and bonus < 0 and unknown and (left is None or left > FALLEN):
+    if bonus is not None and bonus < 0 and unknown and not _falls(observations):
         return None
     return None if bonus is None else fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
+
+
+def _falls(observations: Observations) -> bool:
+    """Tell whether the entropy is seen to fall by more than a policy that learns slowly loses."""
+    found = _entropy(observations)
+    return found is not None and float(found[1][0] - found[1][-1]) > FALLEN
 
 
 def entropy_held_high(observations: Observations) -> Fact | None:

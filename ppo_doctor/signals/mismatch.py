@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
 LEFT_AT_ONCE = 0.25
+#: Records from which on the end of a run is told apart from its start.
+LEAST = 6
 
 
 def clipped_from_the_start(observations: Observations) -> Fact | None:
@@ -102,6 +104,16 @@ def reference_first(observations: Observations) -> Fact | None:
         if first is None or series is None
         else fact("reference_first", abs(first), series, f"{series.raw} is {first:.3g} in the first record")
     )
+
+
+def reference_end(observations: Observations) -> Fact | None:
+    """Return the KL to the reference per token at the end of the run; None where it is a sum over tokens."""
+    series = series_of(observations, "ref_kl")
+    summed = series is None or "sum" in (series.aggregation or "") or series.estimator is None
+    if series is None or summed or len(finite(series)) < LEAST:
+        return None
+    end = float(np.median(late(finite(series))))
+    return fact("reference_end", end, series, f"{series.raw} is {end:.3g} at the end")
 
 
 def reference_follows(observations: Observations) -> Fact | None:

@@ -29,7 +29,7 @@ from ppo_doctor.signals.course import (
     values_of,
     zero_share,
 )
-from ppo_doctor.signals.rewards import REWARDS
+from ppo_doctor.signals.rewards import MOVING_KL, REWARDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 #: KL of an update whose log-ratios have a root mean square of 1e-3 nats: what moves less, does not move.
 STILL_KL = 5e-7
-#: KL of an update that moves log-probs by a twentieth of a nat.
-MOVING_KL = 1e-3
 #: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
 SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
@@ -52,6 +50,8 @@ OFFSET = 0.5
 DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
 FEWEST = 8
+#: Records from which on "constant" can have been otherwise.
+SEVERAL = 3
 #: Standard errors by which a reward rises or falls that a frozen policy does not earn: of thirds, and of blocks.
 TREND, BLOCKS = 4, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
@@ -266,7 +266,13 @@ def _reward_moves(observations: Observations) -> bool:
 
 
 def policy_stands(observations: Observations) -> Fact | None:
-    """Tell whether the policy stands still by every witness: ratio (or clipping), entropy, reference KL, reward."""
+    """Tell whether the policy stands still by every witness: ratio (or clipping), entropy, reference KL, reward.
+
+    One record is constant in nothing.
+    """
+    witness = _witness(observations) or entropy_of(observations)
+    if witness is None or len(finite(witness)) < SEVERAL:
+        return None
     if truth_of(observations.fact("several_updates")) is False:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = truth_of(observations.fact("entropy_stands"))

@@ -18,11 +18,22 @@ if TYPE_CHECKING:
 #: Metrics that are finite in every sound record. Explained variance is not: it has no value where returns are alike.
 LOSSES = (
     *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "approx_kl_k1", "grad_norm", "ratio_mean"),
-    *("ratio_max", "ref_kl", "kl_coef", "update_norm", "learning_rate"),
+    *("ratio_max", "update_norm", "learning_rate"),
 )
-EARNED = ("episode_return", "reward_mean", "eval_return", "returns_mean", "values_mean", "advantages_mean")
+#: Means over the rollout's steps, which an update can break.
+COMPUTED = ("returns_mean", "values_mean", "advantages_mean")
+#: Means over episodes or samples: not finite where none has ended, and where one was paid so.
+EARNED = ("episode_return", "reward_mean", "eval_return")
+#: What a reference model, and nothing else, makes NaN.
+REFERENCE = ("ref_kl", "kl_coef")
 #: The same counts in tensors.
 TENSORS = ("weights_nonfinite", "log_probs_nonfinite")
+#: Records from which on a course is told.
+LEAST_RECORDS = 6
+#: One record says as much as several of a thousandth of its size.
+LEAP = 1000
+#: A spike is so many times the usual norm.
+SPIKE = 20
 #: Norms below it are a batch without a signal, not what a gradient of this run measures.
 LEAST_NORM = 0.01
 #: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
@@ -32,23 +43,49 @@ MOSTLY = 0.5
 def nonfinite_from(observations: Observations) -> Fact | None:
     """Return the share of the run, from the first of them on, after which numbers are not finite; 0 where all are."""
     worst: tuple[float, Series, int] | None = None
-    for name in (*LOSSES, *EARNED):
+    for name in (*LOSSES, *COMPUTED):
         series = observations.run.series.get(name)
         if series is None or not len(series):
             continue
         broken = ~np.isfinite(series.values)
         first = int(np.argmax(broken))
-        if not broken.any() or (name in EARNED and float(broken[first:].mean()) <= MOSTLY):
+        if not broken.any() or (name in COMPUTED and float(broken[first:].mean()) <= MOSTLY):
             continue
         if worst is None or series.axis.steps[first] < worst[1].axis.steps[worst[2]]:
             worst = (1 - first / len(series), series, first)
     if worst is None:
-        known = next((s for n in (*LOSSES, *EARNED) if (s := observations.run.series.get(n)) is not None), None)
+        logged = map(observations.run.series.get, (*LOSSES, *COMPUTED, *EARNED))
+        known = next((series for series in logged if series is not None), None)
         return None if known is None else fact("nonfinite_from", 0.0, known, "every loss and reward is finite")
     share, series, first = worst
     says = f"{series.raw} is {series.values[first]} at step {series.axis.steps[first]}, first of {share:.0%} of the run"
     found = fact("nonfinite_from", share, series, says)
     return replace(found, source=series.source(first), since=int(series.axis.steps[first]))
+
+
+def reward_nonfinite(observations: Observations) -> Fact | None:
+    """Return the share of the records whose reward is not finite: no episode has ended, or one was paid so.
+
+    Infinite is what only a reward can be; NaN is also the mean of none.
+    """
+    return _share_nonfinite(observations, EARNED, "reward_nonfinite")
+
+
+def reference_nonfinite(observations: Observations) -> Fact | None:
+    """Return the share of the records whose KL to the reference is not finite."""
+    return _share_nonfinite(observations, REFERENCE, "reference_nonfinite")
+
+
+def _share_nonfinite(observations: Observations, names: tuple[str, ...], name: str) -> Fact | None:
+    held = [s for each in names if (s := observations.run.series.get(each)) is not None and len(s)]
+    if not held:
+        return None
+    series = max(held, key=lambda s: float((~np.isfinite(s.values)).mean()))
+    broken = ~np.isfinite(series.values)
+    says = f"{series.raw} is not finite in {int(broken.sum())} of {len(series)} records"
+    found = fact(name, float(broken.mean()), series, says if broken.any() else f"{series.raw} is finite")
+    first = int(np.argmax(broken))
+    return replace(found, source=series.source(first), since=int(series.axis.steps[first])) if broken.any() else found
 
 
 def tensors_nonfinite(observations: Observations) -> Fact | None:
@@ -65,15 +102,51 @@ def tensors_nonfinite(observations: Observations) -> Fact | None:
 def gradient_growth(observations: Observations) -> Fact | None:
     """Return the gradient norm that three records exceed, over its median in the first tenth of them.
 
-    One record is a spike, three are none. A norm that starts without any signal counts as 0.01.
+    One record is a spike, three are none; one a million times as large counts as an explosion. A norm that starts
+    without any signal counts as 0.01.
     """
     series = observations.run.series.get("grad_norm")
     if series is None or len(norms := finite(series)) < 5:
         return None
     first = float(finite_median(norms[: max(3, len(norms) // 10)]))
-    top = float(np.sort(norms)[-3])
+    top = max(float(np.sort(norms)[-3]), float(norms.max()) / LEAP)
     says = f"{series.raw} is {first:.3g} at first and reaches {top:.3g}"
     return fact("gradient_growth", top / max(first, LEAST_NORM), series, says)
+
+
+def gradient_spikes(observations: Observations) -> Fact | None:
+    """Return in how many records the gradient norm is twenty times its median, where most of them are not."""
+    series = observations.run.series.get("grad_norm")
+    if series is None or len(norms := finite(series)) < LEAST_RECORDS:
+        return None
+    usual = max(float(finite_median(norms)), LEAST_NORM)
+    high = series.values > SPIKE * usual
+    says = f"{series.raw} is {usual:.3g} in the median and above {SPIKE * usual:.3g} in {int(high.sum())} records"
+    found = fact("gradient_spikes", float(high.sum()), series, says, "records")
+    return replace(found, source=series.source(int(np.argmax(high)))) if high.any() else found
+
+
+def value_loss_explosion(observations: Observations) -> Fact | None:
+    """Return by how many times the value loss outgrew its largest early value at the end.
+
+    It has to stay there for three records, and a twentieth of the run; one leap of a million times says as much. The
+    floor of 0.01 keeps a run that begins without any reward from counting its first reward as growth without bound.
+    """
+    series = observations.run.series.get("value_loss")
+    values = np.abs(finite(series)) if series is not None else np.empty(0)
+    if series is None or len(values) < 2:
+        return None
+    first = max(1, len(values) // 3)
+    base, last = max(0.01, float(values[:first].max())), max(3, len(values) // 20)
+    tails = [values[-last * times :] for times in (1, 2, 4) if last * times < len(values) - first]
+    kept = max((float(np.quantile(tail, 0.2)) for tail in tails), default=0.0) / base
+    leap = float(values[-1]) / max(0.01, float(values[:-1].max()), base) / LEAP
+    says = f"{series.raw} goes from {base:.3g} at most to {float(values[-1]):.3g}"
+    found = fact("value_loss_explosion", max(kept, leap), series, says)
+    over = np.flatnonzero(np.abs(series.values) > LEAP * base)
+    if not len(over):
+        return found
+    return replace(found, source=series.source(int(over[0])), since=int(series.axis.steps[over[0]]))
 
 
 def loss_over_rewards(observations: Observations) -> Fact | None:

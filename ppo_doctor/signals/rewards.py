@@ -10,6 +10,7 @@ import numpy as np
 from ppo_doctor.arrays import correlation, median
 from ppo_doctor.model import SINGLE
 from ppo_doctor.signals.course import (
+    any_known,
     condition,
     constant,
     course,
@@ -20,6 +21,8 @@ from ppo_doctor.signals.course import (
     late,
     paired,
     series_of,
+    truth_of,
+    value_of,
     values_of,
 )
 
@@ -27,10 +30,12 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
     from ppo_doctor.signals.course import Observations
 
+#: KL of an update that moves log-probs by a twentieth of a nat.
+MOVING_KL = 1e-3
 #: What a sample earns, then what an episode does, then evaluation.
 REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
 #: Fewest records of a reward that never varies; of one that says by its value why, fewer.
-FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 4, 3, 2
+FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 5, 4
 #: Records in which a reward that had varied is exactly 0, before it counts as gone.
 GONE = 4
 
@@ -97,7 +102,7 @@ def reward_size(observations: Observations) -> Fact | None:
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
     """Tell whether every sample is paid one amount that is neither 0 nor the episode's length.
 
-    A return that is a negative whole number is what episodes of one length cost that never reach the goal.
+    Episodes that all earn the same may be those of a solved task, or cost what never reaching the goal does.
     """
     spread = observations.fact("reward_spread")
     found = reward_of(observations)
@@ -106,10 +111,20 @@ def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
     deviations = values_of(observations, "reward_std")
     varied_inside = deviations is not None and bool((deviations > 0).any())
     paid = float(found[1][0])
-    costs = found[0].name in ("episode_return", "eval_return") and paid < 0 and paid.is_integer()
-    told = costs or _at_limit(observations, found[1]) or varied_inside
+    earned = found[0].name in ("episode_return", "eval_return")
+    told = earned or _at_limit(observations, found[1]) or varied_inside
     holds = spread.value == 0 and paid != 0 and not told
     return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
+
+
+def return_at_floor(observations: Observations) -> Fact | None:
+    """Tell whether every episode costs one negative whole number, as one that never reaches the goal does."""
+    found, spread = reward_of(observations, "episode_return", "eval_return"), observations.fact("reward_spread")
+    if found is None or spread is None:
+        return None
+    paid = float(found[1][0])
+    holds = spread.value == 0 and paid < 0 and paid.is_integer()
+    return condition("return_at_floor", holds, found[0], str(spread.says))
 
 
 def reward_gone(observations: Observations) -> Fact | None:
@@ -170,6 +185,19 @@ def reward_below_start(observations: Observations) -> Fact | None:
     below = float((values[len(values) // 2 :] < begun).mean())
     says = f"{series.raw} begins at {begun:.4g} and lies below that in {below:.0%} of the second half"
     return fact("reward_below_start", below, series, says)
+
+
+def falls_as_it_moves(observations: Observations) -> Fact | None:
+    """Return the share of later records below the start's reward, of a policy that is seen to move by other witnesses.
+
+    None where only the reward tells that anything changes: a reward alone falls for many reasons.
+    """
+    below, apart = observations.fact("reward_below_start"), truth_of(observations.fact("moves_apart_from_ratio"))
+    usual = value_of(observations.fact("divergence_usual"))
+    moves = any_known(apart, None if usual is None else usual > MOVING_KL)
+    if below is None or moves is None:
+        return None
+    return replace(below, name="falls_as_it_moves", value=float(str(below.value)) if moves else 0.0)
 
 
 def reward_rose_first(observations: Observations) -> Fact | None:
