@@ -51,14 +51,14 @@ def assemble(
         guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
     if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:
         guessed.add(spent.source.key or "")  # so is a decay that no logged rate shows
-    found = problems(possible, findings, guessed=guessed, planned=alone)
+    became = outcome(observations.run, target=target)
+    found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.sound)
     odd = unexplained(findings, pack, found)
     if odd is not None and all(group.leader.benign for group in found):
-        found = problems(possible, findings, guessed=guessed, planned=alone, odd=odd.rule)
+        found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.sound, odd=odd.rule)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
-    became = outcome(observations.run, target=target)
     told = problems_shown(found, findings, became, links)
     said, because = verdict(told, became, coverage, links)
     if alone and said not in ("unhealthy", "warning"):

@@ -23,8 +23,8 @@ UNPROVABLE_DB = 2
 LEVEL_DB = 4
 #: Causes printed for a problem, and measurements asked for.
 LONGEST_LIST, MOST_ASKED = 5, 3
-#: The check that tells that a run learns something.
-RISES = "reward-rises"
+#: Complaints of a run in which too little happens.
+STANDING = ("policy-does-not-move", "no-signal")
 
 
 @frozen
@@ -71,29 +71,35 @@ def problems(
     *,
     guessed: Set[str] = frozenset(),
     planned: bool = False,
+    learned: bool = False,
     odd: str | None = None,
 ) -> tuple[Group, ...]:
     """Return the problems that findings show, of causes that such a run can have: proven first, then by score.
 
     What rests on keys that were `guessed` proves nothing. Of a run that is only `planned`, a configuration without a
     log, what is not proven is a suspicion. `odd` is a check by whose yes the run is no sound one: what it speaks for is
-    spoken of, whatever the odds against a sound run. Of a critic statistics are a suspicion where the reward rises.
+    spoken of, whatever the odds against a sound run. Where the reward rose, statistics of a critic, or of a policy that
+    does not move, are a suspicion: `learned`.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    learns = RISES in by_rule and by_rule[RISES].status == "fired"
     told = [e for cause in causes if (e := account(cause, by_rule, guessed, odd)) is not None and _speaks(e, odd)]
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:
         mechanism = next((proven[name] for name in entry.cause.root_of if name in proven), entry.cause)
         groups.setdefault(mechanism.complaints[0], []).append(entry)
-    unsure = frozenset(e.cause.id for e in told if planned or (learns and e.cause.link == "critic"))
+    unsure = frozenset(e.cause.id for e in told if planned or (learned and _contradicted(e.cause)))
     best = {name: sorted(entries, key=_place) for name, entries in groups.items()}
     found = [
         _group(name, best[name], by_rule, unsure) for name in sorted(best, key=lambda n: _rank(best[n][0], unsure))
     ]
     ordered = _beside_each_other(found)
     return tuple(_named(f"p{number}", group) for number, group in enumerate(ordered, start=1))
+
+
+def _contradicted(cause: Cause) -> bool:
+    """Tell whether a reward that rose speaks against a cause."""
+    return cause.link == "critic" or cause.complaints[0] in STANDING
 
 
 def _named(name: str, group: Group) -> Group:

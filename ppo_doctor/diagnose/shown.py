@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.diagnose.chain import follows
+from ppo_doctor.diagnose.problems import STANDING
 from ppo_doctor.evidence import gone
 from ppo_doctor.model import Problem, Severity
 
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 GRAVEST: tuple[Verdict, ...] = ("unhealthy", "warning", "inconclusive", "healthy")
 #: States of a link that are how a problem breaks it.
 SHOWN: Mapping[LinkState, Break] = {"dead": "dead", "wrong": "wrong", "weak": "weak"}
-#: Complaints of a run that goes wrong by and by, and of one in which too little happens.
+#: Complaints of a run that goes wrong by and by.
 COURSES = ("policy-degenerates", "steps-too-large", "proxy-diverges")
-STANDING = ("policy-does-not-move", "no-signal")
 #: What became of a reward that is a problem by itself, and how grave it is.
 GONE: Mapping[str, Severity] = {"lost": Severity.CRITICAL, "fell": Severity.HIGH}
 #: What became of a reward that is no problem by itself, and that suspicions explain.

@@ -25,7 +25,7 @@ def verdict(
     problems: Sequence[Problem], outcome: Outcome, coverage: Coverage, links: Sequence[ChainLink]
 ) -> tuple[Verdict, str]:
     """Return the verdict, and why."""
-    worst = min((problem.verdict for problem in problems), key=GRAVEST.index, default=None)
+    worst = min((_weighed(problem, outcome) for problem in problems), key=GRAVEST.index, default=None)
     dead = next((link for link in links if link.state == "dead" and link.entailed_by is None), None)
     stands = dead is not None and dead.link in PATH and not outcome.sound
     if worst in ("unhealthy", "warning"):
@@ -41,6 +41,12 @@ def verdict(
     if outcome.sound:
         return "healthy", became(outcome)
     return "inconclusive", _open(coverage, outcome)
+
+
+def _weighed(problem: Problem, outcome: Outcome) -> Verdict:
+    """Return what a problem makes of the run: where the reward rose, what stands still did not keep it from learning."""
+    stood = problem.state in ("dead", "weak") and problem.link in PATH
+    return "warning" if stood and outcome.sound and problem.verdict == "unhealthy" else problem.verdict
 
 
 def _open(coverage: Coverage, outcome: Outcome) -> str:

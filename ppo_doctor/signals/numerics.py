@@ -33,7 +33,7 @@ LEAST_RECORDS = 6
 #: One record says as much as several of a thousandth of its size.
 LEAP = 1000
 #: A spike is so many times the usual norm.
-SPIKE = 20
+SPIKE, MOST = 20, 0.85
 #: Norms below it are a batch without a signal, not what a gradient of this run measures.
 LEAST_NORM = 0.01
 #: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
@@ -41,7 +41,7 @@ MOSTLY = 0.5
 
 
 def nonfinite_from(observations: Observations) -> Fact | None:
-    """Return the share of the run, from the first of them on, after which numbers are not finite; 0 where all are."""
+    """Return the share of the run from which on most numbers of a metric are not finite; 0 where there is none."""
     worst: tuple[float, Series, int] | None = None
     for name in (*LOSSES, *COMPUTED):
         series = observations.run.series.get(name)
@@ -49,18 +49,34 @@ def nonfinite_from(observations: Observations) -> Fact | None:
             continue
         broken = ~np.isfinite(series.values)
         first = int(np.argmax(broken))
-        if not broken.any() or (name in COMPUTED and float(broken[first:].mean()) <= MOSTLY):
+        if not broken.any() or float(broken[first:].mean()) <= MOSTLY:
             continue
         if worst is None or series.axis.steps[first] < worst[1].axis.steps[worst[2]]:
             worst = (1 - first / len(series), series, first)
     if worst is None:
         logged = map(observations.run.series.get, (*LOSSES, *COMPUTED, *EARNED))
         known = next((series for series in logged if series is not None), None)
-        return None if known is None else fact("nonfinite_from", 0.0, known, "every loss and reward is finite")
+        return None if known is None else fact("nonfinite_from", 0.0, known, "no loss stays NaN or infinite")
     share, series, first = worst
     says = f"{series.raw} is {series.values[first]} at step {series.axis.steps[first]}, first of {share:.0%} of the run"
     found = fact("nonfinite_from", share, series, says)
     return replace(found, source=series.source(first), since=int(series.axis.steps[first]))
+
+
+def nonfinite_at_times(observations: Observations) -> Fact | None:
+    """Return in how many records a loss, KL or norm is not finite though later ones are."""
+    logged = [
+        (s, ~np.isfinite(s.values)) for n in LOSSES if (s := observations.run.series.get(n)) is not None and len(s)
+    ]
+    if not logged:
+        return None
+    passing = [(s, b) for s, b in logged if b.any() and float(b[int(np.argmax(b)) :].mean()) <= MOSTLY]
+    series, broken = max(passing or logged, key=lambda pair: int(pair[1].sum()))
+    count = int(broken.sum()) if passing else 0
+    says = f"{series.raw} is not finite in {count} of {len(series)} records, and finite again later"
+    found = fact("nonfinite_at_times", float(count), series, says if count else f"{series.raw} is finite", "records")
+    first = int(np.argmax(broken))
+    return replace(found, source=series.source(first), since=int(series.axis.steps[first])) if count else found
 
 
 def reward_nonfinite(observations: Observations) -> Fact | None:
@@ -115,13 +131,13 @@ def gradient_growth(observations: Observations) -> Fact | None:
 
 
 def gradient_spikes(observations: Observations) -> Fact | None:
-    """Return in how many records the gradient norm is twenty times its median, where most of them are not."""
+    """Return in how many records the gradient norm is twenty times what most stay below; 0 where that is usual."""
     series = observations.run.series.get("grad_norm")
     if series is None or len(norms := finite(series)) < LEAST_RECORDS:
         return None
-    usual = max(float(finite_median(norms)), LEAST_NORM)
+    usual = max(float(np.quantile(norms, MOST)), LEAST_NORM)
     high = series.values > SPIKE * usual
-    says = f"{series.raw} is {usual:.3g} in the median and above {SPIKE * usual:.3g} in {int(high.sum())} records"
+    says = f"{series.raw} is below {usual:.3g} in most and above {SPIKE * usual:.3g} in {int(high.sum())} records"
     found = fact("gradient_spikes", float(high.sum()), series, says, "records")
     return replace(found, source=series.source(int(np.argmax(high)))) if high.any() else found
 
