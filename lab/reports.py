@@ -16,7 +16,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Diagnosis, Run
 from ppo_doctor.pipeline import Request, diagnose, runs_of
 from ppo_doctor.report import RenderOptions, render
-from ppo_doctor.report.screen import FURTHER_LINES, HEALTHY_LINES, LINES
+from ppo_doctor.report.screen import HEALTHY_LINES, LINES
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.sources import gather
 from ppo_doctor.story import story
@@ -59,7 +59,7 @@ def main() -> None:
         size = len(render(diagnosis, run, RenderOptions(color=False, width=100)).rstrip().splitlines())
         lines[diagnosis.verdict].append(size)
         most = HEALTHY_LINES if diagnosis.verdict == "healthy" else LINES
-        if size > most + FURTHER_LINES * max(0, len(told.problems) - 1):
+        if size > most:
             over.append(diagnosis.run.id)
         remedies = {r.do: r for cause in diagnosis.causes if cause.leader for r in cause.remedies}
         for action in (each for problem in told.problems for each in problem.do):

@@ -15,6 +15,7 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.derive.domains import judged
 from ppo_doctor.derive.outcome import outcome
 from ppo_doctor.diagnose.chain import ALWAYS, chain
+from ppo_doctor.diagnose.costs import costs
 from ppo_doctor.diagnose.coverage import not_ruled_out
 from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.remedies import fitting
@@ -84,6 +85,7 @@ def assemble(
         coverage=coverage,
         outcome=became,
         problems=told,
+        costs=costs(findings, observations.run),
         not_ruled_out=not_ruled_out(pack, possible, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
         packs=pack.further,

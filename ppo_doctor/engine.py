@@ -107,7 +107,7 @@ def _needs(missing: tuple[str, ...], never: frozenset[str]) -> tuple[tuple[str, 
 def _untold(missing: tuple[str, ...]) -> str:
     """Return what cannot be told although all that it takes is there: too few records, say, or all of them alike."""
     names = [need.partition(".")[2] for need in missing]
-    return "; ".join(f"what is logged does not tell {name}" for name in names)
+    return "; ".join(f"the log does not hold enough to tell {name.replace('_', ' ')}" for name in names)
 
 
 def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:

@@ -57,7 +57,7 @@ def number(value: float | None) -> str:
 
 def became(outcome: Outcome) -> str:
     """Return what became of the reward as a sentence without its full stop, with its levels and the step."""
-    key = f"The reward ({outcome.key})" if outcome.key else "The reward"
+    key = f"The reward ({outcome.key})" if outcome.key.lower() not in ("", "reward", "rewards") else "The reward"
     way = _way(outcome)
     since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
     sentences: Mapping[OutcomeKind, str] = {

@@ -54,7 +54,7 @@ def diagnose(run: Run, pack: Pack, request: Request | None = None) -> Diagnosis:
         findings = run_rules(observations, chosen, debug=request.debug)
         names = {rule.name for rule in chosen}
         suppressed = tuple(rule.name for rule in pack.rules if rule.name not in names)
-        return assemble(observations, pack, findings, suppressed)
+        return assemble(observations, pack, findings, suppressed, request.target_return)
 
 
 def _chosen(name: str, code: str, request: Request) -> bool:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Clause, Rule
     from ppo_doctor.rulepack import Pack
 
-KEYS = ("fail-on", "require", "allow", "select", "ignore", "thresholds", "budgets", "baseline", "rules", "framework")
+KEYS = (
+    *("fail-on", "require", "allow", "select", "ignore", "thresholds", "budgets", "baseline", "rules", "framework"),
+    "target_return",
+)
 ALLOW_KEYS = ("cause", "reason", "expires")
 DEFAULT_FAIL_ON = "high"
 
@@ -58,6 +61,8 @@ class Policy:
     baseline: Path | None = None
     rules: tuple[Path, ...] = ()
     framework: str | None = None
+    #: the return that is good enough
+    target_return: float | None = None
 
 
 def find_policy(start: Path) -> Policy:
@@ -120,6 +125,7 @@ class _Reader:
             baseline=self.file(raw["baseline"], "baseline") if "baseline" in raw else None,
             rules=tuple(self.file(text, "rules") for text in self.strings(raw, "rules")),
             framework=self.text(raw["framework"], "framework") if "framework" in raw else None,
+            target_return=self.number(raw["target_return"], "target_return") if "target_return" in raw else None,
         )
 
     def complain(self, text: str, hint: str = "") -> DoctorError:
@@ -178,11 +184,11 @@ class _Reader:
     def thresholds(self, raw: object) -> Mapping[str, Mapping[str, float]]:
         if not isinstance(raw, Mapping) or not all(isinstance(params, Mapping) for params in raw.values()):
             raise self.complain("thresholds: expected a table per rule", "[thresholds.RULE] then PARAMETER = NUMBER")
-        return {rule: {name: self.number(v, f"{rule}.{name}") for name, v in ps.items()} for rule, ps in raw.items()}
+        return {r: {name: self.number(v, f"thresholds.{r}.{name}") for name, v in ps.items()} for r, ps in raw.items()}
 
     def number(self, value: object, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.complain(f"thresholds.{key}: expected a number")
+            raise self.complain(f"{key}: expected a number")
         return float(value)
 
     def file(self, value: object, key: str) -> Path:

@@ -47,6 +47,8 @@ class Request:
     names: Sequence[str] = ()
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
+    #: the reward that the user calls good
+    target_return: float | None = None
     debug: bool = False
 
 

@@ -30,6 +30,7 @@ from ppo_doctor.cli.options import (
     Settings,
     Sources,
     Steps,
+    TargetReturn,
     Together,
     Why,
     check_fail_on,
@@ -63,6 +64,7 @@ def analyze(
     settings: Settings = None,
     names: Names = None,
     steps: Steps = None,
+    target_return: TargetReturn = None,
     rules: RuleFolders = None,
     select: Select = None,
     ignore: Ignore = None,
@@ -89,9 +91,8 @@ def analyze(
             from ppo_doctor.tui.terminal import check_terminal
 
             check_terminal(sources)
-        request = replace(
-            request_of(framework, config, settings, steps, select, ignore, debug), names=tuple(names or ())
-        )
+        asked = request_of(framework, config, settings, steps, select, ignore, debug)
+        request = replace(asked, names=tuple(names or ()), target_return=target_return)
         gathered = partial(_gathered, sources, together=together, separate=separate)
         code = _analyze(gathered, request, rules or [], places, options, fail_on, interactive=interactive, jobs=jobs)
     except DoctorError as error:

@@ -147,6 +147,8 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE tha
 Names = Annotated[list[str] | None, typer.Option("--map", help="ROLE=NAME of a tensor: old_log_prob=frozen.lp.")]
 Steps = Annotated[str | None, typer.Option(help="Judge only steps A:B.")]
 RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A further rule pack. Repeatable.")]
+TARGET_HELP = "The return that is good enough: the report says whether it is reached."
+TargetReturn = Annotated[float | None, typer.Option("--target-return", help=TARGET_HELP)]
 Select = Annotated[list[str] | None, typer.Option(help="Only these rules. Repeatable.", autocompletion=complete_rule)]
 Ignore = Annotated[list[str] | None, typer.Option(help="Not these rules. Repeatable.", autocompletion=complete_rule)]
 Why = Annotated[bool, typer.Option("--why", help="Print all causes, each with its full account.")]

@@ -44,7 +44,7 @@ def verdict(
 
 
 def _weighed(problem: Problem, outcome: Outcome) -> Verdict:
-    """Return what a problem makes of the run: where the reward rose, what stands still did not keep it from learning."""
+    """Return what a problem makes of the run: where the reward rose, what stands still did not stop it."""
     stood = problem.state in ("dead", "weak") and problem.link in PATH
     return "warning" if stood and outcome.sound and problem.verdict == "unhealthy" else problem.verdict
 

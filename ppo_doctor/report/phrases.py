@@ -149,6 +149,8 @@ def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool =
     What is only suspected is settled first.
     """
     lines = [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
+    if problem.cost is not None:
+        lines.append(("cost", f"{problem.cost.share:.0%} of the run: {problem.cost.what}"))
     lines += _why(problem)
     asked = problem.check if because or problem.check is None else replace(problem.check, because="")
     check = [("check", _settles(asked))] if asked is not None else []
@@ -161,11 +163,11 @@ def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool =
 def _why(problem: Told) -> list[tuple[str, str]]:
     """Return the leading cause with its confidence, and under it those that the log cannot tell from it."""
     if not problem.why:
-        return []
+        return [("why", "not told by this log")] if problem.state == "course" else []
     first, *others = problem.why
     lines = [("why", f"{first.confidence}: {flowing(first.title)}")]
     if others:
-        names = listed([flowing(why.title) for why in others])
+        names = "; or: ".join(flowing(why.title) for why in others)
         lines.append(("or", f"{names} (this log cannot tell which)"))
     return lines
 
@@ -186,7 +188,7 @@ def follows(problem: Told) -> str:
     """Return what is dead because of a problem; nothing where nothing is."""
     if not problem.follows:
         return ""
-    return f"Follows from {problem.rank}: {listed(problem.follows, 'and')} carry no signal."
+    return f"Follows from {problem.rank}: nothing of use reaches {listed(problem.follows, 'and')}."
 
 
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis
     from ppo_doctor.story.model import Story, Table, Told
 
-#: Lines of a screen with one problem, or with none, for each further problem; and how wide such lines are.
-LINES, HEALTHY_LINES, FURTHER_LINES, AT_WIDTH = 24, 16, 6, 100
+#: Lines of a screen, and of one without a problem; and how wide such lines are.
+LINES, HEALTHY_LINES, AT_WIDTH = 24, 16, 100
 INDENT, LABELS = 3, 6
 #: What stands beside problems and is not to be missed.
 REST_STYLE = {"open": "bold", "failed": "red"}
@@ -49,20 +49,22 @@ class Cut:
     seen: int = 2
     because: bool = True
     remarks: int = 3
+    #: what is told of problems after the first: all, what shows and explains them, what explains them, their titles
+    further: int = 3
 
 
 #: From everything to the least; the first that fits is told.
 CUTS = (
     Cut(),
-    Cut(says=False, notes=1),
-    Cut(says=False, notes=1, rows=5),
-    Cut(says=False, notes=1, rows=5, names=False),
-    Cut(says=False, notes=1, rows=5, names=False, seen=1),
-    Cut(says=False, notes=1, rows=4, names=False, seen=1, remarks=2),
-    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=2),
-    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=1, because=False),
-    Cut(says=False, notes=1, rows=3, names=False, seen=0, next=False, remarks=1, because=False),
-    Cut(says=False, notes=0, rows=2, names=False, seen=0, next=False, remarks=0, because=False),
+    Cut(says=False, notes=1, further=2),
+    Cut(says=False, notes=1, rows=5, further=2),
+    Cut(says=False, notes=1, rows=5, names=False, further=2),
+    Cut(says=False, notes=1, rows=5, names=False, seen=1, further=2, remarks=2),
+    Cut(says=False, notes=1, rows=4, names=False, seen=1, further=1, remarks=1),
+    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, further=1, remarks=1),
+    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=0, because=False, further=1),
+    Cut(says=False, notes=1, rows=3, names=False, seen=1, next=False, remarks=0, because=False, further=0),
+    Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0),
 )
 
 
@@ -81,8 +83,7 @@ def screen(page: Page, told: Story, diagnosis: Diagnosis, *, head: bool = True, 
 
 def _lines(told: Story, width: int) -> int:
     """Return how many lines a story may take; narrower pages have more of them."""
-    further = max(0, len(told.problems) - 1) * FURTHER_LINES
-    lines = (HEALTHY_LINES if told.verdict == "healthy" else LINES) + further
+    lines = HEALTHY_LINES if told.verdict == "healthy" else LINES
     return math.ceil(lines * max(1.0, AT_WIDTH / width))
 
 
@@ -188,8 +189,16 @@ def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
 
 
 def _advice(page: Page, problem: Told, cut: Cut) -> None:
-    for label, words in phrases.advice(problem, seen=cut.seen, resort=cut.next, because=cut.because):
+    advice = phrases.advice(problem, seen=cut.seen, resort=cut.next, because=cut.because)
+    for label, words in advice if problem.rank == 1 else _less(advice, cut.further):
         page.labelled(Span(label, "bold" if label == "do" else "dim"), words, INDENT, LABELS)
+
+
+def _less(advice: Sequence[tuple[str, str]], further: int) -> Sequence[tuple[str, str]]:
+    """Return what is told of a problem that is not the first."""
+    kept = (), ("why",), ("seen", "cost", "why", "or"), None
+    told = kept[further]
+    return [(label, words) for label, words in advice if told is None or label in told]
 
 
 def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:

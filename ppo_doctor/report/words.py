@@ -52,6 +52,8 @@ SETTINGS_ONLY = "configuration"
 _HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
 #: Numbers that read badly when a line ends inside them: "400 of 401", "step 12", "line 3", "12 dB".
 _KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
+#: The framework of a log that no profile knows.
+OWN_SCRIPT = "canonical"
 
 
 def bound(text: str) -> str:
@@ -127,12 +129,19 @@ def listed(names: Sequence[str], joint: str = "or") -> str:
 def run_facts(run: RunSummary) -> list[str]:
     """Return what was read: framework, algorithm, steps, records, K, and of what the run died where it says so."""
     if settings_only(run):
-        read = (plain(run.framework), plain(run.algorithm), "a configuration, no log")
+        read = (_trainer(run), "a configuration, no log")
         return [*(bound(phrase) for phrase in read if phrase), updates(run.updates_per_batch)]
     skipped = sum(source.skipped for source in run.sources)
     records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
-    logged = (plain(run.framework), plain(run.algorithm), _steps(run.steps), records)
+    logged = (_trainer(run), _steps(run.steps), records)
     return [*(bound(phrase) for phrase in logged if phrase), updates(run.updates_per_batch), *_death(run)]
+
+
+def _trainer(run: RunSummary) -> str:
+    """Return the trainer and the algorithm; what no profile knows is somebody's own script."""
+    name = "own script" if run.framework == OWN_SCRIPT else plain(run.framework)
+    algorithm = plain(run.algorithm).upper()
+    return " ".join(filter(None, (name, algorithm if algorithm.lower() not in name.lower() else "")))
 
 
 def _death(run: RunSummary) -> list[str]:

@@ -65,11 +65,10 @@ def nonfinite_from(observations: Observations) -> Fact | None:
 
 def nonfinite_at_times(observations: Observations) -> Fact | None:
     """Return in how many records a loss, KL or norm is not finite though later ones are."""
-    logged = [
-        (s, ~np.isfinite(s.values)) for n in LOSSES if (s := observations.run.series.get(n)) is not None and len(s)
-    ]
-    if not logged:
+    held = [s for name in LOSSES if (s := observations.run.series.get(name)) is not None and len(s)]
+    if not held:
         return None
+    logged = [(series, ~np.isfinite(series.values)) for series in held]
     passing = [(s, b) for s, b in logged if b.any() and float(b[int(np.argmax(b)) :].mean()) <= MOSTLY]
     series, broken = max(passing or logged, key=lambda pair: int(pair[1].sum()))
     count = int(broken.sum()) if passing else 0

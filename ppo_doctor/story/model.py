@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ppo_doctor.model.diagnosis import Outcome
+from ppo_doctor.model.diagnosis import Cost, Outcome
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.words import Confidence, Severity, Verdict
+from ppo_doctor.model.words import Break, Confidence, Severity, Verdict
 
 
 @frozen
@@ -100,10 +100,14 @@ class Told:
     #: what is shown, as a sentence about this run
     title: str
     severity: Severity
+    #: how it breaks its link
+    state: Break = "wrong"
     since: int | None = None
     place: Place | None = None
     #: the numbers that show it, the weightiest first
     seen: tuple[str, ...] = ()
+    #: what it costs, where the log counts it
+    cost: Cost | None = None
     #: what explains it, the likeliest first; those that this log cannot tell from the first follow it
     why: tuple[Why, ...] = ()
     #: the first remedy, then the next resort

@@ -99,7 +99,10 @@ def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]
     if (reward := run.outcome([name for name in OUTCOMES["reward"] if name in logged])) is not None:
         usual[0] = reward.name
-    return list(dict.fromkeys((*first, *usual)))[:MOST_ROWS]
+    by_key: dict[str, str] = {}  # one column may be two metrics
+    for name in (*first, *usual):
+        by_key.setdefault(run.series[name].raw, name)
+    return list(by_key.values())[:MOST_ROWS]
 
 
 def _steps(chosen: Sequence[Series]) -> IntArray:
