@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
+from . import field
 from .corpus import unpacked
 from .environments import ROOT
 from .foreign import REAL, SHARED, real_logs
@@ -25,11 +26,13 @@ from .met import met_runs
 from .score import judge
 
 RATES, COUNTS = ROOT.parent / "rules" / "rates.toml", ROOT / "rates.json"
+#: Published runs, as one more trainer.
+PUBLISHED = "published"
 #: The trainer that is ours has no say.
 OURS = "numpy_lab"
 HEAD = """\
-# How often sound runs of third-party trainers, and other people's, answer a check with yes: [yes, answered].
-# Counted by `python -m lab.rates`, never edited.
+# How often sound runs answer a check with yes: [yes, answered] of third-party trainers and of logs that an expert calls
+# sound, then the same of published runs that learned, at most five of a repository. Counted by `python -m lab.rates`.
 [rates]
 """
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]
@@ -53,7 +56,10 @@ def counted() -> Counts:
     if not others:
         raise SystemExit(f"{REAL} are missing: {SHARED} has none")
     bare, config = (_counted([p for p in asked if p[0].column == column] + others) for column in ("bare", "config"))
-    return {name: bare.get(name) or config[name] for name in config}
+    published = field.rates(field.judged())
+    names = {*config, *published}
+    told = {name: dict(bare.get(name) or config.get(name, {})) for name in names}
+    return {name: counts | ({PUBLISHED: published[name]} if name in published else {}) for name, counts in told.items()}
 
 
 def _counted(asked: list[tuple[Label, Path]]) -> Counts:
@@ -71,8 +77,9 @@ def as_toml(counts: Counts, without: str = "") -> str:
     """Return rules/rates.toml, as counted on all trainers but one."""
     lines = []
     for name in sorted(counts):
-        pairs = [pair for trainer, pair in counts[name].items() if trainer != without]
-        lines.append(f'"{name}" = [{sum(yes for yes, _ in pairs)}, {sum(of for _, of in pairs)}]')
+        pairs = [pair for trainer, pair in counts[name].items() if trainer not in (without, PUBLISHED)]
+        yes, of = counts[name].get(PUBLISHED, (0, 0))
+        lines.append(f'"{name}" = [{sum(y for y, _ in pairs)}, {sum(o for _, o in pairs)}, {yes}, {of}]')
     return HEAD + "\n".join(lines) + "\n"
 
 

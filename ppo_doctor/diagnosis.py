@@ -97,9 +97,9 @@ def _placed(ordered: Iterable[RankedCause], told: Sequence[Problem]) -> Iterable
     where = {name: problem.id for problem in told for name in problem.causes}
     for cause in ordered:
         if cause.benign or cause.id in where:
-            yield replace(cause, problem=where.get(cause.id, cause.problem))
+            yield replace(cause, problem=where.get(cause.id, ""))
         else:
-            yield replace(cause, leader=False, level_with=())
+            yield replace(cause, problem="", leader=False, level_with=())
 
 
 def _of_settings(observations: Observations, findings: Sequence[Finding]) -> str:

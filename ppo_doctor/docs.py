@@ -25,7 +25,7 @@ def generated() -> dict[str, str]:
     pack = load_pack(installed=False)
     found: dict[str, str] = {}
     for rule in pack.rules:
-        found[f"rules/{rule.name}.md"] = pages.rule_page(rule, prose(rule.path))
+        found[f"rules/{rule.name}.md"] = pages.rule_page(rule, prose(rule.path), pack)
     for cause in pack.causes:
         found[f"causes/{cause.id}.md"] = cause_page(cause, pack)
     for profile in frameworks.profiles().values():

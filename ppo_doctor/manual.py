@@ -20,7 +20,7 @@ def page(name: str, pack: Pack | None = None) -> str:
     pack = pack or load_pack()
     rule, cause = pack.rule(name), pack.cause(name)
     if rule is not None:
-        return pages.rule_page(rule, prose(rule.path))
+        return pages.rule_page(rule, prose(rule.path), pack)
     if cause is not None:
         return pages.cause_page(cause, prose(cause.path), pack)
     metric = _metric(name)

@@ -29,7 +29,7 @@ Wanted: TypeAlias = "tuple[str, Path | None]"
 Judged: TypeAlias = "tuple[Run | None, Diagnosis, Story | None]"
 _T = TypeVar("_T")
 #: Formats in which an error is a document too, so that whoever reads the file finds out.
-ERROR_FORMATS = ("json", "json1", "sarif", "junit", "github")
+ERROR_FORMATS = ("json", "sarif", "junit", "github")
 
 
 def wanted(formats: Sequence[str] | None, output: Path | None) -> list[Wanted]:
@@ -314,7 +314,7 @@ def fitted(text: str, format: str, encoding: str) -> str:
     """
     if text.isascii() or lookup(encoding).name.startswith("utf"):
         return text
-    if format in ("json", "json1", "sarif"):
+    if format in ("json", "sarif"):
         from ppo_doctor.report.json_report import ascii_only
 
         return ascii_only(text)

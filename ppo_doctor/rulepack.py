@@ -68,8 +68,10 @@ class Pack:
     unjudged: tuple[Unjudged, ...]
     #: link → what checks say of it; a pack's own entries come after those of the packs before it
     chain: Mapping[str, Link] = field(default_factory=dict)
-    #: check → share of the sound runs of many trainers that answer it with yes
+    #: check → share of sound runs that answer it with yes
     rates: Mapping[str, float] = field(default_factory=dict)
+    #: check → how many sound runs of the lab's trainers answer yes, of how many, then the same of published runs
+    sound: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: packs beyond the built-in one, in the order in which they were added
     further: tuple[PackInForce, ...] = ()
 
@@ -203,6 +205,7 @@ def _merged(parts: list[_Part]) -> Pack:
         complaints=packs[0].complaints,
         chain=links,
         rates=packs[0].rates,
+        sound=packs[0].sound,
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
         further=tuple(map(_in_force, parts[1:], packs[1:], asked[1:])),
     )
@@ -237,7 +240,8 @@ def _read(part: _Part) -> Pack:
 
 def _pack(part: _Part) -> Pack:
     raw, folder = part.compiled, part.folder
-    rates = {name: _share(yes, of) for name, (yes, of) in raw["rates"].items()}
+    sound = {name: tuple(counts) for name, counts in raw["rates"].items()}
+    rates = {name: _share(sum(counts[::2]), sum(counts[1::2])) for name, counts in sound.items()}
     return Pack(
         rules=tuple(_rule(rule, folder) for rule in raw["rules"]),
         causes=tuple(_cause(cause, folder, rates) for cause in raw["causes"]),
@@ -245,6 +249,7 @@ def _pack(part: _Part) -> Pack:
         unjudged=tuple(Unjudged(**unjudged) for unjudged in raw["unjudged"]),
         chain=_links([raw["chain"]]),
         rates=rates,
+        sound=sound,
     )
 
 

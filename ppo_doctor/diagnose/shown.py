@@ -53,7 +53,7 @@ def problems_shown(
         made.append(_of_outcome(outcome, [], loose, links))
     firm = {group.id for group, _ in kept if group.firm}
     ordered = sorted(made, key=lambda p: _place(p, firm))
-    return tuple(ordered)
+    return tuple(replace(problem, id=f"p{number}") for number, problem in enumerate(ordered, start=1))
 
 
 def _joined(problems: Sequence[Problem]) -> list[Problem]:

@@ -24,7 +24,6 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "text": "ppo_doctor.report.terminal:render",
         "json": "ppo_doctor.report.json_report:render",
-        "json1": "ppo_doctor.report.json1:render",
         "svg": "ppo_doctor.report.svg:render",
         "html": "ppo_doctor.report.html:render",
         "markdown": "ppo_doctor.report.markdown:render",

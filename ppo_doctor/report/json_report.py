@@ -232,7 +232,7 @@ def _cause(cause: RankedCause, diagnosis: Diagnosis) -> dict[str, Json]:
         "rank": cause.rank,
         "role": cause.role,
         "leader": cause.leader,
-        "problem": cause.problem,
+        "problem": cause.problem or None,
         "title": cause.title,
         "says": cause.says,
         "family": cause.family,

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
         def complaints(self) -> tuple[Complaint, ...]:
             """Every complaint."""
 
+        @property
+        def sound(self) -> Mapping[str, tuple[int, ...]]:
+            """How many sound runs answer each check with yes, of how many."""
+
     class Metric(Protocol):
         """A metric of the vocabulary."""
 
@@ -59,7 +63,7 @@ if TYPE_CHECKING:
 Toml = dict[str, Any]
 
 
-def rule_page(rule: Rule, toml: Toml) -> str:
+def rule_page(rule: Rule, toml: Toml, pack: Pack) -> str:
     """Return the page of a rule; `toml` is its file, parsed, with `doc` and `case`."""
     doc = toml.get("doc", {})
     meta = f"`{rule.code}` · {rule.severity.value} · link: {rule.link} · {rule.status}"
@@ -73,6 +77,7 @@ def rule_page(rule: Rule, toml: Toml) -> str:
         _section("Blind spots", _list(doc.get("blind_spots"))),
         _section("What to try", _numbered(doc.get("next_steps"))),
         _section("Parameters", _parameters(rule)),
+        _section("Sound runs", _sound(pack.sound.get(rule.name, ()))),
         _section("Examples", _examples(toml.get("case", ()))),
         _section("References", _list(doc.get("references"))),
     )
@@ -83,7 +88,8 @@ def cause_page(cause: Cause, toml: Toml, pack: Pack) -> str:
     kind = "a harmless explanation" if cause.benign else f"severity {cause.severity.value}"
     weights = sorted(cause.weights, key=lambda w: -max(abs(w.fired), abs(w.clear)))
     rules = {rule.name: _sentence(rule.title) for rule in pack.rules}
-    rows = [(_db(w.fired), _db(w.clear), _weighed(w, rules.get(w.finding, ""))) for w in weights]
+    told = {w.finding: _weighed(w, rules.get(w.finding, ""), pack.sound.get(w.finding, ())) for w in weights}
+    rows = [(_db(w.fired), _db(w.clear), told[w.finding]) for w in weights]
     evidence = _table(("fired, dB", "clear, dB", "finding, and where the weights come from"), rows)
     return _page(
         cause.id,
@@ -166,9 +172,19 @@ def _parameters(rule: Rule) -> str:
     return _table(("name", "value", "unit", "source"), rows) or "None: the bounds are part of the definition."
 
 
-def _weighed(weight: Weight, title: str) -> str:
-    source = f" Source: {weight.source}" if weight.source else ""
-    return f"`{weight.finding}`: {title}{source}"
+def _weighed(weight: Weight, title: str, sound: Sequence[int]) -> str:
+    source = f" Source: {weight.source}." if weight.source else ""
+    counts = " ".join(filter(None, (source, _sound(sound))))
+    return f"`{weight.finding}`: {title}{counts and ' ' * (not source)}{counts}"
+
+
+def _sound(counts: Sequence[int]) -> str:
+    """Return how many sound runs answer yes: of the lab's trainers, and of those that people published."""
+    pairs = list(zip(counts[::2], counts[1::2], strict=True))
+    told = [
+        f"{yes} of {of} {whose}" for (yes, of), whose in zip(pairs, ("of the lab", "published"), strict=False) if of
+    ]
+    return f"Sound runs that answer yes: {', '.join(told)}." if told else ""
 
 
 def _examples(cases: Iterable[Mapping[str, Any]]) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 #: Nats for each action dimension by which the entropy of a density runs off.
-PER_DIMENSION, MANY_DIMENSIONS = 2.0, 8.0
+PER_DIMENSION, MANY_DIMENSIONS = 1.5, 8.0
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
 #: Nats of entropy that a policy does not lose by chance.
@@ -76,8 +76,8 @@ def entropy_left(observations: Observations) -> Fact | None:
 def entropy_growth(observations: Observations) -> Fact | None:
     """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats.
 
-    Of a density it is two nats for each action dimension, a deviation seven times as large; of eight where nobody
-    knows how many there are.
+    Of a density it is 1.5 nats for each action dimension, a deviation 4.5 times as large; of eight where nobody knows
+    how many there are.
     """
     found = _entropy(observations)
     if found is None:
@@ -89,6 +89,17 @@ def entropy_growth(observations: Observations) -> Fact | None:
         least = PER_DIMENSION * (dimensions(series) or MANY_DIMENSIONS)
     growth = float((values[-1] - values[0]) / least)
     return fact("entropy_growth", growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
+
+
+def density_fall(observations: Observations) -> Fact | None:
+    """Return the nats for each action dimension that a density lost; None of a choice, and of unknown dimensions."""
+    found = _entropy(observations)
+    count = None if found is None else dimensions(found[0])
+    if found is None or count is None or discrete(observations):
+        return None
+    series, values = found
+    fall = float(values[0] - values[-1]) / count
+    return fact("density_fall", fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
 
 
 def bonus_of(observations: Observations) -> float | None:

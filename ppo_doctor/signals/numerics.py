@@ -32,6 +32,8 @@ TENSORS = ("weights_nonfinite", "log_probs_nonfinite")
 LEAST_RECORDS = 6
 #: One record says as much as several of a thousandth of its size.
 LEAP = 1000
+#: Numbers that a reward had before it breaks.
+BEFORE = 3
 #: A spike is so many times the usual norm.
 SPIKE, MOST = 20, 0.85
 #: Norms below it are a batch without a signal, not what a gradient of this run measures.
@@ -84,6 +86,21 @@ def reward_nonfinite(observations: Observations) -> Fact | None:
     Infinite is what only a reward can be; NaN is also the mean of none.
     """
     return _share_nonfinite(observations, EARNED, "reward_nonfinite")
+
+
+def reward_breaks(observations: Observations) -> Fact | None:
+    """Tell whether a reward that was a number in three records is none from some record to the end."""
+    held = [s for name in EARNED if (s := observations.run.series.get(name)) is not None and len(s)]
+    if not held:
+        return None
+    for series in held:
+        known = np.flatnonzero(np.isfinite(series.values))
+        first = int(known[-1]) + 1 if len(known) else len(series)
+        if len(known) >= BEFORE and first < len(series):
+            step = int(series.axis.steps[first])
+            says = f"{series.raw} is {series.values[first]} from step {step} to the end"
+            return replace(fact("reward_breaks", 1.0, series, says), source=series.source(first), since=step)
+    return fact("reward_breaks", 0.0, held[0], f"{held[0].raw} ends with a number")
 
 
 def reference_nonfinite(observations: Observations) -> Fact | None:

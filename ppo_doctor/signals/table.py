@@ -78,6 +78,8 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rate_spent_at": ("rate", ("learning_rate", "schedule_steps")),
         "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
         "nonfinite_at_times": ("numerics", ("policy_loss", "loss", "approx_kl", "grad_norm")),
+        "density_fall": ("entropy", _ENTROPY),
+        "reward_breaks": ("numerics", _REWARD),
         "reward_nonfinite": ("numerics", _REWARD),
         "reference_nonfinite": ("numerics", ("ref_kl", "kl_coef")),
         "gradient_zero_share": ("gradient", ("grad_norm", "actor_grad_norm")),

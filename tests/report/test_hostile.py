@@ -199,7 +199,6 @@ def headings(source: str) -> list[str]:
 SKELETONS = {
     "text": headings,
     "json": lambda source: keys(json.loads(source)),
-    "json1": lambda source: keys(json.loads(source)),
     "svg": lambda source: set(tree(source)),  # long words take more lines
     "html": elements,
     "markdown": tokens,
