@@ -69,7 +69,7 @@ def became(outcome: Outcome) -> str:
         "fell": f"{key} fell: {way}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",
         "not_logged": "No reward is logged",
-        "too_short": f"{key} has {outcome.records} records, too few to show a course",
+        "too_short": f"{key} has {_few(outcome.records)}, too few to show a course",
     }
     return sentences[outcome.what]
 
@@ -97,6 +97,10 @@ def _seen(evidence: Evidence) -> str:
     if evidence.steps is None and " " in evidence.statistic:
         return _ONE.sub(_singular, evidence.statistic)
     return sentence(evidence).removesuffix(f" ({evidence.source})" if evidence.source else "")
+
+
+def _few(records: int) -> str:
+    return {0: "no number", 1: "1 number"}.get(records, f"{records} numbers")
 
 
 def _way(outcome: Outcome) -> str:

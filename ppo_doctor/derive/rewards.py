@@ -27,6 +27,8 @@ EARLIEST = 3
 AT_ONCE = 1.5
 #: Order of preference: what an episode earns, then what a sample earns, then evaluation.
 REWARDS = ("episode_return", "reward_mean", "eval_return")
+#: Records of groups from which on a median says something of a run.
+FEWEST = 3
 
 
 def logged_reward(observations: Observations) -> Series | None:
@@ -132,7 +134,7 @@ def flat_share(observations: Observations) -> Fact | None:
     """
     flat = observations.run.series.get("frac_reward_zero_std")
     known = finite_of(flat.values) if flat is not None else np.empty(0)
-    if flat is None or len(known) < 2 * LEAST:
+    if flat is None or len(known) < FEWEST:
         return None
     first, last = (median(half) for half in parts(known, 2))
     says = f"medians of the halves of the run: {first:.3g} and {last:.3g}"

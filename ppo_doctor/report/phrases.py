@@ -166,9 +166,12 @@ def _why(problem: Told) -> list[tuple[str, str]]:
         return [("why", "not told by this log")] if problem.state == "course" else []
     first, *others = problem.why
     lines = [("why", f"{first.confidence}: {flowing(first.title)}")]
-    if others:
-        names = "; or: ".join(flowing(why.title) for why in others)
-        lines.append(("or", f"{names} (this log cannot tell which)"))
+    alike = [flowing(why.title) for why in others if why.confidence == first.confidence]
+    if alike:
+        lines.append(("or", f"{'; or: '.join(alike)} (this log cannot tell which)"))
+    lines += [
+        ("also", f"{why.confidence}: {flowing(why.title)}") for why in others if why.confidence != first.confidence
+    ]
     return lines
 
 
