@@ -9,7 +9,7 @@ from ppo_doctor.readers.values import parse
 
 #: Lines that are looked at.
 _LINES = 60
-_ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
+_ARRAY = re.compile(r"\[\s*(?:\{(?!\s*')|\[|\]\s*\Z|\Z)")
 #: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
 _LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\['
 #: The name of a column beyond doubt, for a file that is a header and nothing else.
