@@ -129,8 +129,8 @@ class Dicts:
             found.append(text[start:end])
         if not _AFTER.match(text, end):
             return False
-        # Not any() of a generator: each is to be read.
-        return any([self._parse(each, before, line) for each in found])
+        read = [self._parse(each, before, line) for each in found]
+        return any(read)
 
     def _parse(self, text: str, before: str, line: Line) -> bool:
         record = literal(text)

@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 
-STATS = "'learner_stats': {'cur_kl_coeff': 0.2, 'policy_loss': %s, 'vf_loss': 30.5, 'kl': 0.01, 'entropy': 0.6, 'model': {}}"
+STATS = "'learner_stats': {'cur_kl_coeff': 0.2, 'policy_loss': %s, 'vf_loss': 30.5, 'kl': 0.01, 'entropy': 0.6}"
 
 
 def test_a_nested_result_is_a_record(reading):
@@ -31,7 +31,7 @@ def test_a_result_lends_the_configuration_in_it(reading):
     "config",
     [
         "{'sampling': {'n': 4, 'temperature': 0.7, 'stop': False}, 'total_steps': -1}",
-        "{'actor': {'lr': 1e-06, 'clip_ratio': 0.2, 'entropy_coeff': 0.0}, 'data': {'train_batch_size': 64}}",
+        "{'actor': {'lr': 1e-06, 'clip_ratio': 0.2, 'entropy_coeff': 0.0}, 'batches': {'train_batch_size': 64}}",
     ],
 )
 def test_nested_settings_stay_a_configuration(reading, config):
