@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import frameworks, readers
+from ppo_doctor import frameworks, monitors, readers
 from ppo_doctor.agreement import Agreement, averages, compared, overlap
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
@@ -119,12 +119,15 @@ def _contents(source: RunSource, request: Request) -> tuple[list[Content], dict[
                 links.append(_read(path, source.folders))
             except DoctorError as error:
                 failed[path] = error
+        if len(links) > 1 and all(monitors.is_monitor(link.builder.tables) for link in links):
+            contents.append(monitors.woven(links))
+            continue
         contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
     return joined(contents, request.framework, together=source.together), failed
 
 
 def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the files that may continue each other: event files and tables of one folder, one W&B run's, by age."""
+    """Yield the files that may be parts of one log: event files, tables and monitors of a folder, one W&B run's."""
     events = [Path(path) for path in paths if "tfevents" in Path(path).name]
     if events:
         from ppo_doctor.readers.tfevents import order
@@ -134,8 +137,9 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
     for path in paths:
         file = Path(path)
         if file not in events:
-            by_suffix = {".wandb": file.name, ".parquet": (file.parent, file.suffix)}
-            chains.setdefault(by_suffix.get(file.suffix, file), []).append(path)
+            alike = {".wandb": file.name, ".parquet": (file.parent, file.suffix)}.get(file.suffix, file)
+            key = (file.parent, "episodes") if role_of(file) == "episodes" else alike
+            chains.setdefault(key, []).append(path)
     yield from map(sorted, chains.values())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor import configuration, frameworks
+from ppo_doctor import configuration, frameworks, monitors
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
@@ -103,6 +103,8 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
         content.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
+    if monitors.is_monitor(content.builder.tables):
+        content.builder.tables = monitors.with_steps(content.builder.tables)
     return content
 
 

@@ -120,13 +120,16 @@ ALLOWED: dict[str, set[str]] = {
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
-        *("readers", "rescaling", "splitting", "table"),
+        *("monitors", "readers", "rescaling", "splitting", "table"),
     },
     "rescaling": {"arrays", "frameworks", "model"},
     "agreement": {"arrays", "model"},
+    # what Monitor files of several environments are together
+    "monitors": {"configuration", "model", "reading", "table"},
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
     "merging": {
-        *("agreement", "config_runs", "errors", "frameworks", "joining", "model", "readers", "reading", "sources"),
+        *("agreement", "config_runs", "errors", "frameworks", "joining", "model", "monitors", "readers"),
+        *("reading", "sources"),
         "tensor_runs",
     },
     "watch": {
