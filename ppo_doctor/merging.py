@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import frameworks, monitors, readers
+from ppo_doctor import frameworks
 from ppo_doctor.agreement import Agreement, averages, compared, overlap
+from ppo_doctor.contents import contents_of
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, listed, runs_in, told_apart
+from ppo_doctor.reading import NOTEBOOK, Content, Request, died_of_numbers, listed, runs_in
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_source(source: RunSource, request: Request) -> Outcome:
         from ppo_doctor.config_runs import run_of_settings
 
         return Outcome([run_of_settings(source.config[0], request)], [])
-    contents, failed = _contents(source, request)
+    contents, failed = contents_of(source, request)
     readings, refused = _readings(source, contents, request)
     failed |= refused
     if not readings:
@@ -107,51 +107,6 @@ def read_source(source: RunSource, request: Request) -> Outcome:
 
         runs[0] = with_tensors(runs[0], source.tensors, request)
     return Outcome(runs, broken)
-
-
-def _contents(source: RunSource, request: Request) -> tuple[list[Content], dict[str, DoctorError]]:
-    contents: list[Content] = []
-    failed: dict[str, DoctorError] = {}
-    for chain in _chains([*source.logs, *source.perhaps]):
-        links: list[Content] = []
-        for path in chain:
-            try:
-                links.append(_read(path, source.folders))
-            except DoctorError as error:
-                failed[path] = error
-        if len(links) > 1 and all(monitors.is_monitor(link.builder.tables) for link in links):
-            contents.append(monitors.woven(links))
-            continue
-        contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
-    return joined(contents, request.framework, together=source.together), failed
-
-
-def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the files that may be parts of one log: event files, tables and monitors of a folder, one W&B run's."""
-    events = [Path(path) for path in paths if "tfevents" in Path(path).name]
-    if events:
-        from ppo_doctor.readers.tfevents import order
-
-        yield from ([str(path) for path in chain] for chain in order(events))
-    chains: dict[object, list[str]] = {}
-    for path in paths:
-        file = Path(path)
-        if file not in events:
-            alike = {".wandb": file.name, ".parquet": (file.parent, file.suffix)}.get(file.suffix, file)
-            key = (file.parent, "episodes") if role_of(file) == "episodes" else alike
-            chains.setdefault(key, []).append(path)
-    yield from map(sorted, chains.values())
-
-
-def _read(path: str, folders: tuple[Path, ...]) -> Content:
-    if path != "-" and Path(path).is_dir():
-        from ppo_doctor.readers import mlflow_store, scalar_files
-
-        if mlflow_store.is_run(Path(path)):
-            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders)
-        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders)
-    container, stream = readers.read(path)
-    return collect(path, container, stream, folders)
 
 
 def _readings(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from ppo_doctor.configuration import Found
     from ppo_doctor.model import FloatArray, IntArray
-    from ppo_doctor.reading import Content
     from ppo_doctor.table import Table
 
 #: Return, length and seconds since the start: the columns that every Monitor writes.
@@ -26,15 +24,13 @@ def is_monitor(tables: Sequence[Table]) -> bool:
     return bool(tables) and all(table.columns.keys() >= COLUMNS for table in tables)
 
 
-def woven(contents: Sequence[Content]) -> Content:
-    """Return Monitor files of one folder as one content: episodes by the time at which they ended, steps added up."""
-    first, *others = contents
-    parts = [(table, _start(each.embedded)) for each in contents for table in each.builder.tables]
-    for content in others:
-        first.extend(content)
+def woven(parts: Sequence[tuple[Table, float]]) -> list[Table]:
+    """Return the tables of several Monitor files, each with the time of its start, as those of one run.
+
+    Episodes stand in the order in which they ended.
+    """
     ended = np.concatenate([table.columns[SECONDS] + start for table, start in parts])
-    first.builder.tables = _numbered([table for table, _ in parts], np.argsort(ended, kind="stable"))
-    return first
+    return _numbered([table for table, _ in parts], np.argsort(ended, kind="stable"))
 
 
 def with_steps(tables: Sequence[Table]) -> list[Table]:
@@ -43,8 +39,9 @@ def with_steps(tables: Sequence[Table]) -> list[Table]:
     return _numbered(tables, np.argsort(records, kind="stable"))
 
 
-def _start(embedded: Sequence[Found]) -> float:
-    found = (each.values.get(START) for each in embedded)
+def start_of(settings: Iterable[Mapping[str, object]]) -> float:
+    """Return the Unix time at which the clock of a Monitor file starts, 0 where its first line does not tell."""
+    found = (values.get(START) for values in settings)
     return next((float(value) for value in found if isinstance(value, int | float)), 0.0)
 
 

@@ -125,11 +125,11 @@ ALLOWED: dict[str, set[str]] = {
     "rescaling": {"arrays", "frameworks", "model"},
     "agreement": {"arrays", "model"},
     # what Monitor files of several environments are together
-    "monitors": {"configuration", "model", "reading", "table"},
+    "monitors": {"model", "table"},
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
+    "contents": {"errors", "joining", "monitors", "readers", "reading", "sources"},
     "merging": {
-        *("agreement", "config_runs", "errors", "frameworks", "joining", "model", "monitors", "readers"),
-        *("reading", "sources"),
+        *("agreement", "config_runs", "contents", "errors", "frameworks", "model", "reading", "sources"),
         "tensor_runs",
     },
     "watch": {

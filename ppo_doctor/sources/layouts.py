@@ -100,6 +100,8 @@ def _own(folder: Folder) -> RunSource | None:
     perhaps = [*spoken, *folder.of("database")]
     if not logs and not perhaps and not copies:
         return None
+    if not logs and not copies:  # a name that tells may tell of something else: what lies beside it is looked into too
+        perhaps = [*folder.of("text"), *folder.of("database")]
     kept, told = _bounded(folder.path, perhaps, copies=bool(logs))
     return RunSource(
         logs=_paths([*logs, *copies]),
