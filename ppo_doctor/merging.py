@@ -15,7 +15,8 @@ from ppo_doctor.contents import contents_of
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import NOTEBOOK, Content, Request, died_of_numbers, listed, runs_in
+from ppo_doctor.name_notes import listed
+from ppo_doctor.reading import NOTEBOOK, Content, Request, died_of_numbers, nothing_in, runs_in
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -117,15 +118,17 @@ def _readings(
         c for c in contents if died_of_numbers(c.builder)
     ]
     settings = [found for content in contents if not content.builder.records for found in content.embedded]
+    ends = [n for c in contents if c not in held and not c.builder.records for n in c.builder.notes if n.of_the_run]
     marks = [mark for content in held for mark in _marks(content)]
     if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
         for content in held:
             content.embedded += settings
+            content.builder.notes += ends
     like = _like(held)
     readings: list[_Reading] = []
     silent = [content for content in contents if not content.builder.records and content not in held]
     empty = [content for content in silent if not (held and content.embedded)]
-    failed = {content.name: _empty(content) for content in empty}
+    failed = {content.name: nothing_in(content) for content in empty}
     for content in held:
         try:
             runs = runs_in(content, request, like=like)
@@ -136,13 +139,6 @@ def _readings(
             continue
         readings += [_Reading(run, content, content.path in source.logs, _worth(run)) for run in runs]
     return readings, failed
-
-
-def _empty(content: Content) -> DoctorError:
-    notes = content.builder.notes
-    hint = str(notes[0]) if notes else "did the run crash before its first update?"
-    what = "settings, but no record of a metric," if content.embedded else "no record"
-    return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
 
 
 def _like(contents: Sequence[Content]) -> Profile | None:
