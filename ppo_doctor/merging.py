@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks
-from ppo_doctor.agreement import Agreement, averages, compared, overlap
+from ppo_doctor.agreement import Agreement, averages, compared, of_minibatches, overlap
+from ppo_doctor.arrays import distinct
 from ppo_doctor.contents import contents_of
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
@@ -37,6 +38,8 @@ NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 COVERED = 0.5
 #: Facts about the steps of one reading, which another may count otherwise.
 OF_STEPS = frozenset({"steps_numbered", "steps_are_env_steps"})
+#: What fine-tuning on given answers logs, and reinforcement learning logs besides.
+SUPERVISED = frozenset({"loss", "learning_rate", "grad_norm", "iteration"})
 #: Files left out that are told one by one.
 MOST_TOLD = 5
 
@@ -96,13 +99,14 @@ def read_source(source: RunSource, request: Request) -> Outcome:
 
         lent = [found for content in contents for found in content.embedded]
         return Outcome([run_of_settings(Path(source.log), request, lent)], [])
+    readings, supervised = _without_supervised(readings)
     piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
     order = [reading.run.id for reading in readings]
     piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))
     runs = [_merged(pile, request) for pile in piles]
     broken = _broken(source, failed)
     told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
-    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told)))
+    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told), *supervised))
     if source.tensors:
         from ppo_doctor.tensor_runs import with_tensors
 
@@ -141,6 +145,24 @@ def _readings(
     return readings, failed
 
 
+def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[Note]]:
+    """Return readings without parts of a file that hold a loss alone beside one of reinforcement learning.
+
+    Notebooks fine-tune a model on answers first, and then train it by their rewards.
+    """
+    rewarded = {reading.content.path for reading in readings if not reading.run.series.keys() <= SUPERVISED}
+    left_out = [r for r in readings if r.run.series.keys() <= SUPERVISED and r.content.path in rewarded]
+    notes = [
+        Note(
+            text=f"not judged: {len(r.run.series['loss'])} records from here on hold a loss, no reward (fine-tuning)",
+            source=r.run.series["loss"].source(0),
+        )
+        for r in left_out
+        if "loss" in r.run.series
+    ]
+    return [reading for reading in readings if reading not in left_out], notes
+
+
 def _like(contents: Sequence[Content]) -> Profile | None:
     """Return the framework that the keys of the largest content show which show one."""
     for content in sorted(contents, key=lambda content: -len(content.builder.keys)):
@@ -152,8 +174,16 @@ def _like(contents: Sequence[Content]) -> Profile | None:
 
 def _worth(run: Run) -> float:
     source = run.sources[0]
-    points = sum(int(np.isfinite(series.values).sum()) for series in run.series.values())
+    points = sum(map(_points, run.series.values()))
     return points * WORTH.get(source.container, 1.0) * FIRST_NAMES.get(Path(source.path).name, 1.0)
+
+
+def _points(series: Series) -> int:
+    """Return how many values a metric has, those of the minibatches of one update as one."""
+    known = np.isfinite(series.values)
+    if series.axis.minibatch is None or series.axis.update is None:
+        return int(known.sum())
+    return len(distinct(series.axis.update[known]))
 
 
 def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
@@ -164,7 +194,9 @@ def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
             if not source.together and marks & pile.marks:
                 continue
             agreement = compared(pile.main.run, reading.run)
-            if _prints(pile.main, reading) and averages(pile.main.run, reading.run):
+            pair = (pile.main.run, reading.run)
+            printed = _prints(pile.main, reading) and averages(*pair)
+            if printed or of_minibatches(*pair) or of_minibatches(*reversed(pair)):
                 agreement = replace(agreement, share=1.0, differences=())
             if source.together or _same_run(pile.main, reading, agreement):
                 pile.readings.append(reading)
@@ -181,16 +213,19 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
     named = reading.named and main.named
     if agreement.share is not None:
         return agreement.share >= (NAMED_ALIKE if named else FOUND_ALIKE)
-    if agreement.metrics:
+    if agreement.metrics or (named and _prints(main, reading)):
         return named
     return overlap(main.run, reading.run) >= COVERED
 
 
 def _prints(main: _Reading, reading: _Reading) -> bool:
-    """Tell whether one is the console of a folder and the other no console: what a run prints beside what it logs."""
-    consoles = {each.content.container == "console" for each in (main, reading)}
-    folders = {Path(each.content.path).parent for each in (main, reading)}
-    return len(consoles) == 2 and len(folders) == 1
+    """Tell whether one is a console and the other a log of its folder or below: what a run prints and what it logs."""
+    printed = [each for each in (main, reading) if each.content.container == "console"]
+    logged = [each for each in (main, reading) if each not in printed]
+    if len(printed) != 1:
+        return False
+    place, path = Path(printed[0].content.path).parent, Path(logged[0].content.path)
+    return place in path.parents
 
 
 def _marks(content: Content) -> frozenset[object]:

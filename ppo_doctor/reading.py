@@ -19,6 +19,7 @@ from ppo_doctor.model import DIED, Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
+from ppo_doctor.sources.naming import other_algorithm
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
 
@@ -335,6 +336,12 @@ def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | N
     if found is not None and not found.ppo_family:
         raise DoctorError(
             f"{path}: this is a run of {found.title}, not one of the PPO family",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
+    other = other_algorithm(builder.path)
+    if found is not None and other is not None and not frameworks.speaks_of_ppo(found, builder.keys):
+        raise DoctorError(
+            f"{path}: its name says that this is a run of {other}, and nothing in it is of PPO alone",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
     if found is None and died_of_numbers(builder):

@@ -120,7 +120,7 @@ ALLOWED: dict[str, set[str]] = {
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
-        *("monitors", "name_notes", "readers", "rescaling", "splitting", "table"),
+        *("monitors", "name_notes", "readers", "rescaling", "sources", "splitting", "table"),
     },
     "rescaling": {"arrays", "frameworks", "model"},
     "agreement": {"arrays", "model"},
@@ -131,7 +131,7 @@ ALLOWED: dict[str, set[str]] = {
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
     "contents": {"errors", "joining", "monitors", "readers", "reading", "sources"},
     "merging": {
-        *("agreement", "config_runs", "contents", "errors", "frameworks", "model", "name_notes"),
+        *("agreement", "arrays", "config_runs", "contents", "errors", "frameworks", "model", "name_notes"),
         *("reading", "sources"),
         "tensor_runs",
     },

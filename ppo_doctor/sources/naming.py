@@ -115,3 +115,30 @@ def is_config(path: Path) -> bool:
     """Tell a configuration by its name."""
     named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
     return named or path.suffix.lower() in CONFIG_SUFFIXES
+
+
+#: Methods that are none of the PPO family, and those that are, as folders and files are named after them.
+_OTHERS = {
+    "a2c": "A2C",
+    "a3c": "A3C",
+    "dqn": "DQN",
+    "ddqn": "Double DQN",
+    "ddpg": "DDPG",
+    "td3": "TD3",
+    "sac": "SAC",
+    "qlearning": "Q-learning",
+    "sarsa": "SARSA",
+}
+_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo")
+_Q_LEARNING = re.compile(r"q[ _.-]?learning")
+
+
+def other_algorithm(path: str) -> str | None:
+    """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
+    file = Path(path)
+    for name in (file.stem.lower(), file.parent.name.lower()):
+        words = re.split(r"[^a-z0-9]+", _Q_LEARNING.sub(" qlearning ", name))
+        found = [_OTHERS[word] for word in words if word in _OTHERS]
+        if found or _FAMILY.search(name):
+            return None if _FAMILY.search(name) else found[0]
+    return None
