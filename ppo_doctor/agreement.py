@@ -110,17 +110,21 @@ def averages(ours: Run, theirs: Run) -> bool:
 
 
 def of_minibatches(whole: Run, detail: Run) -> bool:
-    """Tell whether a reading holds the minibatches of another's updates: each update's number lies among theirs."""
+    """Tell whether a reading holds the minibatches of another's updates: each update's number lies among theirs.
+
+    It does so in most metrics; a norm of the whole step, or an advantage before whitening, is another number in each.
+    """
     pairs = [(s, detail.series[name]) for name, s in whole.series.items() if name in detail.series and _varies(s)]
-    told = [among for pair in pairs if (among := _among(*pair)) is not None]
-    return bool(told) and float(np.mean(told)) >= NEARLY
+    told = [among for pair in pairs if (among := _among(*pair))]
+    enough = sum(map(len, told)) >= 2 * TELLING
+    return enough and float(np.median([np.mean(among) for among in told])) >= NEARLY
 
 
-def _among(whole: Series, detail: Series) -> float | None:
-    """Return the share of updates whose value lies among those of their minibatches; None where nothing can tell."""
+def _among(whole: Series, detail: Series) -> list[bool]:
+    """Return for each update of both whether its value lies among those of its minibatches; nothing without any."""
     ours, theirs = whole.axis.update, detail.axis.update
     if theirs is None or whole.axis.minibatch is not None or detail.axis.minibatch is None:
-        return None
+        return []
     if ours is None:  # a record for each update, then; whether it is so their values tell
         ours = np.searchsorted(distinct(whole.axis.steps), whole.axis.steps) + theirs.min()
     values = {int(n): value for n, value in zip(ours, whole.values, strict=True) if np.isfinite(value)}
@@ -130,7 +134,7 @@ def _among(whole: Series, detail: Series) -> float | None:
         if int(number) in values and len(rows) > 1 and np.isfinite(held).all():
             room = whole.resolution.absolute + STORED * abs(values[int(number)])
             within.append(bool(held.min() - room <= values[int(number)] <= held.max() + room))
-    return float(np.mean(within)) if len(within) >= TELLING else None
+    return within
 
 
 def _inside(ours: Series, theirs: Series) -> bool | None:
