@@ -444,3 +444,27 @@ def test_log_probs_of_a_reference_tell_that_completions_are_trained_on() -> None
 )
 def test_what_stands_last_may_be_the_data(key, metric):
     assert metric_of(key) == metric
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(
+            "eval_accuracy",
+            "eval/success_rate",
+            "test_acc",
+            "test accuracy",
+            "val/acc",
+            "eval/pass@1",
+            "eval/solve_rate",
+        ),
+        *("eval/mean_reward", "validation/reward", "val/return"),
+    ],
+)
+def test_every_score_of_an_evaluation_is_one(key):
+    assert metric_of(key) == metric_of(key, language=True) == "eval_return"
+
+
+def test_a_score_of_training_is_none_of_an_evaluation():
+    assert metric_of("success_rate") == "success_rate"
+    assert metric_of("train_accuracy") is None
