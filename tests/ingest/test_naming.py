@@ -458,7 +458,7 @@ def test_what_stands_last_may_be_the_data(key, metric):
             "eval/pass@1",
             "eval/solve_rate",
         ),
-        *("eval/mean_reward", "validation/reward", "val/return"),
+        *("eval/solve_rate", "eval/mean_reward", "validation/reward"),
     ],
 )
 def test_every_score_of_an_evaluation_is_one(key):

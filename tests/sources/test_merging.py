@@ -304,7 +304,8 @@ def minibatches(rows, *, every=1, factor=1.0):
     lines = []
     for number, (_, values) in list(enumerate(rows, start=1))[::every]:
         for minibatch, around in enumerate((0.8, 0.9, 1.1, 1.2)):
-            inner = {key: values[f"train/{key}"] * around * factor for key in ("approx_kl", "value_loss", "clip_fraction")}
+            names = ("approx_kl", "value_loss", "clip_fraction")
+            inner = {name: values[f"train/{name}"] * around * factor for name in names}
             lines.append(json.dumps({"update": number, "epoch": 0, "minibatch": minibatch, **inner}) + "\n")
     return "".join(lines)
 
