@@ -36,6 +36,8 @@ _AFTER = re.compile(r"\s*\]?\s*(?:\d+%\|.*)?\Z|\s*\|?\s*\d+/\d+ \[.*|\s*,\s*\Z",
 #: Between two dicts of a list.
 _NEXT = re.compile(r"\s*,\s*(?=\{)")
 _MOST_LINES, _FEWEST_LINES = 1_000, 10
+#: Shorter lists are no history: betas, sizes of layers.
+_HISTORY = 3
 #: Fewer settings than this are no configuration.
 _CONFIG_SIZE = 4
 
@@ -141,6 +143,10 @@ class Dicts:
             for value in settings.values():
                 self._sink.config(line.number, value)
             record = rest
+        if columns := _columns(record):
+            for row in zip(*columns.values(), strict=True):
+                self._sink.mapping(line.number, dict(zip(columns, row, strict=True)))
+            return True
         if not record or _is_config(record):
             if len(record) < _CONFIG_SIZE and not any(isinstance(value, dict) for value in record.values()):
                 return bool(settings)
@@ -237,6 +243,14 @@ def _is_config(record: dict[Any, Any]) -> bool:
         return not _nests_metrics(record)
     numbers = sum(_is_number(value) for value in record.values())
     return 2 * numbers < len(record)
+
+
+def _columns(record: dict[Any, Any]) -> dict[str, list[Any]]:
+    """Return the lists of a dict that is a history: most of its values are lists of numbers, and of one length."""
+    lists = {key: value for key, value in record.items() if isinstance(value, list) and len(value) >= _HISTORY}
+    numbers = all(_is_number(each) for value in lists.values() for each in value)
+    whole = len(lists) > 1 and 2 * len(lists) > len(record) and len({len(value) for value in lists.values()}) == 1
+    return lists if whole and numbers else {}
 
 
 def _nests_metrics(record: dict[Any, Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.downloads import named_curve
 from ppo_doctor.readers.jsonl import parse_lenient
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.sniffing import cells_of, delimiter_of, leading_columns
@@ -115,7 +116,7 @@ class _Reader:
     def _tables(self) -> Iterator[Table]:
         export = export_of(self._names)
         for table in self._packer.flush():
-            yield from export.tables(table) if export else (table,)
+            yield from export.tables(table) if export else (named_curve(table),)
         if export and len(export.runs) > 1:
             text = (
                 f"a W&B export of {len(export.runs)} runs, told apart by their number: {', '.join(export.runs)[:200]}"

@@ -6,13 +6,14 @@ import json
 import re
 from collections import Counter
 
+from ppo_doctor.readers.downloads import is_frame
 from ppo_doctor.readers.values import parse
 
 #: Lines that are looked at.
 _LINES = 60
 _ARRAY = re.compile(r"\[\s*(?:\{(?!\s*')|\[|\]\s*\Z|\Z)")
 #: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
-_LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\['
+_LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*(?:\[|\{"0":)|\{"0":|\{.*"log_history"\s*:\s*\['
 #: The name of a column beyond doubt, for a file that is a header and nothing else.
 _PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
 #: Where a notebook says what a cell is: every one begins with a cell, or has one in its first pages. Its version says
@@ -110,6 +111,9 @@ def _one_line(text: str) -> str | None:
         if re.match(_LONG_DOCUMENT, text):
             return "json"
         return "jsonl" if re.match(r'\{\s*"', text) else None
+    under_steps = bool(document) and all(map(str.isdecimal, document)) and _holds_records([[*document.values()]])
+    if is_frame(document) or under_steps:
+        return "json"
     lists = [value for value in document.values() if isinstance(value, list)]
     columns = sum(len(values) > 1 for values in lists)
     return "json" if lists and (2 * columns >= len(document) or _holds_records(lists)) else "jsonl"
