@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct
+from ppo_doctor.arrays import by_value, distinct
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -20,10 +20,14 @@ STORED = 1e-6
 TELLING = 5
 #: Significant digits to which loggers cut numbers: fewer are numbers that are so, more differ by no more than STORED.
 DIGITS = range(3, 7)
+#: Numbers of more digits than the fewest that a logger prints.
+LARGE = 10.0 ** DIGITS[0]
 #: What a float64 number is at most from the decimal it was written as, relative to its first digit.
 FLOAT = 1e-12
 #: Share of averages that have to lie within what they average: windows may begin and end beside the steps logged.
 NEARLY = 0.9
+#: Each logger reads the clock for itself, and prints a pace in whole numbers.
+OF_THE_CLOCK = ("fps", "time_")
 #: Metrics that all stand one record later before two files are of one run.
 ENOUGH = 2
 
@@ -105,6 +109,34 @@ def averages(ours: Run, theirs: Run) -> bool:
     return bool(told) and all(told)
 
 
+def of_minibatches(whole: Run, detail: Run) -> bool:
+    """Tell whether a reading holds the minibatches of another's updates: each update's number lies among theirs.
+
+    It does so in most metrics; a norm of the whole step, or an advantage before whitening, is another number in each.
+    """
+    pairs = [(s, detail.series[name]) for name, s in whole.series.items() if name in detail.series and _varies(s)]
+    told = [among for pair in pairs if (among := _among(*pair))]
+    enough = sum(map(len, told)) >= 2 * TELLING
+    return enough and float(np.median([np.mean(among) for among in told])) >= NEARLY
+
+
+def _among(whole: Series, detail: Series) -> list[bool]:
+    """Return for each update of both whether its value lies among those of its minibatches; nothing without any."""
+    ours, theirs = whole.axis.update, detail.axis.update
+    if theirs is None or whole.axis.minibatch is not None or detail.axis.minibatch is None:
+        return []
+    if ours is None:  # a record for each update, then; whether it is so their values tell
+        ours = np.searchsorted(distinct(whole.axis.steps), whole.axis.steps) + theirs.min()
+    values = {int(n): value for n, value in zip(ours, whole.values, strict=True) if np.isfinite(value)}
+    within: list[bool] = []
+    for number, rows in by_value(theirs):
+        held = detail.values[rows]
+        if int(number) in values and len(rows) > 1 and np.isfinite(held).all():
+            room = whole.resolution.absolute + STORED * abs(values[int(number)])
+            within.append(bool(held.min() - room <= values[int(number)] <= held.max() + room))
+    return within
+
+
 def _inside(ours: Series, theirs: Series) -> bool | None:
     """Return whether nearly all values lie within our windows; None of few, or where a window holds one value."""
     ends = np.searchsorted(ours.axis.steps, theirs.axis.steps, side="right")
@@ -120,6 +152,8 @@ def _inside(ours: Series, theirs: Series) -> bool | None:
 
 
 def _same_kind(ours: Series, theirs: Series) -> bool:
+    if ours.name.startswith(OF_THE_CLOCK):
+        return False
     return ours.estimator == theirs.estimator and ours.unit == theirs.unit
 
 
@@ -154,12 +188,14 @@ def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolAr
 def _half_digit(values: FloatArray) -> FloatArray:
     """Return half of the last digit of each number of a column that was cut to so many digits (%.4g), else zeros.
 
-    Such a column has no common decimals, so that its resolution does not tell. Whole numbers are counts.
+    Such a column has no common decimals, so that its resolution does not tell. Whole numbers are counts, but where all
+    of them are so large that no other digit would be printed.
     """
     place = np.nan_to_num(10.0 ** np.floor(np.log10(np.abs(values))), posinf=0.0)
     leading = np.nan_to_num(values / place, posinf=0.0, neginf=0.0)
     fits = (n for n in DIGITS if np.abs(np.round(leading, n - 1) - leading).max(initial=0.0) < FLOAT)
-    digits = None if np.array_equal(values, np.round(values), equal_nan=True) else next(fits, None)
+    counts = np.array_equal(values, np.round(values), equal_nan=True) and (np.abs(values) < LARGE).any()
+    digits = None if counts else next(fits, None)
     return np.zeros_like(place) if digits is None else 0.5 * place * 10.0 ** (1 - digits)
 
 

@@ -183,6 +183,8 @@ _STEMS = frozenset(Path(name).stem for name in KNOWN)
 
 #: Files that programs print into, and how often a name at the head of a line makes one a log.
 CONSOLES, REPEATED = (".txt", ".log", ".out", ""), 5
+#: What no settings hold: a program that failed wrote it.
+TRACEBACK = "Traceback (most recent call last)"
 _NAMED = re.compile(r"\s*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
 
 
@@ -192,7 +194,7 @@ def holds_settings(path: Path) -> bool:
         if path.stat().st_size > LARGEST_ALONE:
             return False
         text = _text(path)
-        if path.suffix.lower() in CONSOLES and _repeats(text):
+        if path.suffix.lower() in CONSOLES and (_repeats(text) or TRACEBACK in text):
             return False
         found = parse(path.suffix, text)
         names = {key.rpartition(".")[2] for key in flatten(found.values)}

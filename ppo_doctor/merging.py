@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import frameworks, readers
-from ppo_doctor.agreement import Agreement, averages, compared, overlap
+from ppo_doctor import frameworks
+from ppo_doctor.agreement import Agreement, averages, compared, of_minibatches, overlap
+from ppo_doctor.arrays import distinct
+from ppo_doctor.contents import contents_of
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, listed, runs_in, told_apart
+from ppo_doctor.name_notes import listed
+from ppo_doctor.reading import NOTEBOOK, Content, Request, died_of_numbers, nothing_in, runs_in
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
 COVERED = 0.5
 #: Facts about the steps of one reading, which another may count otherwise.
 OF_STEPS = frozenset({"steps_numbered", "steps_are_env_steps"})
+#: What fine-tuning on given answers logs, and reinforcement learning logs besides.
+SUPERVISED = frozenset({"loss", "learning_rate", "grad_norm", "iteration"})
 #: Files left out that are told one by one.
 MOST_TOLD = 5
 
@@ -85,7 +89,7 @@ def read_source(source: RunSource, request: Request) -> Outcome:
         from ppo_doctor.config_runs import run_of_settings
 
         return Outcome([run_of_settings(source.config[0], request)], [])
-    contents, failed = _contents(source, request)
+    contents, failed = contents_of(source, request)
     readings, refused = _readings(source, contents, request)
     failed |= refused
     if not readings:
@@ -95,59 +99,19 @@ def read_source(source: RunSource, request: Request) -> Outcome:
 
         lent = [found for content in contents for found in content.embedded]
         return Outcome([run_of_settings(Path(source.log), request, lent)], [])
+    readings, supervised = _without_supervised(readings)
     piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
     order = [reading.run.id for reading in readings]
     piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))
     runs = [_merged(pile, request) for pile in piles]
     broken = _broken(source, failed)
     told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
-    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told)))
+    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told), *supervised))
     if source.tensors:
         from ppo_doctor.tensor_runs import with_tensors
 
         runs[0] = with_tensors(runs[0], source.tensors, request)
     return Outcome(runs, broken)
-
-
-def _contents(source: RunSource, request: Request) -> tuple[list[Content], dict[str, DoctorError]]:
-    contents: list[Content] = []
-    failed: dict[str, DoctorError] = {}
-    for chain in _chains([*source.logs, *source.perhaps]):
-        links: list[Content] = []
-        for path in chain:
-            try:
-                links.append(_read(path, source.folders))
-            except DoctorError as error:
-                failed[path] = error
-        contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
-    return joined(contents, request.framework, together=source.together), failed
-
-
-def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the files that may continue each other: event files and tables of one folder, one W&B run's, by age."""
-    events = [Path(path) for path in paths if "tfevents" in Path(path).name]
-    if events:
-        from ppo_doctor.readers.tfevents import order
-
-        yield from ([str(path) for path in chain] for chain in order(events))
-    chains: dict[object, list[str]] = {}
-    for path in paths:
-        file = Path(path)
-        if file not in events:
-            by_suffix = {".wandb": file.name, ".parquet": (file.parent, file.suffix)}
-            chains.setdefault(by_suffix.get(file.suffix, file), []).append(path)
-    yield from map(sorted, chains.values())
-
-
-def _read(path: str, folders: tuple[Path, ...]) -> Content:
-    if path != "-" and Path(path).is_dir():
-        from ppo_doctor.readers import mlflow_store, scalar_files
-
-        if mlflow_store.is_run(Path(path)):
-            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders)
-        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders)
-    container, stream = readers.read(path)
-    return collect(path, container, stream, folders)
 
 
 def _readings(
@@ -158,15 +122,17 @@ def _readings(
         c for c in contents if died_of_numbers(c.builder)
     ]
     settings = [found for content in contents if not content.builder.records for found in content.embedded]
+    ends = [n for c in contents if c not in held and not c.builder.records for n in c.builder.notes if n.of_the_run]
     marks = [mark for content in held for mark in _marks(content)]
     if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
         for content in held:
             content.embedded += settings
+            content.builder.notes += ends
     like = _like(held)
     readings: list[_Reading] = []
     silent = [content for content in contents if not content.builder.records and content not in held]
     empty = [content for content in silent if not (held and content.embedded)]
-    failed = {content.name: _empty(content) for content in empty}
+    failed = {content.name: nothing_in(content) for content in empty}
     for content in held:
         try:
             runs = runs_in(content, request, like=like)
@@ -179,11 +145,22 @@ def _readings(
     return readings, failed
 
 
-def _empty(content: Content) -> DoctorError:
-    notes = content.builder.notes
-    hint = str(notes[0]) if notes else "did the run crash before its first update?"
-    what = "settings, but no record of a metric," if content.embedded else "no record"
-    return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
+def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[Note]]:
+    """Return readings without parts of a file that hold a loss alone beside one of reinforcement learning.
+
+    Notebooks fine-tune a model on answers first, and then train it by their rewards.
+    """
+    rewarded = {reading.content.path for reading in readings if not reading.run.series.keys() <= SUPERVISED}
+    left_out = [r for r in readings if r.run.series.keys() <= SUPERVISED and r.content.path in rewarded]
+    notes = [
+        Note(
+            text=f"not judged: {len(r.run.series['loss'])} records from here on hold a loss, no reward (fine-tuning)",
+            source=r.run.series["loss"].source(0),
+        )
+        for r in left_out
+        if "loss" in r.run.series
+    ]
+    return [reading for reading in readings if reading not in left_out], notes
 
 
 def _like(contents: Sequence[Content]) -> Profile | None:
@@ -197,8 +174,16 @@ def _like(contents: Sequence[Content]) -> Profile | None:
 
 def _worth(run: Run) -> float:
     source = run.sources[0]
-    points = sum(int(np.isfinite(series.values).sum()) for series in run.series.values())
+    points = sum(map(_points, run.series.values()))
     return points * WORTH.get(source.container, 1.0) * FIRST_NAMES.get(Path(source.path).name, 1.0)
+
+
+def _points(series: Series) -> int:
+    """Return how many values a metric has, those of the minibatches of one update as one."""
+    known = np.isfinite(series.values)
+    if series.axis.minibatch is None or series.axis.update is None:
+        return int(known.sum())
+    return len(distinct(series.axis.update[known]))
 
 
 def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
@@ -209,7 +194,9 @@ def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
             if not source.together and marks & pile.marks:
                 continue
             agreement = compared(pile.main.run, reading.run)
-            if _prints(pile.main, reading) and averages(pile.main.run, reading.run):
+            pair = (pile.main.run, reading.run)
+            printed = _prints(pile.main, reading) and averages(*pair)
+            if printed or of_minibatches(*pair) or of_minibatches(*reversed(pair)):
                 agreement = replace(agreement, share=1.0, differences=())
             if source.together or _same_run(pile.main, reading, agreement):
                 pile.readings.append(reading)
@@ -226,16 +213,19 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
     named = reading.named and main.named
     if agreement.share is not None:
         return agreement.share >= (NAMED_ALIKE if named else FOUND_ALIKE)
-    if agreement.metrics:
+    if agreement.metrics or (named and _prints(main, reading)):
         return named
     return overlap(main.run, reading.run) >= COVERED
 
 
 def _prints(main: _Reading, reading: _Reading) -> bool:
-    """Tell whether one is the console of a folder and the other no console: what a run prints beside what it logs."""
-    consoles = {each.content.container == "console" for each in (main, reading)}
-    folders = {Path(each.content.path).parent for each in (main, reading)}
-    return len(consoles) == 2 and len(folders) == 1
+    """Tell whether one is a console and the other a log of its folder or below: what a run prints and what it logs."""
+    printed = [each for each in (main, reading) if each.content.container == "console"]
+    logged = [each for each in (main, reading) if each not in printed]
+    if len(printed) != 1:
+        return False
+    place, path = Path(printed[0].content.path).parent, Path(logged[0].content.path)
+    return place in path.parents
 
 
 def _marks(content: Content) -> frozenset[object]:

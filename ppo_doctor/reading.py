@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor import configuration, frameworks
+from ppo_doctor import configuration, frameworks, monitors
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
@@ -15,10 +15,12 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
-from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.model import DIED, Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
-from ppo_doctor.splitting import by_lines, by_name, settings_apart, split
+from ppo_doctor.sources.naming import other_algorithm
+from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
 
 if TYPE_CHECKING:
@@ -101,10 +103,16 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
             content.embedded.append(Found(values=redacted, source=item.source))
         else:
             content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
+    content.builder.tables, closing = summaries_apart(content.builder.tables)
+    if closing:
+        text = "a summary of the whole training is no record, and is not used"
+        content.builder.notes.insert(0, Note(text=text, source=SourceRef(path=path, line=closing[0])))
     content.builder.tables, settings = settings_apart(of_several(content.builder.tables))
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
         content.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
+    if monitors.is_monitor(content.builder.tables):
+        content.builder.tables = monitors.with_steps(content.builder.tables)
     return content
 
 
@@ -165,7 +173,7 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     """
     builder, path = content.builder, content.path
     if not builder.records and not died_of_numbers(builder):
-        raise DoctorError(f"{content.name}: no record in this {content.container}", hint=_first_note(builder.notes))
+        raise nothing_in(content)
     profile = _profile(builder, request, content.name, like)
     beside = _beside(content, request, profile)
     outer = _Outer(
@@ -181,6 +189,25 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
 def died_of_numbers(builder: RunBuilder) -> bool:
     """Tell whether a log ends in an exception about numbers that are not finite: then its end alone is judged."""
     return any(note.died_of_numbers for note in builder.notes)
+
+
+def nothing_in(content: Content) -> DoctorError:
+    """Return what is said of a content without a record: of what the run died, if it did, else what stands there."""
+    notes = content.builder.notes
+    if told := _death(content.builder):
+        return DoctorError(f"{content.name}: no record{told}", hint=_OF_A_CRASH)
+    hint = str(notes[0]) if notes else "did the run crash before its first update?"
+    what = "settings, but no record of a metric," if content.embedded else "no record"
+    return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
+
+
+def _death(builder: RunBuilder) -> str:
+    """Return what a log without a metric says of the end of its run, nothing where it says nothing."""
+    end = next((note for note in reversed(builder.notes) if note.died), None)
+    return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
+
+
+_OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it again"
 
 
 def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> list[Run]:
@@ -274,7 +301,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(*builder.notes, *restored, *decided, *_names_guessed(replace(profile, fuzzy=kept), path, settings)),
+        notes=(*builder.notes, *restored, *decided, *names_guessed(replace(profile, fuzzy=kept), path, settings)),
         keys=profile.uses(builder.keys),
     )
 
@@ -301,46 +328,6 @@ def _without_constants(profile: Profile, settings: Mapping[str, Setting], builde
     return replace(profile, metrics=kept) if dropped else profile
 
 
-def _names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
-    source = SourceRef(path=path)
-    set_by_likeness = [
-        Note(text=f"'{setting.key}' is read as {name}, by its name", source=setting.source, kind="renamed")
-        for name, setting in sorted(settings.items())
-        if configuration.is_guess(profile, name, setting)
-    ]
-    set_by_likeness += [
-        Note(text=f"{profile.title} has no {setting.key}: it is {own} there", source=setting.source, kind="dropped")
-        for name, setting in sorted(settings.items())
-        if (own := configuration.own_name(profile, name, setting)) is not None
-    ]
-    several = [metric for metric in profile.metrics.values() if metric.columns]
-    parts = {key for metric in several for key in metric.columns}
-    guessed = [
-        Note(text=f"'{raw}' is read as {name}, by its name", source=source, kind="renamed")
-        for raw, name in sorted(profile.fuzzy.items())
-        if raw not in parts and raw != name
-    ]
-    guessed += [
-        Note(text=f"{', '.join(m.columns)}: their {m.over} is read as {m.name}", source=source, kind="renamed")
-        for m in several
-    ]
-    further = [
-        Note(text=f"{name}: {listed(keys, 1)} may mean it too, not used", source=source)
-        for name, keys in sorted(profile.further.items())
-    ]
-    return guessed + set_by_likeness + further
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Return names one after another, and how many more there are."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _first_note(notes: Sequence[Note]) -> str:
-    return str(notes[0]) if notes else "did the run crash before its first update?"
-
-
 def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | None) -> Profile:
     if request.framework:
         return frameworks.as_written(request.framework, builder.keys)
@@ -353,12 +340,18 @@ def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | N
             f"{path}: this is a run of {found.title}, not one of the PPO family",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
+    other = other_algorithm(builder.path)
+    if found is not None and other is not None and not frameworks.speaks_of_ppo(found, builder.keys):
+        raise DoctorError(
+            f"{path}: its name says that this is a run of {other}, and nothing in it is of PPO alone",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
     if found is None and died_of_numbers(builder):
         return frameworks.as_written(frameworks.CANONICAL, builder.keys)
     if found is None:
         some = ", ".join(sorted(builder.keys)[:6]) or "none"
         raise DoctorError(
-            f"{path}: {builder.records} records, but no metric that any rule knows",
+            f"{path}: {builder.records} records, but no metric that any rule knows{_death(builder)}",
             hint=f"its keys: {some}; ppo-doctor explain approx_kl tells the names we read, --framework NAME chooses",
         )
     return found

@@ -45,6 +45,17 @@ def settings_apart(tables: list[Table]) -> tuple[list[Table], list[tuple[int, Ma
     return kept, [(int(table.lines[0]), _cells(table)) for table in found]
 
 
+#: What Hugging Face's trainers write once at the end, beside means over the whole run.
+_SUMMARY = "train_runtime"
+
+
+def summaries_apart(tables: Sequence[Table]) -> tuple[list[Table], list[int]]:
+    """Return tables without the closing summary of a training, which is no record of it, and the lines of these."""
+    closing = [t for t in tables if any(key.rpartition("/")[2] == _SUMMARY for key in (*t.columns, *t.texts))]
+    kept = [table for table in tables if not any(table is one for one in closing)]
+    return kept, [int(line) for table in closing for line in table.lines]
+
+
 def _cells(table: Table) -> dict[str, ConfigValue]:
     """Return the one record of a table, its whole numbers as such."""
     numbers = {key: int(n) if (n := float(column[0])) % 1 == 0 else n for key, column in table.columns.items()}

@@ -120,13 +120,19 @@ ALLOWED: dict[str, set[str]] = {
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
-        *("readers", "rescaling", "splitting", "table"),
+        *("monitors", "name_notes", "readers", "rescaling", "sources", "splitting", "table"),
     },
     "rescaling": {"arrays", "frameworks", "model"},
     "agreement": {"arrays", "model"},
+    # what is said of names that were guessed
+    "name_notes": {"configuration", "frameworks", "model"},
+    # what Monitor files of several environments are together
+    "monitors": {"model", "table"},
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
+    "contents": {"errors", "joining", "monitors", "readers", "reading", "sources"},
     "merging": {
-        *("agreement", "config_runs", "errors", "frameworks", "joining", "model", "readers", "reading", "sources"),
+        *("agreement", "arrays", "config_runs", "contents", "errors", "frameworks", "model", "name_notes"),
+        *("reading", "sources"),
         "tensor_runs",
     },
     "watch": {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.builder import RunBuilder
+from ppo_doctor.errors import DoctorError
 from ppo_doctor.pipeline import Request, diagnose, read_runs
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.splitting import split
@@ -174,3 +175,18 @@ def test_what_is_told_apart_is_looked_at_once_however_many_runs_there_are():
     parts = split([table], np.full(len(rows), np.nan), [])
     assert [part[0].texts["run_id"][3] for part in parts] == [(3, f"run-{i}") for i in range(100)]
     assert counted["cells"] <= 4 * len(rows)
+
+
+CLOSING = {"train_runtime": 130.1, "train_samples_per_second": 0.2, "train_loss": 0.03, "approx_kl": 0.5, "step": 20}
+
+
+def test_the_closing_summary_of_a_training_is_no_record(tmp_path):
+    (run,) = runs(tmp_path, [*map(record, range(1, 20)), CLOSING])
+    assert run.series["approx_kl"].values.max() < 0.1
+    assert any("summary of the whole training" in note.text and note.source.line == 20 for note in run.notes)
+
+
+def test_nothing_but_a_closing_summary_is_no_log(tmp_path):
+    with pytest.raises(DoctorError) as refused:
+        runs(tmp_path, [CLOSING])
+    assert "summary of the whole training" in str(refused.value.hint)

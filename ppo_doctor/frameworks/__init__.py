@@ -44,6 +44,7 @@ __all__ = [
     "of_settings",
     "profile",
     "profiles",
+    "speaks_of_ppo",
 ]
 
 FOLDER = Path(__file__).parent
@@ -201,6 +202,12 @@ def _peculiar() -> Mapping[str, tuple[str, str]]:
                 owners.setdefault(key, set()).add((raw.get("extends", raw["name"]), metric))
     alone = {key: held for key, held in owners.items() if len({name for name, _ in held}) == 1}
     return {key: min(held) for key, held in alone.items()}
+
+
+def speaks_of_ppo(profile: Profile, keys: Iterable[str]) -> bool:
+    """Tell whether a log that is read by a profile holds a metric that no method outside the PPO family logs."""
+    held = frozenset(keys)
+    return any(held.intersection(profile.metrics[name].keys) for name in PPO_ONLY & profile.metrics.keys())
 
 
 def _is_common(key: str) -> bool:

@@ -71,8 +71,8 @@ _WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 def parse(key: str) -> Name:
     """Return the meanings of a key's words."""
     parts = [_part(part) for part in _SEPARATOR.split(_REMARK.sub(" ", key[:LONGEST])) if _WORD.search(part.lower())]
-    if len(parts) > 1 and parts[-1] in _AXES_ALONE and not parts[-2][1] and _is_quantity(parts[-2][0]):
-        parts.pop()
+    if len(parts) > 1 and parts[-1] in _ALONE and not parts[-2][1] and _is_quantity(parts[-2][0]):
+        parts[:0] = _ALONE[parts.pop()]
     concepts, unknown = parts.pop() if parts else (frozenset(), ())
     while parts and not unknown and concepts <= _WITHOUT_SUBJECT:
         more, unknown = parts.pop()
@@ -130,8 +130,9 @@ def _split(word: str) -> frozenset[str] | None:
     return None
 
 
-#: Meanings of a name that stands last and only says over what axis the group before it is drawn ("rewards/step").
-_AXES_ALONE = [(frozenset({axis}), ()) for axis in ("step", "time", "iteration", "frame")]
+#: What stands last and says on which axis ("rewards/step") or data ("return/eval") the group before it is → a group
+_ALONE: dict[_Meaning, list[_Meaning]] = {(frozenset({of}), ()): [] for of in ("step", "time", "iteration", "frame")}
+_ALONE |= {data: [data] for word in ("learner", "evaluation", "val", "valid") if (data := (frozenset({word}), ()))}
 
 
 def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:

@@ -20,7 +20,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         " is_ratio ppo_ratio likelihood_ratio rho rhos",
         "dropped": "drop dropped drops discard discarded reject rejected rejection masked filtered_out",
         "clip": "clip clipped clips clipping",
-        "fraction": "share frac fracs fraction fractions rate percent proportion factor",
+        "fraction": "share frac fracs fraction fractions rate percent percentage pct perc proportion factor",
         "entropy": "entropy entropies ent",
         "loss": "loss losses",
         "surrogate": "surrogate surr",
@@ -46,6 +46,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "epsilon": "eps epsilon",
         "coefficient": "weight weights coef coefs coeff coeffs coefficient coefficients ctl ctl_value scaling",
         "success": "success successes solved win_rate goal_reached",
+        "accuracy": "accuracy accuracies acc exact_match solve_rate pass_rate pass",
         "update_norm": "update_norm param_change param_delta parameter_change weight_change weight_delta params_delta"
         " parameter_delta update_magnitude",
         "score": "token_score token_scores token_level_score token_level_scores",
@@ -255,7 +256,7 @@ NEUTRAL = (
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
     " used the l of under from at at_sum region vs"
     " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
-    " spec use packed padded flat flattened stacked undiscounted over past"
+    " bits nats spec use packed padded flat flattened stacked undiscounted over past"
 )
 
 #: metric → phrases
@@ -372,11 +373,10 @@ METRICS: Mapping[str, str] = {
     "episode_return_min": "episode reward min, episode return min",
     "episode_return_max": "episode reward max, episode return max",
     "episode_length": "episode length, episode step length|environment",
-    "success_rate": "episode? success fraction?, evaluation success, evaluation success fraction",
+    "success_rate": "episode? success fraction?",
     "early_stopped": "stop, stop kl, stop policy, stop fraction, stop update",
-    "eval_return": "val reward, val return, val episode reward, val episode return, valid reward, valid return, valid"
-    " episode reward, valid episode return, evaluation reward, evaluation return, evaluation episode reward,"
-    " evaluation episode return",
+    "eval_return": "evaluation|val|valid episode? reward|return, evaluation|val|valid accuracy,"
+    " evaluation success fraction?",
 }
 
 #: What a critic's group may hold and be nonetheless what its own name says.

@@ -220,7 +220,12 @@ class Note:
     @property
     def of_the_run(self) -> bool:
         """Tell whether this says what happened to the run, whichever file of it says so, and not how a file is read."""
-        return DIED in self.text or self.stopped_early is not None
+        return DIED in self.text or self.kind == "said" or self.stopped_early is not None
+
+    @property
+    def died(self) -> bool:
+        """Tell whether this is the exception, or what else the run ended in."""
+        return DIED in self.text
 
     @property
     def died_of_numbers(self) -> bool:

@@ -18,7 +18,7 @@ Confidence = Literal["established", "likely", "suspected"]
 #: The surest first.
 CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 #: "lost": the file goes on behind what was read, nobody knows for how long. "dropped": single values that cannot be.
-NoteKind = Literal["skipped", "lost", "dropped", "merged", "renamed", "info"]
+NoteKind = Literal["said", "skipped", "lost", "dropped", "merged", "renamed", "info"]
 #: What is made of a native key: a metric by its framework's profile, one by the meaning of its name, a clock, a metric
 #: that another key gave already, of time or machine, bookkeeping that is known and not used, or nothing.
 KeyUse = Literal["mapped", "guessed", "clock", "again", "machine", "not used", "unknown"]

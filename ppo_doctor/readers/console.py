@@ -17,6 +17,7 @@ from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummari
 from ppo_doctor.readers.console_several import Lists
 from ppo_doctor.readers.console_verl import Verl
 from ppo_doctor.readers.console_words import Words
+from ppo_doctor.readers.console_yaml import YamlResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,8 @@ _DRAWING = str.maketrans(
 )
 #: What rich draws before the lines of a value that it prints over several.
 _GUIDES = re.compile(r"\s*(?:│ {3})+(?=\S)(?!.*│\s*\Z)")
+#: What mail and Markdown put before the lines of a quotation.
+_QUOTED = re.compile(r"(?:> )++")
 #: Longer lines hold no record of any dialect, and cost time.
 _LONGEST = 1 << 18
 #: Blanks beyond the width of any table: patterns that look at what stands around them go over them again and again.
@@ -68,6 +71,7 @@ class Feed:
             Exceptions(sink),
             EarlyStops(sink),
             RayResults(sink),
+            YamlResults(sink),
             Dicts(sink),
             Lists(sink),
             Panels(sink),
@@ -121,6 +125,8 @@ def _fragments(raw: bytes, number: int, *, torn: bool) -> list[Line]:
     text = _PADDING.sub(" " * 256, text)
     if not text.isascii():
         text = _GUIDES.sub(lambda guides: " " * len(guides[0]), text).translate(_DRAWING)
+    if text.startswith("> "):
+        text = _QUOTED.sub("", text)
     parts = [part for part in (_RAY.sub("", part, count=1).rstrip() for part in text.split("\r")) if part]
     last = len(parts) - 1
     return [Line(part, number, torn and i == last) for i, part in enumerate(parts)]

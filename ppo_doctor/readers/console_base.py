@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Runs of digits are taken whole: giving them back one by one takes the square of their number.
 _PLAIN = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?|nan|NaN|[iI]nf(?:inity)?)"
 #: A number as programs print it, perhaps in percent, as "3/10", as an array of one, or in the wrapper of NumPy 2.
-NUMBER = rf"(?:{_PLAIN}(?: ?%|/\d+)?|\[ ?{_PLAIN} ?\]|np\.\w+\([^()]*\)|tensor\([^()]*\))"
+NUMBER = rf"(?:{_PLAIN}(?: ?%|/\d+)?|\[ ?{_PLAIN} ?\]|np\.\w+\([^()]*\)|(?:tensor|(?:Device)?[Aa]rray)\([^()]*\))"
 #: A number and a unit that adds nothing to it, then perhaps more words.
 _WITH_UNIT = re.compile(
     r"([-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)"

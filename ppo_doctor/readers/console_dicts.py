@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ppo_doctor.ingest.naming import COUNTERS, LONGEST, metric_of, setting_of
 from ppo_doctor.literals import python_literal
+from ppo_doctor.readers.jsonl import CONFIG_KEYS
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -21,14 +23,21 @@ _NO_BRACE = re.compile(r"""\s*'[^']+': [^{]*\}\s*\Z""")
 #: Words that are no Python literals; quoted they are read as the numbers that they are.
 _WORDS = re.compile(
     r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
-    r"|(?:np|numpy|torch|jnp)\.\w+\(([^()]*)\)|tensor\(([^(),]*)[^()]*\)|[-+]?\b(?:nan|NaN|inf|Infinity)\b|\b(?:true|false|null)\b"
+    r"|\b(?:(?:np|numpy|torch|jnp|jax)\.)?(?:Array|DeviceArray|array|tensor|Tensor)\(([^()]*)\)"
+    r"|(?:np|numpy|torch|jnp)\.\w+\(([^()]*)\)|[-+]?\b(?:nan|NaN|inf|Infinity)\b|\b(?:true|false|null)\b"
 )
+#: The one number of an array, perhaps in brackets, and what is said of its type and place behind it.
+_ONE = re.compile(r"\s*\[?\s*([-+]?(?:[\d.][\d.eE+-]*|nan|inf))\s*\]?\s*(?:,\s*[A-Za-z].*)?", re.DOTALL)
 _JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 #: "step 3: {…}" of slime, "✨ Global step 3: {…}" of OpenRLHF
 _COUNTER = re.compile(r"((?:[Gg]lobal[ _])?[Ss]tep|[Ii]ter(?:ation)?|[Rr]ollout|[Ee]pisode)\s*[:#]?\s*(\d+)\s*:?\s*\Z")
-_BEFORE = re.compile(r"(?:.*[\]:>|)]|\s*)\s*\Z|.*\d\s*:?\s*\Z", re.DOTALL)
-_AFTER = re.compile(r"\s*(?:\d+%\|.*)?\Z|\s*\|?\s*\d+/\d+ \[.*", re.DOTALL)
+_BEFORE = re.compile(r"(?:.*[\]:>|)]|\s*)\s*\[?\s*\Z|.*\d\s*:?\s*\Z", re.DOTALL)
+_AFTER = re.compile(r"\s*\]?\s*(?:\d+%\|.*)?\Z|\s*\|?\s*\d+/\d+ \[.*|\s*,\s*\Z", re.DOTALL)
+#: Between two dicts of a list.
+_NEXT = re.compile(r"\s*,\s*(?=\{)")
 _MOST_LINES, _FEWEST_LINES = 1_000, 10
+#: Shorter lists are no history: betas, sizes of layers.
+_HISTORY = 3
 #: Fewer settings than this are no configuration.
 _CONFIG_SIZE = 4
 
@@ -61,9 +70,8 @@ class Dicts:
         before = text[:start]
         if start < 0 or not _BEFORE.match(before):
             return False
-        end = closing(text, start)
-        if end:
-            return bool(_AFTER.match(text, end)) and self._parse(text[start:end], before, line)
+        if end := closing(text, start):
+            return self._parse_all(text, start, end, line)
         if text[start:] == "{" and before.strip():
             return False  # code, or the JSON that transformers prints of a model
         self._open, self._depth = [line], _depth(text[start:])
@@ -112,13 +120,36 @@ class Dicts:
             self._sink.notes.skip("a dict is cut off", first.number)
         self._sink.given_back += lines[1:]
 
+    def _parse_all(self, text: str, start: int, end: int, line: Line) -> bool:
+        """Read a dict of one line, and those that follow it in the same list."""
+        before, found = text[:start], [text[start:end]]
+        while before.rstrip().endswith("[") and (gap := _NEXT.match(text, end)):
+            start, end = gap.end(), closing(text, gap.end())
+            if not end:  # the line is cut off in here
+                end = len(text)
+                break
+            found.append(text[start:end])
+        if not _AFTER.match(text, end):
+            return False
+        read = [self._parse(each, before, line) for each in found]
+        return any(read)
+
     def _parse(self, text: str, before: str, line: Line) -> bool:
         record = literal(text)
         if not record or not all(isinstance(key, str) for key in record):
             return False
-        if _is_config(record):
+        settings = {key: value for key, value in record.items() if key in CONFIG_KEYS and isinstance(value, dict)}
+        if settings and not _is_config(rest := {key: record[key] for key in record if key not in settings}):
+            for value in settings.values():
+                self._sink.config(line.number, value)
+            record = rest
+        if columns := _columns(record):
+            for row in zip(*columns.values(), strict=True):
+                self._sink.mapping(line.number, dict(zip(columns, row, strict=True)))
+            return True
+        if not record or _is_config(record):
             if len(record) < _CONFIG_SIZE and not any(isinstance(value, dict) for value in record.values()):
-                return False
+                return bool(settings)
             self._sink.config(line.number, record)
             return True
         counter = _COUNTER.search(before)
@@ -193,20 +224,50 @@ def _as_literal(match: re.Match[str]) -> str:
     word = match[0]
     if word[0] in "'\"":
         return word
-    wrapped = match[1] or match[2]
+    wrapped = match[2] if match[1] is None else match[1]
     if wrapped is not None:
-        return wrapped if re.fullmatch(r"[-+.\deE]+", wrapped) else repr(wrapped)
+        one = _ONE.fullmatch(wrapped)
+        number = one[1] if one else wrapped
+        return number if re.fullmatch(r"[-+.\deE]+", number) else repr(number)
     return _JSON_WORDS.get(word, repr(word))
 
 
 def _is_config(record: dict[Any, Any]) -> bool:
-    """Tell a configuration from a record: it holds objects or mostly words, a record numbers."""
+    """Tell a configuration from a record: it holds objects or mostly words, a record numbers.
+
+    A result that nests its metrics, as RLlib's does, holds more names of metrics than of settings.
+    """
     if len(record) <= 2 and any(key in ("data", "metrics") for key in record):
         return False
     if any(isinstance(value, dict) for value in record.values()):
-        return True
+        return not _nests_metrics(record)
     numbers = sum(_is_number(value) for value in record.values())
     return 2 * numbers < len(record)
+
+
+def _columns(record: dict[Any, Any]) -> dict[str, list[Any]]:
+    """Return the lists of a dict that is a history: most of its values are lists of numbers, and of one length."""
+    lists = {key: value for key, value in record.items() if isinstance(value, list) and len(value) >= _HISTORY}
+    numbers = all(_is_number(each) for value in lists.values() for each in value)
+    whole = len(lists) > 1 and 2 * len(lists) > len(record) and len({len(value) for value in lists.values()}) == 1
+    return lists if whole and numbers else {}
+
+
+def _nests_metrics(record: dict[Any, Any]) -> bool:
+    """Tell whether more of the numbers in a nested dict have names of metrics alone than names of settings alone."""
+    metrics = settings = 0
+    stack: list[tuple[str, dict[Any, Any]]] = [("", record)]
+    while stack:
+        above, held = stack.pop()
+        for key, value in held.items():
+            if isinstance(value, dict):
+                stack.append((f"{above}{key}/", value))
+            elif _is_number(value):
+                means = metric_of(f"{above}{key}"[-LONGEST:])
+                metric, setting = means is not None and means not in COUNTERS, setting_of(str(key)) is not None
+                metrics += metric and not setting
+                settings += setting and not metric
+    return metrics > settings
 
 
 def _is_number(value: object) -> bool:

@@ -24,16 +24,27 @@ class Reading(Protocol):
         """Return the notes."""
 
 
-_BEGIN = "Traceback (most recent call last):"
-_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)')
+_BEGIN = "Traceback (most recent call last)"
+#: What torchrun and Slurm put before each line of a process.
+_RANK = re.compile(r"\[?(?:rank ?)?\d{1,5}\]?:\s?(?=\s|Traceback|[A-Za-z])")
+#: A frame as Python prints it, and as rich does between bars.
+_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)|\|?\s*(\S+\.py):(\d+) in (\S+)')
 #: The line that ends a traceback: the exception's class, perhaps with its module, and what it says.
 _EXCEPTION = re.compile(r"((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)\w*)(?:: (.*))?$")
+#: What systems write of a process that they end, or that ends without an exception of Python's.
+_ENDED = re.compile(
+    r"CUDA out of memory|out of memory: killed process|oom[-_ ]kill|\bSIGKILL\b|\bSegmentation fault\b|core dumped"
+    r"|\bNCCL (?:error|watchdog|timeout)|\bncclSystemError|Watchdog caught collective operation timeout"
+    r"|\bworker (?:died|was killed|crashed)|(?:Actor|Worker)(?:Died|Crashed)Error|The actor is dead"
+    r"|DUE TO TIME LIMIT|DUE TO PREEMPTION|exit ?code:? -?9\b|^\s*Killed\s*$",
+    re.IGNORECASE,
+)
 #: Lines of one traceback; characters of its message that are told.
 _MOST_LINES, _TOLD = 400, 160
 
 
 class Exceptions:
-    """Takes the lines of tracebacks; the last one is noted where no record follows it."""
+    """Takes the lines of tracebacks; the last one, or what else a log ends in, is noted where no record follows it."""
 
     def __init__(self, sink: Reading) -> None:
         self._sink = sink
@@ -44,21 +55,34 @@ class Exceptions:
 
     def take(self, line: Line) -> bool:
         """Read a line of a traceback."""
-        if line.text.lstrip().startswith(_BEGIN):
+        if _BEGIN in line.text[:_TOLD]:
             self._open, self._frame = _MOST_LINES, ""
             return True
         if not self._open:
-            return False
+            return self._alone(line)
         self._open -= 1
-        if frame := _FRAME.match(line.text):
-            self._frame = f"{frame[1].replace(chr(92), '/').rpartition('/')[2]}:{frame[2]}, in {frame[3]}"
-        elif found := _EXCEPTION.match(line.text.strip()):
+        rank = _RANK.match(line.text)
+        text = line.text[rank.end() :] if rank else line.text
+        if frame := _FRAME.match(text):
+            path, number, name = frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]
+            self._frame = f"{path.replace(chr(92), '/').rpartition('/')[2]}:{number}, in {name}"
+        elif found := _EXCEPTION.match(text.strip()):
             where = f" ({self._frame})" if self._frame else ""
             told = f"{found[1]}: {found[2]}" if found[2] else found[1]
             self._last, self._open = (line.number, told[:_TOLD] + where, self._sink.records), 0
-        elif not line.indent:  # a traceback of which the end is missing
+        elif not text[:1].isspace() and not text.startswith(("|", "+")):  # a traceback of which the end is missing
             self._open = 0
             return False
+        return True
+
+    def _alone(self, line: Line) -> bool:
+        """Read an exception without its traceback, or what ended the process; a traceback before it says more."""
+        text = line.text[: 2 * _TOLD].strip()
+        found = _EXCEPTION.match(line.text[: 2 * _TOLD]) if line.text[:1].isalpha() else None
+        if not (found and found[2]) and not _ENDED.search(text):
+            return False
+        if self._last is None or self._last[2] != self._sink.records:
+            self._last = (line.number, text[:_TOLD], self._sink.records)
         return True
 
     def finish(self) -> None:

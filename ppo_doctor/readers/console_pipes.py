@@ -21,6 +21,8 @@ _CELL = re.compile(r"[^\s|]+")
 _GLUED = re.compile(r"([-+]?\d+\.)(\d+\.)(\d{1,6})")
 #: Counts in brackets behind the last column, which has no name.
 _COUNTS = re.compile(r"\[[\d.,\s]*\]\s*\Z")
+#: The number that a frame gives the first rows of its own.
+_INDEX = re.compile(r"\s*\d+\s")
 #: Columns of a table without rules: fewer words above numbers are prose.
 _FEWEST_COLUMNS = 3
 #: The last word of a header that names no more columns (ElegantRL).
@@ -141,8 +143,10 @@ class Rows:
         names = _CELL.findall(above)
         open_end = bool(names) and names[-1].lower() in _AND_SO_ON and len(names) < len(cells)
         names = names[:-1] if open_end else names
+        if not open_end and len(cells) == len(names) + 1 and above[:1].isspace() and _INDEX.match(line.text):
+            names = ["", *names]  # a frame that pandas prints numbers its rows, without a name
         known = open_end or len(names) == len(cells)
-        if known and len(cells) != self._width and (open_end or _aligned(above, line.text)):
+        if known and len(cells) != self._width and (open_end or not names[0] or _aligned(above, line.text)):
             self._names, self._width = names, len(cells)
             self._held = (line.number, self._pairs(line, names, cells))
             return True
@@ -158,7 +162,7 @@ class Rows:
         """Nothing is ever open."""
 
     def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
-        return self._sink.pairs(line, list(zip(names, cells, strict=False)))
+        return self._sink.pairs(line, [pair for pair in zip(names, cells, strict=False) if pair[0]])
 
 
 def _numbers(text: str) -> list[str]:

@@ -19,6 +19,8 @@ _MOST_ENTRIES = 2_000
 _LONGEST = 1 << 10
 _SUMMARY = re.compile(r"(?:.*[\s\]])?([\w ?=&-]+?)[.:] Step: (\d+)\. Time Elapsed: ([\d.]+) s\.?(.*)")
 _REWARD = re.compile(rf"\b(Mean Reward|Std of Reward|Mean Group Reward|ELO): ({NUMBER}?)\.?(?=\s|\Z)")
+#: What ML-Agents writes at the end of a summary of a behaviour that is not trained.
+_IDLE = "Not Training"
 _STAMP = r"\s*(?:\d{4}-\d\d-\d\d [^|]*\|\s*)?(?:\[[^\]]*\]\s*(?:\|\s*)?)?"
 _RULES = re.compile(_STAMP + r"-{5,}\s{1,4}-{5,}\s*\Z")
 _ROW = re.compile(_STAMP + rf"(\S[^|]{{0,199}}?)\s{{2,}}({NUMBER})\s*\Z")
@@ -73,12 +75,16 @@ class UnitySummaries:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._plain = ""
+        self._idle = self._first_idle = 0
 
     def take(self, line: Line) -> bool:
         """Read a summary."""
         summary = _SUMMARY.match(line.text[:_LONGEST]) if "Time Elapsed: " in line.text else None
         if summary is None:
             return False
+        if _IDLE in summary[4]:
+            self._first_idle = self._first_idle or line.number
+            self._idle += 1
         rewards = _REWARD.findall(summary[4])
         if line.torn:
             rewards = rewards[:-1]
@@ -91,7 +97,10 @@ class UnitySummaries:
         return True
 
     def finish(self) -> None:
-        """Nothing is ever open."""
+        """Note in how many summaries the trainer says that it does not train."""
+        if self._idle:
+            text = f"{self._idle} summaries say “{_IDLE}”: no update is made at these steps"
+            self._sink.notes.tell("idle", text, self._first_idle, kind="said")
 
 
 class Columns:

@@ -27,8 +27,11 @@ _SLASHED = re.compile(
 #: "reward: -959.97 +/- 246.97"
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
 #: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
-_LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μxσmM\u0304]{{2,5}})((?: {{1,2}}{_N}){{2,4}}){_END}")
-_STATISTICS = {"μ": "mean", "x": "mean", "σ": "std", "m": "min", "M": "max"}
+#: "reward -> 3.1" names a number; "3.1 -> 2.9" does not
+_ARROW = re.compile(rf"(?<=[A-Za-z_)%]) ?(?:->|=>|→) ?(?={_NUMBER})")
+#: where a terminal had no Greek they are u and s
+_LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μxσmM\u0304]{{2,5}}|usmM)((?: {{1,2}}{_N}){{2,4}}){_END}")
+_STATISTICS = {"μ": "mean", "u": "mean", "x": "mean", "σ": "std", "s": "std", "m": "min", "M": "max"}
 #: "statistics:[('average_value', 0.13), ('n_updates', 320)]"
 _TUPLE = re.compile(rf"\('([\w./ ]{{1,100}})', ({_N})\)")
 #: "rewards: tensor([0.25, 2.25], device='cuda:0')", "Score: ['1.5', '2.5']", "episodic_return=[22.]"
@@ -54,9 +57,12 @@ def spelled_out(text: str) -> str:
         text = _SLASHED.sub(_apart, text)
     if "±" in text or "+/-" in text or "+-" in text:
         text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
+    if ">" in text or "→" in text:
+        text = _ARROW.sub(": ", text)
+    text = text.replace(" :: ", " | ")
     for symbol, words in _SYMBOLS.items():
         text = text.replace(symbol, words, 1)
-    if "σ" in text:
+    if "σ" in text or ":usmM" in text:
         text = _LETTERED.sub(_by_letters, text)
     if "('" in text:
         text = _TUPLE.sub(r"\1: \2", text)

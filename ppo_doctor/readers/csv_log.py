@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.downloads import named_curve
 from ppo_doctor.readers.jsonl import parse_lenient
 from ppo_doctor.readers.pack import Packer
-from ppo_doctor.readers.sniffing import delimiter_of
+from ppo_doctor.readers.sniffing import cells_of, delimiter_of, leading_columns
 from ppo_doctor.readers.special import disguise
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values, parse
 from ppo_doctor.readers.wandb_export import export_of
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Rows read by their text after each flush, which tells how many decimals a column is printed with.
 _SAMPLE = 64
+#: Rows that tell how many columns go on.
+_HEAD = 60
 #: Lines that a quoted cell may span; an odd quote must not swallow the rest of the file.
 _LONGEST_CELL = 20
 _NANS = (b"nan", b"NaN")
@@ -56,8 +59,13 @@ class _Reader:
         self._notes = source.notes
         self._values = Values(source.notes)
         self._packer = Packer(source.path, source.notes)
-        self._delimiter = delimiter_of(source.head().decode("utf-8", "replace").split("\n")) or ","
+        lines = source.head().decode("utf-8", "replace").split("\n")
+        self._delimiter = delimiter_of(lines) or ","
+        rows = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#")]
+        #: the first columns that alone go on below the first row, 0 where all do
+        self._leading = leading_columns([cells_of(row, self._delimiter) for row in rows[:_HEAD]])
         self._names: tuple[str, ...] = ()
+        self._further: tuple[str, ...] = ()
         self._configs: list[EmbeddedConfig] = []
         #: rows to be read by their text before the fast path may take over
         self._to_sample = _SAMPLE
@@ -108,7 +116,7 @@ class _Reader:
     def _tables(self) -> Iterator[Table]:
         export = export_of(self._names)
         for table in self._packer.flush():
-            yield from export.tables(table) if export else (table,)
+            yield from export.tables(table) if export else (named_curve(table),)
         if export and len(export.runs) > 1:
             text = (
                 f"a W&B export of {len(export.runs)} runs, told apart by their number: {', '.join(export.runs)[:200]}"
@@ -218,6 +226,8 @@ class _Reader:
             self._header(cells, line)
         elif len(cells) == len(self._names):
             self._row(cells, line)
+        elif self._leading and len(cells) > self._leading:
+            self._settings(cells, line)
         else:
             self._wrong_width(len(cells), line)
 
@@ -290,7 +300,16 @@ class _Reader:
         for name in (name for name, count in Counter(names).items() if count > 1):
             text = f"two columns are named {name}; the later one counts"
             self._notes.tell_once("they name two columns", name, text, line)
-        self._names = names
+        self._further = names[self._leading :] if self._leading else ()
+        self._names = names[: self._leading] if self._leading else names
+
+    def _settings(self, cells: list[str], line: int) -> None:
+        """Read the one row that has cells beyond the columns that go on: what stands there was set once."""
+        self._row(cells[: self._leading], line)
+        further = zip(self._further, cells[self._leading :], strict=False)
+        values = {name: self._values.of_text(name, cell, line) for name, cell in further if cell.strip()}
+        source = SourceRef(path=self._source.path, line=line)
+        self._configs.append(EmbeddedConfig(values=config_values(values), source=source))
 
     def _row(self, cells: list[str], line: int) -> None:
         numbers: dict[str, float] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.model import SourceRef
+from ppo_doctor.readers.downloads import columns_of, framed, tag_of
 from ppo_doctor.readers.jsonl import CONFIG_KEYS, HEADER, Configurations
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.points import Points
@@ -78,7 +79,9 @@ class _Walk:
         """Yield everything that the text holds."""
         try:
             while start := self._peek():
-                if start == "[":
+                if start == "[" and _LIST_IN_LIST.match(self._text, self._at):
+                    yield from self._rows(self._value())
+                elif start == "[":
                     yield from self._records("")
                 elif start == "{":
                     yield from self._object()
@@ -87,6 +90,15 @@ class _Walk:
         except _DamagedError as error:
             text = f"the document is cut off or damaged here, what follows is not read ({error})"
             self._notes.tell("damage", text, self._line_of(self._at), kind="lost")
+
+    def _rows(self, rows: list[Any]) -> Iterator[Item]:
+        """Read a list of lists: a curve that TensorBoard downloaded, or rows below their names."""
+        if _is_points(rows):
+            yield from self._points({tag_of(self._path): rows}, 1)
+        elif isinstance(rows[0], list) and (columns := columns_of(rows[0], rows[1:])):
+            self._columns(columns, 1)
+        else:
+            self._notes.skip("a list of lists says nothing of its columns", 1)
 
     def _peek(self) -> str:
         match = _BLANK.match(self._text, self._at)
@@ -202,6 +214,7 @@ class _Walk:
 
     def _rest(self, others: dict[str, Any], line: int, *, records_found: bool, torn: bool) -> Iterator[Item]:
         """Make sense of what stood beside the records: columns, a configuration, or one record."""
+        others = dict(others if records_found else framed(others))
         points = {} if records_found else _points(others)
         if points:
             yield from self._points(points, line)
@@ -226,7 +239,8 @@ class _Walk:
 
     def _points(self, points: Mapping[str, list[list[float]]], line: int) -> Iterator[Item]:
         gathered = Points(self._path, self._notes)
-        for key, rows in zip(_short(list(points)), points.values(), strict=True):
+        names = list(points) if len(points) == 1 else _short(list(points))
+        for key, rows in zip(names, points.values(), strict=True):
             table = np.array([row[-2:] for row in rows], dtype=np.float64)
             known = np.isfinite(table[:, 0]) & (np.abs(table[:, 0]) < LARGEST_STEP)
             steps, values = table[known, 0].astype(np.int64), table[known, 1]
@@ -244,6 +258,7 @@ class _Walk:
             self._record(dict(zip(aligned, row, strict=True)), number, "")
 
 
+_LIST_IN_LIST = re.compile(r"\[\s*\[")
 #: What jsonpickle, and so Sacred, writes beside the value of a NumPy number.
 _PICKLED = '"py/object"'
 _BLANK_THEN_RECORD = re.compile(r'\s*\{(?!\s*(?:"dtype"\s*:[^,{}]*,\s*)?"py/object")')

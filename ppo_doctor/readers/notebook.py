@@ -30,7 +30,7 @@ _STREAM, _TABLE = "text", "text/html"
 _KEY = re.compile(r'\s*"(text|text/html)": ?(\[|".*)')
 _STRING = re.compile(r'\s*(".*"),?\s*')
 _CODE = re.compile(r'\s*"cell_type": ?"code"')
-#: A table is one of training if its first column counts.
+#: A table is one of training if its first column counts, or the second.
 _COUNTER = re.compile(r"(?:global[ _])?step|iter(?:ation)?|epoch|episode|update", re.IGNORECASE)
 
 
@@ -173,7 +173,11 @@ class _Tables(HTMLParser):
             # Notebooks set the slashes of names apart: "rewards / format / mean".
             self._names = [re.sub(r" ?/ ?", "/", cell) for cell in cells]
             return
-        row = dict(zip(self._names, cells, strict=False))
+        if not self._names[0] and len(cells) == len(self._names):  # a frame's own numbers of its rows
+            names, cells = self._names[1:], cells[1:]
+        else:
+            names = self._names
+        row = dict(zip(names, cells, strict=False))
         numbers = sum(isinstance(parse(cell), float) for cell in cells)
-        if _COUNTER.fullmatch(self._names[0]) and numbers >= max(2, len(cells) // 2):
+        if any(map(_COUNTER.fullmatch, names[:2])) and numbers >= max(2, len(cells) // 2):
             self._rows.append((self.line, row))

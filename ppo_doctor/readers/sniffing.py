@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
+from ppo_doctor.readers.downloads import is_frame
 from ppo_doctor.readers.values import parse
 
 #: Lines that are looked at.
 _LINES = 60
-_ARRAY = re.compile(r"\[\s*(?:\{|\[|\]\s*\Z|\Z)")
+_ARRAY = re.compile(r"\[\s*(?:\{(?!\s*')|\[|\]\s*\Z|\Z)")
 #: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
-_LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*\[|\{.*"log_history"\s*:\s*\['
+_LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*(?:\[|\{"0":)|\{"0":|\{.*"log_history"\s*:\s*\['
 #: The name of a column beyond doubt, for a file that is a header and nothing else.
 _PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
 #: Where a notebook says what a cell is: every one begins with a cell, or has one in its first pages. Its version says
 #: it as well, which may come first, before pages of the states of widgets.
 _NOTEBOOK = r'"cells": ?\[\s*\{(?s:.*?)"cell_type": ?"|\A\{\s*"nbformat": ?\d'
+#: What Kaggle saves of a console: pieces of its streams.
+_STREAMS = r'\[\s*\{"stream_name": ?"'
 _DELIMITERS = "\t,;"
 
 
@@ -84,6 +88,8 @@ def _binary(data: bytes) -> bool:
 
 def _sniff_json(text: str) -> str | None:
     if text.startswith("["):
+        if re.match(_STREAMS, text):
+            return "stream-log"
         return "json" if _ARRAY.match(text) else None
     if text.startswith("{") and re.search(_NOTEBOOK, text):
         return "notebook"
@@ -105,8 +111,12 @@ def _one_line(text: str) -> str | None:
         if re.match(_LONG_DOCUMENT, text):
             return "json"
         return "jsonl" if re.match(r'\{\s*"', text) else None
+    under_steps = bool(document) and all(map(str.isdecimal, document)) and _holds_records([[*document.values()]])
+    if is_frame(document) or under_steps:
+        return "json"
     lists = [value for value in document.values() if isinstance(value, list)]
-    return "json" if lists and (len(lists) == len(document) or _holds_records(lists)) else "jsonl"
+    columns = sum(len(values) > 1 for values in lists)
+    return "json" if lists and (2 * columns >= len(document) or _holds_records(lists)) else "jsonl"
 
 
 def _holds_records(lists: list[list[object]]) -> bool:
@@ -132,12 +142,13 @@ def delimiter_of(lines: list[str]) -> str | None:
     if not rows:
         return None
     for delimiter in _DELIMITERS:
-        if _is_table([_cells(row, delimiter) for row in rows]):
+        if _is_table([cells_of(row, delimiter) for row in rows]):
             return delimiter
     return None
 
 
-def _cells(row: str, delimiter: str) -> list[str]:
+def cells_of(row: str, delimiter: str) -> list[str]:
+    """Return the cells of a row; none of what is no row."""
     import csv
 
     try:
@@ -146,8 +157,23 @@ def _cells(row: str, delimiter: str) -> list[str]:
         return []
 
 
+def leading_columns(rows: list[list[str]]) -> int:
+    """Return how many columns go on where a header names more and at most one row below it has them all, else 0.
+
+    Scripts write their settings into further columns of the first row.
+    """
+    widths = Counter(len(row) for row in rows[1:] if row)
+    if not widths or not all(map(_is_name, rows[0])):
+        return 0
+    width, count = widths.most_common(1)[0]
+    whole = widths.pop(len(rows[0]), 0)
+    return width if 2 <= width < len(rows[0]) and whole <= 1 and count >= max(2, 0.9 * widths.total()) else 0
+
+
 def _is_table(rows: list[list[str]]) -> bool:
     """Tell whether many rows are as wide as the first, and some column holds numbers in nearly all of them."""
+    width = leading_columns(rows)
+    rows = [row[:width] for row in rows] if width else rows
     first = rows[0]
     body = [row for row in rows if len(row) == len(first)]
     if len(first) < 2 or len(body) < 0.4 * len(rows):

@@ -18,7 +18,10 @@ _ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>"})
 #: Words that are numbers: booleans, and NaN and infinity as old Windows spells them (float() reads the rest).
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf}
 _WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"), nan)
-_WRAPPED = r"(?:(?:np|numpy|torch|jnp)\.)?(?:float|int|uint|bool|tensor|array|Array)\w*\(([^(),]+)[),].*\Z"
+_WRAPPED = (
+    r"(?:(?:np|numpy|torch|jnp|jax)\.)?(?:float|int|uint|bool|tensor|Tensor|array|Array|DeviceArray)\w*"
+    r"\((?:\[([^][(),]+)\]|([^(),]+))[),].*\Z"
+)
 _PERCENT = r"([-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d+)?) ?%\Z"
 _OF_TOTAL = r"(\d+) ?/ ?\d+\Z"
 #: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
@@ -141,7 +144,8 @@ class Values:
             self._notes.tell_once("written with a total", key, note, line)
             return float(match[1])
         if match := re.match(_WRAPPED, text):
-            return parse(match[1]) if not isinstance(parse(match[1]), str) else text
+            inner = match[1] or match[2]
+            return text if isinstance(value := parse(inner), str) else value
         return text
 
 

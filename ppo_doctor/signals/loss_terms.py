@@ -31,9 +31,16 @@ def _terms(observations: Observations) -> tuple[Series, list[Series], FloatArray
         return None
     held = (beside(loss, series_of(observations, *names)) for names in (*((name,) for name in TERMS), PENALTIES))
     terms = [one for one in held if one is not None]
+    if any(_of_other_samples(loss, one) for one in (policy, *terms)):
+        return None
     rows = np.column_stack([loss.values - policy.values, *(one.values for one in terms)])
     rows = rows[np.isfinite(rows).all(axis=1)]
     return (loss, terms, rows) if terms and len(rows) >= LEAST else None
+
+
+def _of_other_samples(loss: Series, term: Series) -> bool:
+    """Tell whether a term is declared to be a mean over other samples than the loss: the last minibatch, or all."""
+    return loss.aggregation is not None and term.aggregation is not None and loss.aggregation != term.aggregation
 
 
 def _coefficient(observations: Observations, name: str) -> tuple[Series, float] | None:

@@ -166,6 +166,8 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     tree = walker.read(folder)
     sources = regrouped(list(runs_in(tree)))
     if not sources:
+        sources = [RunSource(logs=tuple(map(str, held))) for below in tree.walk() if (held := below.of("episodes"))]
+    if not sources:
         # Nothing that says it is a log: whatever may be one is looked into.
         doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
         sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
@@ -191,7 +193,7 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
     groups: dict[object, list[str]] = {}
     for path in paths:
         kind = role_of(Path(path)) if path != "-" else "text"
-        one_run = not separate and kind in ("log", "events", "console")
+        one_run = not separate and kind in ("log", "events", "console", "episodes")
         groups.setdefault(Path(path).parent if one_run else (path, len(groups)), []).append(path)
     return [RunSource(logs=tuple(group)) for group in groups.values()]
 

@@ -72,12 +72,26 @@ def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSour
 def _plain(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
     own = _own(folder)
     parts = [child for child in folder.folders if own is not None and _is_part(child, folder)]
+    below = [source for child in folder.folders if child not in parts for source in runs_in(child, settings)]
     if own is not None:
         perhaps = [path for part in parts for path in _logs_below(part)]
-        yield replace(own, perhaps=(*own.perhaps, *map(str, perhaps)), dumps=_dumps(folder, parts), folders=settings)
-    for child in folder.folders:
-        if child not in parts:
-            yield from runs_in(child, settings)
+        own = replace(own, perhaps=(*own.perhaps, *map(str, perhaps)), dumps=_dumps(folder, parts), folders=settings)
+        if len(below) == 1 and not folder.of("log", "wandb", "events"):
+            own, below = _with_printed(below[0], own), []
+        yield own
+    yield from below
+
+
+def _with_printed(logged: RunSource, printed: RunSource) -> RunSource:
+    """Return the one run below a folder with what the folder holds of its console; the values tell what is of it."""
+    return replace(
+        logged,
+        logs=(*logged.logs, *printed.logs),
+        perhaps=(*logged.perhaps, *printed.perhaps),
+        folders=tuple(dict.fromkeys((*logged.folders, *printed.folders))),
+        dumps=(*logged.dumps, *printed.dumps),
+        told=(*logged.told, *printed.told),
+    )
 
 
 def _is_part(child: Folder, folder: Folder) -> bool:
@@ -100,6 +114,8 @@ def _own(folder: Folder) -> RunSource | None:
     perhaps = [*spoken, *folder.of("database")]
     if not logs and not perhaps and not copies:
         return None
+    if not logs and not copies:  # a name that tells may tell of something else: what lies beside it is looked into too
+        perhaps = [*folder.of("text"), *folder.of("database")]
     kept, told = _bounded(folder.path, perhaps, copies=bool(logs))
     return RunSource(
         logs=_paths([*logs, *copies]),

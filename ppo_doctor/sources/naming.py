@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 #: `log`: trainers write a run's metrics under this name; `text`: may be a log; `console`: the same run once more, for
-#: people; `model`: an archive that holds settings; `junk`: of no use to us.
-Role = Literal["log", "events", "wandb", "database", "text", "console", "table", "model", "config", "dump", "junk"]
+#: people; `episodes`: what a Monitor wrote; `model`: an archive that holds settings; `junk`: of no use to us.
+Role = Literal[
+    "log", "events", "wandb", "database", "text", "console", "episodes", "table", "model", "config", "dump", "junk"
+]
 
 #: Names under which trainers leave the log of a run, the most telling first.
 LOG_NAMES = (
@@ -31,12 +33,14 @@ NOTEBOOK = ".ipynb"
 TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
 #: Files that lie in run folders and are no logs of a run.
 NOT_LOGS = re.compile(
-    r".*monitor\.csv|requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
+    r"requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
     r"|training_status\.json|player(-\d+)?\.log|debug(-core|-internal)?\.log"
     r"|(special_tokens_map|tokenizer.*|vocab|generation_config|added_tokens|merges|pytorch_model.*\.index|.*\.index|trainer_args|all_results|train_results|eval_results)"
     r"\.(json|txt)|experiment_(state|stats).*\.json|readme.*|license.*|.*\.meta|.*\.profile-empty",
     re.I,
 )
+#: "monitor.csv", "0.monitor.csv", "env_3.monitor.csv"
+_MONITOR = re.compile(r"(.*[._-])?monitor\.csv", re.I)
 CONFIG_NAMES = ("config.json", "args.json", "params.json", "hparams.json", "hyperparameters.json", "training_args.bin")
 #: What a JSON file of settings has in its name, whatever else stands there.
 CONFIG_WORD = re.compile(
@@ -62,6 +66,8 @@ def role_of(path: Path) -> Role:
     name, suffix = path.name, path.suffix.lower()
     if NOT_LOGS.fullmatch(name):
         return "junk"
+    if _MONITOR.fullmatch(name):
+        return "episodes"
     if SAMPLES.fullmatch(name):
         return "dump"
     if "tfevents" in name:
@@ -109,3 +115,30 @@ def is_config(path: Path) -> bool:
     """Tell a configuration by its name."""
     named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
     return named or path.suffix.lower() in CONFIG_SUFFIXES
+
+
+#: Methods that are none of the PPO family, and those that are, as folders and files are named after them.
+_OTHERS = {
+    "a2c": "A2C",
+    "a3c": "A3C",
+    "dqn": "DQN",
+    "ddqn": "Double DQN",
+    "ddpg": "DDPG",
+    "td3": "TD3",
+    "sac": "SAC",
+    "qlearning": "Q-learning",
+    "sarsa": "SARSA",
+}
+_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo")
+_Q_LEARNING = re.compile(r"q[ _.-]?learning")
+
+
+def other_algorithm(path: str) -> str | None:
+    """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
+    file = Path(path)
+    for name in (file.stem.lower(), file.parent.name.lower()):
+        words = re.split(r"[^a-z0-9]+", _Q_LEARNING.sub(" qlearning ", name))
+        found = [_OTHERS[word] for word in words if word in _OTHERS]
+        if found or _FAMILY.search(name):
+            return None if _FAMILY.search(name) else found[0]
+    return None

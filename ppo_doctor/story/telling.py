@@ -23,7 +23,7 @@ MOST_NOTES, MOST_REMARKS, MOST_METRICS = 2, 3, 3
 #: Checks that a problem is shown by.
 MOST_SEEN = 2
 #: The gravest first.
-NOTE_KINDS = ("lost", "dropped", "skipped", "merged", "info", "renamed")
+NOTE_KINDS = ("said", "lost", "dropped", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
 FEW = 12
 #: What a fact says of the run, if that is a sentence with a number.

@@ -125,3 +125,27 @@ def test_an_approx_kl_of_a_log_that_no_profile_is_for_may_be_one_to_the_start(tm
     path = tmp_path / "log.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert {"ref_kl"} == {"ref_kl", "approx_kl"} & load_run(str(path)).series.keys()
+
+
+def in_unit(raw: str, unit: str, values: list[float], *, guessed: bool = True) -> list[float]:
+    name = "entropy" if unit == "nats" else "clip_fraction"
+    return read(replace(series(name, values), raw=raw, unit=unit), guessed=guessed)[name].values.tolist()
+
+
+def test_bits_are_read_in_nats() -> None:
+    assert in_unit("entropy_bits", "nats", [2.0, 1.0]) == pytest.approx([2 * np.log(2), np.log(2)])
+    assert in_unit("entropy", "nats", [2.0, 1.0]) == [2, 1]
+    assert in_unit("orbit/entropy", "nats", [2.0, 1.0]) == [2, 1]
+
+
+@pytest.mark.parametrize("raw", ["percent_clipped", "clip %", "clip_pct"])
+def test_a_percentage_is_read_as_a_fraction(raw: str) -> None:
+    assert in_unit(raw, "fraction", [14.0, 8.0, 0.5], guessed=False) == pytest.approx([0.14, 0.08, 0.005])
+    assert in_unit(raw, "fraction", [0.14, 0.08]) == [0.14, 0.08]
+
+
+def test_a_share_that_is_mostly_above_1_is_a_percentage_where_only_its_name_was_read() -> None:
+    assert in_unit("clipfrac", "fraction", [14.0, 8.0, 12.0]) == pytest.approx([0.14, 0.08, 0.12])
+    assert in_unit("clipfrac", "fraction", [14.0, 8.0, 12.0], guessed=False) == [14, 8, 12]
+    assert in_unit("clipfrac", "fraction", [0.1, 0.2, 3.0]) == [0.1, 0.2, 3]
+    assert in_unit("clipfrac", "fraction", [140.0, 80.0, 12.0]) == [140, 80, 12]

@@ -430,3 +430,41 @@ def test_a_reward_of_values_is_the_critic_s_and_one_of_a_critic_s_group_is_not(k
 def test_log_probs_of_a_reference_tell_that_completions_are_trained_on() -> None:
     assert of_language(["rollout/ep_rew", "rollout/kl_div_mean", "rollout/ref_log_prob"])
     assert not of_language(["rollout/ep_rew", "rollout/kl_div_mean", "rollout/log_prob"])
+
+
+@pytest.mark.parametrize(
+    ("key", "metric"),
+    [
+        ("Actor_loss/train", "policy_loss"),
+        ("avg_ep_rews/train", "episode_return"),
+        ("return/eval", "eval_return"),
+        ("reward/test", "eval_return"),
+        ("policy/train", None),
+    ],
+)
+def test_what_stands_last_may_be_the_data(key, metric):
+    assert metric_of(key) == metric
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(
+            "eval_accuracy",
+            "eval/success_rate",
+            "test_acc",
+            "test accuracy",
+            "val/acc",
+            "eval/pass@1",
+            "eval/solve_rate",
+        ),
+        *("eval/solve_rate", "eval/mean_reward", "validation/reward"),
+    ],
+)
+def test_every_score_of_an_evaluation_is_one(key):
+    assert metric_of(key) == metric_of(key, language=True) == "eval_return"
+
+
+def test_a_score_of_training_is_none_of_an_evaluation():
+    assert metric_of("success_rate") == "success_rate"
+    assert metric_of("train_accuracy") is None

@@ -84,3 +84,72 @@ def test_a_pair_that_stands_alone_again_and_again_is_a_part_of_the_next_record(c
     assert "Mean Reward" in shown
     assert "reward_mean" in shown
     assert "Seed" not in shown
+
+
+RICH = """╭─────────────── Traceback (most recent call last) ───────────────╮
+│ /srv/lab/train.py:12 in main                                    │
+│                                                                 │
+│   12     fit()                                                  │
+│ /srv/lab/rewards.py:41 in score                                 │
+╰─────────────────────────────────────────────────────────────────╯
+KeyError: 'answer'
+"""
+
+
+def test_a_traceback_between_bars(tmp_path):
+    (note,) = notes(tmp_path, STEPS + RICH)
+    assert "KeyError: 'answer' (rewards.py:41, in score)" in note
+
+
+def test_a_traceback_whose_lines_name_a_rank(tmp_path):
+    ranked = "".join(f"[rank1]: {line}\n" for line in TRACE.splitlines()[:6])
+    (note,) = notes(tmp_path, STEPS + ranked)
+    assert "ValueError: Expected parameter logits" in note
+    assert "distribution.py:77, in __init__" in note
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "Killed",
+        "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-01-01T10:00:00 DUE TO TIME LIMIT ***",
+        "[E] NCCL watchdog thread terminated with exception: timeout",
+        "A worker died or was killed while executing a task",
+    ],
+)
+def test_what_ended_the_process_without_a_traceback(tmp_path, line):
+    (note,) = notes(tmp_path, STEPS + line + "\n")
+    assert line[:40] in note
+    assert notes(tmp_path, line + "\n" + STEPS) == []
+
+
+def test_the_traceback_says_more_than_the_lines_behind_it(tmp_path):
+    (note,) = notes(tmp_path, STEPS + RICH + "srun: error: task 0: exit code -9\n")
+    assert "KeyError" in note
+
+
+def test_a_run_that_died_before_its_first_update(cli, tmp_path):
+    crash = 'Traceback (most recent call last):\n  File "main.py", line 9, in run\n    fit()\nTypeError: no reward\n'
+    settings = "{'rollout': {'n': 8, 'temperature': 1.0, 'top_p': 1.0}, 'learning_rate': 1e-06, 'clip_ratio': 0.2}\n"
+    (tmp_path / "train.log").write_text(settings + crash)
+    asked = cli("analyze", tmp_path / "train.log")
+    assert asked.code == 3
+    assert "died before its first update: TypeError: no reward (main.py:9, in run)" in asked.err
+
+
+def test_the_exception_in_a_console_beside_the_log(cli, tmp_path):
+    rows = "".join(f"{i * 2048},{i},0.0{i}\n" for i in range(1, 10))
+    (tmp_path / "progress.csv").write_text("time/total_timesteps,rollout/ep_rew_mean,train/approx_kl\n" + rows)
+    (tmp_path / "stdout.log").write_text("Loading\n" + RICH)
+    told = cli("analyze", tmp_path).out
+    assert "died of KeyError: 'answer' (rewards.py:41" in " ".join(told.split())
+
+
+def test_ml_agents_says_that_it_does_not_train(cli, tmp_path):
+    line = "INFO:mlagents.trainers: run: Brain: Step: {}. Time Elapsed: 9.1 s Mean Reward: {}. Std of Reward: 0.5. {}\n"
+    idle = "".join(line.format(i * 500, i / 10, "Not Training.") for i in range(1, 9))
+    (tmp_path / "out.txt").write_text(idle)
+    assert "Not Training" in cli("analyze", tmp_path / "out.txt").out
+    (tmp_path / "out.txt").write_text(idle.replace("Not Training", "Training"))
+    assert "Not Training" not in cli("analyze", tmp_path / "out.txt").out

@@ -79,3 +79,11 @@ def test_hostile_lines_are_searched_in_time(part):
     pairs_of(line)
     words_of(line)
     assert time.process_time() - began < 2
+
+
+def test_letters_of_a_terminal_without_greek(reading):
+    row = "U {} | F 00{} | rR:usmM 0.25 0.5 0.0 1.0 | H 1.903 | V 0.054 | pL 0.001 | vL 0.002\n"
+    got = reading(row.format(1, 2048) + row.format(2, 4096))
+    assert got.records[1]["rR mean"] == 0.25
+    assert got.records[1]["rR std"] == 0.5
+    assert got.records[1]["rR max"] == 1

@@ -132,3 +132,18 @@ def test_every_table_of_a_long_file_tells_its_decimals(reading):
 def test_a_header_before_each_row(reading):
     got = reading("".join(f"a,b\n{i},0.5\n" for i in range(1, 9)))
     assert [record["a"] for record in got.records] == list(range(1, 9))
+
+
+def test_settings_in_further_columns_of_the_first_row(reading):
+    got = reading("episode,reward,K_epochs,eps_clip,\n10,1.5,80,0.2,\n20,2.5\n30,3.5\n40,4.5\n")
+    assert got.container == "csv"
+    assert [record["reward"] for record in got.records] == [1.5, 2.5, 3.5, 4.5]
+    assert all(record.keys() == {"episode", "reward"} for record in got.records)
+    assert got.configs[0].values == {"K_epochs": 80, "eps_clip": 0.2}
+    assert got.skipped == 0
+
+
+def test_a_row_that_is_cut_off_among_whole_ones_is_still_no_row(reading):
+    got = reading("step,reward,kl\n1,1.5,0.1\n2,2.5,0.1\n3,3.5\n4,4.5,0.1\n")
+    assert [record["step"] for record in got.records] == [1, 2, 4]
+    assert got.skipped == 1

@@ -175,3 +175,8 @@ def test_lists_with_their_steps_beside_them_as_pymarl_keeps_them(reading):
         (24, "return_mean"): 0,
         (16, "test_return_mean"): 0.5,
     }
+
+
+def test_one_line_of_lists_beside_a_few_settings(reading):
+    got = reading('{"episode_rewards": [1.5, 2.5, 3.5], "moving_average": [1.5, 2.0, 2.5], "window": 3, "episodes": 3}')
+    assert [record["episode_rewards"] for record in got.records] == [1.5, 2.5, 3.5]

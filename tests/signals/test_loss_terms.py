@@ -14,10 +14,13 @@ POLICY, VALUE, ENTROPY, KL = (
 )  # fmt: skip
 
 
-def fact(name: str, loss: np.ndarray, **terms: np.ndarray) -> float | None:
+def fact(name: str, loss: np.ndarray, *, windows: dict[str, str] | None = None, **terms: np.ndarray) -> float | None:
     axis = Axis(path="run.csv", steps=np.arange(30), lines=np.arange(30))
     columns = {"loss": loss, "policy_loss": POLICY, **terms}
-    series = {key: Series(name=key, raw=key, axis=axis, values=values) for key, values in columns.items()}
+    series = {
+        key: Series(name=key, raw=key, axis=axis, values=values, aggregation=(windows or {}).get(key))
+        for key, values in columns.items()
+    }
     found = Observations(Run(id="run", framework="", algorithm="ppo", sources=(), series=series)).fact(name)
     return None if found is None else float(str(found.value))
 
@@ -54,3 +57,10 @@ def test_a_loss_of_another_form_gives_no_coefficient(added: np.ndarray):
 def test_a_loss_that_is_the_surrogate_tells_nothing():
     assert fact("value_loss_in_loss", POLICY, value_loss=VALUE, entropy=ENTROPY) is None
     assert fact("penalty_in_loss", POLICY + 0.5 * VALUE, value_loss=VALUE, ref_kl=KL) is None
+
+
+def test_no_coefficient_is_read_off_a_loss_of_other_samples():
+    loss = POLICY + 0.5 * VALUE
+    assert fact("value_loss_in_loss", loss, windows={"loss": "last minibatch"}, value_loss=VALUE) == pytest.approx(0.5)
+    several = {"loss": "last minibatch", "value_loss": "all minibatches"}
+    assert fact("value_loss_in_loss", loss, windows=several, value_loss=VALUE) is None

@@ -297,3 +297,59 @@ def test_what_a_console_says_of_the_end_is_said_of_the_run_of_the_table_beside_i
     run = the_run(write(tmp_path, {"progress.csv": as_csv(rows), "console.log": f"{records}\n{died}"}))
     assert len(run.sources) == 2
     assert [Path(note.source.path).name for note in run.notes if note.died_of_numbers] == ["console.log"]
+
+
+def minibatches(rows, *, every=1, factor=1.0):
+    """Four minibatches of some updates, around the numbers that the log of the updates holds of them."""
+    lines = []
+    for number, (_, values) in list(enumerate(rows, start=1))[::every]:
+        for minibatch, around in enumerate((0.8, 0.9, 1.1, 1.2)):
+            names = ("approx_kl", "value_loss", "clip_fraction")
+            inner = {name: values[f"train/{name}"] * around * factor for name in names}
+            lines.append(json.dumps({"update": number, "epoch": 0, "minibatch": minibatch, **inner}) + "\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_log_of_minibatches_is_of_the_run_whose_updates_they_are(tmp_path, every):
+    rows = sb3_rows()
+    write(tmp_path, {"progress.csv": as_csv(rows), "minibatches.jsonl": minibatches(rows, every=every)})
+    run = the_run(tmp_path)
+    assert run.sources[0].path.endswith("progress.csv")
+    assert len(run.sources) == 2
+
+
+def test_the_minibatches_of_another_run_are_another_run(tmp_path):
+    rows = sb3_rows()
+    write(tmp_path, {"progress.csv": as_csv(rows), "minibatches.jsonl": minibatches(rows, factor=2.0)})
+    assert len(read_runs(str(tmp_path), Request())) == 2
+
+
+def test_a_console_above_the_folder_of_the_log(tmp_path):
+    rows = sb3_rows()
+    console = "".join(f"step={step} ep_rew_mean={values['rollout/ep_rew_mean']:.1f}\n" for step, values in rows)
+    write(tmp_path, {"stdout.log": "start\n" + console, "runs/exp_1/progress.csv": as_csv(rows)})
+    run = the_run(tmp_path)
+    assert run.sources[0].path.endswith("progress.csv")
+    assert run.sources[1].path.endswith("stdout.log")
+
+
+def test_a_console_above_the_folders_of_two_runs_is_left_by_itself(tmp_path):
+    write(tmp_path, {f"runs/{n}/progress.csv": as_csv(sb3_rows(seed=n)) for n in (1, 2)})
+    console = "".join(f"step={i} reward={i / 7:.3f} kl=0.0{i}\n" for i in range(10, 30))
+    write(tmp_path, {"stdout.log": console})
+    assert len(read_runs(str(tmp_path), Request())) == 3
+
+
+def test_large_numbers_that_a_console_cut_are_no_other_run(tmp_path):
+    rows = [(step, {**v, "train/value_loss": v["train/value_loss"] * 1e9}) for step, v in sb3_rows()]
+    cut = [(step, {key: float(f"{n:.3g}") for key, n in values.items()}) for step, values in rows]
+    write(tmp_path, {"progress.csv": as_csv(rows), "progress.json": as_jsonl(cut)})
+    assert len(the_run(tmp_path).sources) == 2
+
+
+def test_each_logger_reads_the_clock_for_itself(tmp_path):
+    rows = [(step, {**values, "time/fps": 1000.5 + step}) for step, values in sb3_rows()]
+    other = [(step, {**values, "time/fps": 3.0 + step % 7}) for step, values in rows]
+    write(tmp_path, {"progress.csv": as_csv(rows), "log_of_metrics.jsonl": as_jsonl(other)})
+    assert len(the_run(tmp_path).sources) == 2

@@ -1,0 +1,50 @@
+"""Notes on names: what was read by its likeness to a name, and what may mean the same and is not used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ppo_doctor import configuration
+from ppo_doctor.model import Note, SourceRef
+
+if TYPE_CHECKING:
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.model import Setting
+
+
+def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
+    """Return a note on each metric and setting that only its name gives, and on further keys of a metric."""
+    source = SourceRef(path=path)
+    set_by_likeness = [
+        Note(text=f"'{setting.key}' is read as {name}, by its name", source=setting.source, kind="renamed")
+        for name, setting in sorted(settings.items())
+        if configuration.is_guess(profile, name, setting)
+    ]
+    set_by_likeness += [
+        Note(text=f"{profile.title} has no {setting.key}: it is {own} there", source=setting.source, kind="dropped")
+        for name, setting in sorted(settings.items())
+        if (own := configuration.own_name(profile, name, setting)) is not None
+    ]
+    several = [metric for metric in profile.metrics.values() if metric.columns]
+    parts = {key for metric in several for key in metric.columns}
+    guessed = [
+        Note(text=f"'{raw}' is read as {name}, by its name", source=source, kind="renamed")
+        for raw, name in sorted(profile.fuzzy.items())
+        if raw not in parts and raw != name
+    ]
+    guessed += [
+        Note(text=f"{', '.join(m.columns)}: their {m.over} is read as {m.name}", source=source, kind="renamed")
+        for m in several
+    ]
+    further = [
+        Note(text=f"{name}: {listed(keys, 1)} may mean it too, not used", source=source)
+        for name, keys in sorted(profile.further.items())
+    ]
+    return guessed + set_by_likeness + further
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Return names one after another, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
