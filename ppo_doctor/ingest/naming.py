@@ -14,6 +14,7 @@ from itertools import combinations, product
 from itertools import count as count_from
 
 from ppo_doctor.ingest.array_words import ARRAYS, COUNTED, NUMBERED, OPEN_ARRAYS, ORDINALS, SHAPE, SYMBOLS
+from ppo_doctor.ingest.chinese import english
 from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
 from ppo_doctor.ingest.vocabulary import COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
 from ppo_doctor.model.frozen import frozen
@@ -70,7 +71,8 @@ _WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 @lru_cache(maxsize=1 << 16)
 def parse(key: str) -> Name:
     """Return the meanings of a key's words."""
-    parts = [_part(part) for part in _SEPARATOR.split(_REMARK.sub(" ", key[:LONGEST])) if _WORD.search(part.lower())]
+    plain = _REMARK.sub(" ", english(key[:LONGEST]))
+    parts = [_part(part) for part in _SEPARATOR.split(plain) if _WORD.search(part.lower())]
     if len(parts) > 1 and parts[-1] in _AXES_ALONE and not parts[-2][1] and _is_quantity(parts[-2][0]):
         parts.pop()
     concepts, unknown = parts.pop() if parts else (frozenset(), ())
@@ -302,8 +304,7 @@ def of_language(keys: Iterable[str]) -> bool:
     GRPO does: its objective has one KL, to the reference (Shao et al. 2024, equation 3), and a bare "kl" is that then.
     """
     keys = tuple(keys)
-    names = [parse(key) for key in keys]
-    spoken = any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in names)
+    spoken = any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in map(parse, keys))
     return spoken or of_groups(keys)
 
 
@@ -393,7 +394,7 @@ def clocks(keys: Iterable[str]) -> tuple[str, ...]:
     """Return the keys that may count the steps of a log, most trusted first; what is a time of the machine does not."""
     held = []
     for key in keys:
-        name = squashed(re.split(r"[/.]", key)[-1])
+        name = squashed(english(re.split(r"[/.]", key)[-1]))
         if metric_of(key) in COUNTERS or (name in CLOCKS and not of_machine(key)):
             held.append((CLOCKS.index(name) if name in CLOCKS else len(CLOCKS), key))
     return tuple(key for _, key in sorted(held))

@@ -430,3 +430,38 @@ def test_a_reward_of_values_is_the_critic_s_and_one_of_a_critic_s_group_is_not(k
 def test_log_probs_of_a_reference_tell_that_completions_are_trained_on() -> None:
     assert of_language(["rollout/ep_rew", "rollout/kl_div_mean", "rollout/ref_log_prob"])
     assert not of_language(["rollout/ep_rew", "rollout/kl_div_mean", "rollout/log_prob"])
+
+
+CHINESE = (
+    ("平均奖励", "mean reward"),
+    ("累计奖励", "cumulative_reward"),
+    ("回报", "return"),
+    ("策略损失", "policy_loss"),
+    ("训练/价值网络损失", "train/value_loss"),
+    ("熵", "entropy"),
+    ("近似KL散度", "approx_kl"),
+    ("裁剪比例", "clip_fraction"),
+    ("学习率", "learning_rate"),
+    ("平均优势", "advantages_mean"),
+    ("解释方差", "explained_variance"),
+    ("梯度范数", "grad_norm"),
+    ("回合长度", "episode_length"),
+    ("测试奖励", "eval_reward"),
+    ("獎勵標準差", "reward_std"),
+)
+
+
+@pytest.mark.parametrize(("key", "english"), CHINESE)
+def test_chinese_keys_are_read_as_english_ones_are(key, english):
+    assert metric_of(english) is not None
+    assert metric_of(key) == metric_of(english)
+
+
+@pytest.mark.parametrize("key", ["判别器损失", "剩余时间", "显存", "股票损失"])
+def test_a_chinese_word_that_nobody_knows_is_not_guessed(key):
+    assert metric_of(key) is None
+
+
+def test_chinese_steps_are_a_clock_and_settings_are_settings():
+    assert clocks(["步数", "熵"]) == ("步数",)
+    assert (setting_of("裁剪系数"), setting_of("折扣因子")) == ("clip_range", "gamma")
