@@ -85,4 +85,5 @@ def _narrowed(request: Request, policy: Policy) -> Request:
         select=tuple(request.select) or policy.select,
         ignore=(*policy.ignore, *request.ignore),
         framework=request.framework or policy.framework,
+        project_aliases=policy.alias,
     )

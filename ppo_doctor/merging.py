@@ -11,11 +11,12 @@ import numpy as np
 
 from ppo_doctor import frameworks, readers
 from ppo_doctor.agreement import Agreement, averages, compared, overlap
+from ppo_doctor.columns import listed
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, listed, runs_in, told_apart
+from ppo_doctor.reading import NOTEBOOK, Content, Request, collect, died_of_numbers, runs_in, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _contents(source: RunSource, request: Request) -> tuple[list[Content], dict[
         links: list[Content] = []
         for path in chain:
             try:
-                links.append(_read(path, source.folders))
+                links.append(_read(path, source.folders, request))
             except DoctorError as error:
                 failed[path] = error
         contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
@@ -139,15 +140,15 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
     yield from map(sorted, chains.values())
 
 
-def _read(path: str, folders: tuple[Path, ...]) -> Content:
+def _read(path: str, folders: tuple[Path, ...], request: Request) -> Content:
     if path != "-" and Path(path).is_dir():
         from ppo_doctor.readers import mlflow_store, scalar_files
 
         if mlflow_store.is_run(Path(path)):
-            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders)
-        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders)
+            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders, request)
+        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders, request)
     container, stream = readers.read(path)
-    return collect(path, container, stream, folders)
+    return collect(path, container, stream, folders, request)
 
 
 def _readings(

@@ -24,7 +24,7 @@ _WORDS: Mapping[str, str] = {
     "value": "价值 價值 状态价值 狀態價值 值函数 值函數 价值函数 價值函數",
     "critic": "评论家 評論家 评价网络",
     "loss": "损失 損失 损失函数 損失函數 损失值",
-    "surrogate": "替代 代理目标",
+    "surrogate": "替代 代理 代理目标",
     "entropy": "熵",
     "approx": "近似",
     "reference": "参考 參考",

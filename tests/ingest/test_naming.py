@@ -8,16 +8,15 @@ from lab.names import of_profiles
 from ppo_doctor import frameworks
 from ppo_doctor.frameworks import near_misses
 from ppo_doctor.frameworks.settings import SETTINGS as KNOWN_SETTINGS
+from ppo_doctor.ingest.columns import clocks, siblings
 from ppo_doctor.ingest.naming import (
     aliases,
-    clocks,
     is_settings,
     metric_of,
     of_groups,
     of_language,
     parse,
     setting_of,
-    siblings,
 )
 from ppo_doctor.ingest.settings_words import SETTINGS
 from ppo_doctor.metrics import METRICS
