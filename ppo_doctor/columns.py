@@ -18,7 +18,7 @@ from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
 from ppo_doctor.ingest.shapes import counts_up
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.model import Note
 from ppo_doctor.table import RUN_KEYS
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
 
 def _nothing_known(builder: RunBuilder, name: str) -> DoctorError:
     some = sorted(builder.keys)[:6]
-    example = next((key for key in some if key not in _NEVER_ASKED), "NAME")
+    told = (key for key in _in_order(builder) if key not in _NEVER_ASKED and not _counts(builder.column(key)))
+    example = next(told, "NAME")
     return DoctorError(
         f"{name}: {builder.records} records, but no metric that any rule knows",
         hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
@@ -196,7 +197,7 @@ def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Ma
             near = get_close_matches(raw, sorted(held), n=2)
             hint = f"; near: {', '.join(near)}" if near else ""
             text = f"--alias {raw}={target}: no column and no setting has this name{hint}"
-            notes.append(Note(text=text, source=SourceRef(path="--alias")))
+            notes.append(Note(text=text))
     return notes
 
 

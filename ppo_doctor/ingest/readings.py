@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 
@@ -127,12 +127,15 @@ def _metrics(concepts: frozenset[str], language: bool) -> Iterator[tuple[str, fl
 
 def _combined(parts: tuple[tuple[str, ...], ...]) -> list[_Meaning]:
     """Return the sets of concepts that the words of a key may be together; words of a group may be passed over."""
-    choices = [_meanings(words) or [] for words in parts]
-    if not choices[-1]:
-        return []
-    for group in choices[:-1]:
-        group.append((frozenset(), PASSED))
-    found = [(frozenset().union(*(c for c, _ in each)), sum(cost for _, cost in each)) for each in product(*choices)]
+    found = _meanings(parts[-1])
+    for group in parts[:-1]:
+        found = _together(found, [*_meanings(group), (frozenset(), PASSED)])
+    return found
+
+
+def _together(some: Iterable[_Meaning], others: Iterable[_Meaning]) -> list[_Meaning]:
+    """Return every meaning of one with every meaning of another, the cheapest of them."""
+    found = [(c | d, cost + more) for (c, cost), (d, more) in product(some, others)]
     return sorted(found, key=lambda each: each[1])[:MOST_READINGS]
 
 
@@ -142,8 +145,7 @@ def _meanings(words: tuple[str, ...]) -> list[_Meaning]:
         return [(frozenset(), 0.0)]
     longest = next((n for n in range(min(len(words), 4), 1, -1) if spelled("_".join(words[:n])) is not None), 1)
     heads = _of_word(words[0]) if longest == 1 else _plainly("_".join(words[:longest]))
-    found = [(h | t, ch + ct) for (h, ch), (t, ct) in product(heads, _meanings(words[longest:]))]
-    return sorted(found, key=lambda each: each[1])[:MOST_READINGS]
+    return _together(heads, _meanings(words[longest:]))
 
 
 def _plainly(word: str) -> list[_Meaning]:

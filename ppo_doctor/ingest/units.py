@@ -19,6 +19,9 @@ FIXED = 8
 NEAR_ZERO = 0.3
 #: Records of a fresh policy, and how near to log2(n) they lie for so many actions; beyond, some ln(m) is as near.
 FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
+#: The same below it where the name has the base of the logarithm, as "Ent2".
+NEAR_NAMED = 0.05
+_BASE_TWO = re.compile(r"2$")
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 
 
@@ -70,9 +73,10 @@ def _of_entropy(entropy: Series) -> Series | None:
         return None
     start = float(np.median(known[:FRESH]))
     actions = 2.0**start if 0 < start < 8 else 0.0
-    whole = round(actions)
-    uniform = 2 <= whole <= MOST_ACTIONS and abs(start / math.log2(whole) - 1) < NEAR
-    in_nats = any(abs(start / math.log(n) - 1) < NEAR for n in range(2, 4 * MOST_ACTIONS))
+    whole = math.ceil(actions - 0.05)
+    near = NEAR_NAMED if _BASE_TWO.search(entropy.raw) else NEAR
+    uniform = 2 <= whole <= MOST_ACTIONS and 1 - near < start / math.log2(whole) < 1 + NEAR
+    in_nats = near == NEAR and any(abs(start / math.log(n) - 1) < NEAR for n in range(2, 4 * MOST_ACTIONS))
     bounded = uniform and known.max() <= math.log2(whole) * (1 + NEAR)
     if not _BITS.search(entropy.raw) and not (bounded and not in_nats):
         return None
