@@ -78,7 +78,7 @@ class _Row:
 def names_in(path: Path) -> Iterator[Name]:
     """Yield the names of a table of scripts, each as it is read in a log of its script."""
     scripts: dict[str, list[_Row]] = {}
-    for row in csv.DictReader(path.open(encoding="utf-8", newline="")):
+    for row in _rows(path):
         means = OURS.get(row["canonical"], row["canonical"])
         kept = means if means in METRICS else ""
         held = scripts.setdefault(row["script_id"], [])
@@ -86,6 +86,11 @@ def names_in(path: Path) -> Iterator[Name]:
             held.append(_Row(row["name"], kept, FACTORS.get(row["unit_or_sign"], 1.0)))
     for script, rows in scripts.items():
         yield from _read(script, rows)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def answers(names: Sequence[Name]) -> list[tuple[str, str]]:

@@ -188,3 +188,14 @@ def test_a_known_trainers_further_columns_are_its_tasks(tmp_path):
 def test_a_long_log_keeps_the_columns_that_its_others_explain(tmp_path):
     columns = {key: np.tile(values, 10) for key, values in symbols(course()).items()}
     assert load_run(jsonl(tmp_path / "log.jsonl", columns)).series["value_loss"].raw == "Lc"
+
+
+def test_chinese_sentences_of_a_console_are_read(tmp_path):
+    columns = words(course())
+    rows = zip(*columns.values(), strict=True)
+    lines = ("，".join(f"{k}：{v:.6g}" for k, v in zip(columns, row, strict=True)) for row in rows)
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"第{i}轮，{line}\n" for i, line in enumerate(lines)), encoding="utf-8")
+    run = load_run(path)
+    assert {"episode_return", "policy_loss", "value_loss", "entropy", "approx_kl"} == run.series.keys()
+    assert len(run.series["entropy"]) == RECORDS
