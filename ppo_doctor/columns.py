@@ -61,7 +61,8 @@ def profile_of(
     profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)
     if profile.name == frameworks.CANONICAL:
         profile = _by_company(profile, builder)
-    if found is None and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
+    own = found is None or (profile.name == frameworks.CANONICAL and not framework)
+    if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
         if not any(note.died_of_numbers for note in builder.notes):
             raise _nothing_known(builder, name)
         return frameworks.as_written(frameworks.CANONICAL, keys)

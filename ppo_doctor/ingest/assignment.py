@@ -26,7 +26,9 @@ _OF_LANGUAGE = frozenset({"reward_mean", "response_length", "ref_kl", "returns_m
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
 PAIRED, _PAIR = 0.8, ("policy_loss", "value_loss")
 #: What it weighs that a log of training holds a return, where no name has settled which column it is.
-EARNED, _EARNED = 0.8, frozenset({"episode_return", "reward_mean", "returns_mean"})
+#: And against another one beside it.
+EARNED, ANOTHER = 0.8, 1.0
+_EARNED = frozenset({"episode_return", "reward_mean", "returns_mean"})
 #: Columns that are assigned; a script's own log has no more of its own names.
 MOST_COLUMNS = 24
 #: Metrics that only a policy trained by its own old samples has, and those of any method with a policy and a critic.
@@ -82,7 +84,8 @@ def _weighed(key: str, values: FloatArray, named: Collection[str], language: boo
     for reading in meant:
         fit = support(reading.metric, values * reading.scale + reading.offset)
         weight = -reading.cost + _expected(reading.metric, language) - commonest
-        weight += EARNED if reading.metric in _EARNED and _EARNED.isdisjoint(named) else 0.0
+        if reading.metric in _EARNED:
+            weight += EARNED if _EARNED.isdisjoint(named) else -ANOTHER
         if fit is not None and reading.metric in named:
             again = max(again, fit + weight)
         elif fit is not None:
