@@ -1,8 +1,8 @@
 """How many native names the grammar of names reads right without any profile, and how many it reads wrong.
 
 `python -m lab.names` holds it against what each framework's profile says of the names that it maps; with CSV files of
-the columns framework, native_key and canonical against those too, and with folders of runs against how each is read
-with its profile. What no metric of ours stands for is not counted.
+the columns framework, native_key and canonical against those too, with folders of runs against how each is read with
+its profile, and with tables of scripts' names as `lab.scripts` says. What no metric of ours stands for is not counted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab import scripts
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import CANONICAL, Profile, profiles
 from ppo_doctor.frameworks.matching import is_pattern
@@ -101,7 +102,10 @@ def _asked(framework: str, named: Mapping[str, str], beside: Iterable[str]) -> I
 
 def main(paths: list[str]) -> None:
     """Print one line for each source, and every name that was read wrong."""
-    given = ((path, (of_runs if path.is_dir() else of_table)(path)) for path in map(Path, paths))
+    tables = [path for path in map(Path, paths) if path.is_file() and scripts.is_table(path)]
+    others = [path for path in map(Path, paths) if path not in tables]
+    sys.stdout.write("".join(f"{line}\n" for path in tables for line in scripts.table(path)))
+    given = ((path, (of_runs if path.is_dir() else of_table)(path)) for path in others)
     for source, asked in (("profiles", of_profiles(profiles())), *given):
         answers = [(each, each.answer) for each in asked]
         count = {kind: sum(answer == kind for _, answer in answers) for kind in ("right", "vaguer", "missed", "wrong")}

@@ -154,6 +154,11 @@ class RunBuilder:
             clock["step"] = self._carried(steps)
         return clock
 
+    def column(self, key: str) -> FloatArray:
+        """Return the finite numbers of a column, in the order of their records."""
+        values = self._by_record(key, self.size)
+        return values[np.isfinite(values)]
+
     def _by_record(self, key: str, size: int) -> FloatArray:
         out = np.full(size, np.nan)
         for table in self.tables:
@@ -199,7 +204,7 @@ class RunBuilder:
         axis, values = self._possible(key, metric, placement.axis, values)
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
         values = np.square(values) if metric.root else values
-        values = values if metric.scale == 1.0 else values * metric.scale
+        values = values if (metric.scale, metric.offset) == (1.0, 0.0) else values * metric.scale + metric.offset
         estimator = self._estimator(key, metric, values)
         least = rounding.of(metric.name, estimator, metric.aggregation, values)
         return Series(
@@ -216,7 +221,7 @@ class RunBuilder:
 
     def _possible(self, key: str, metric: MetricProfile, axis: Axis, values: FloatArray) -> tuple[Axis, FloatArray]:
         """Leave out the records of a metric that hold a number which it cannot be, and say so; not where many do."""
-        low, high = sorted(limit / metric.scale for limit in metrics.limits(metric.name))
+        low, high = sorted((limit - metric.offset) / metric.scale for limit in metrics.limits(metric.name))
         room = ROUNDED / abs(metric.scale)
         beyond = np.isfinite(values) & ((values < low - room) | (values > high + room))
         count = int(np.count_nonzero(beyond))

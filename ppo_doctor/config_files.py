@@ -51,6 +51,8 @@ KNOWN = (
 #: another log).
 OTHERS = re.compile(r".*\.(ya?ml|toml|sh)|.*(config|args|param).*\.(json|txt)", re.IGNORECASE)
 MOST_OTHERS = 10
+#: Our own settings, and a Python project's: never a training run's.
+NEVER = ("ppo-doctor.toml", "pyproject.toml")
 #: Larger than any configuration: bounds against reading a dataset by mistake, and YAML is slow.
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 19
 #: Larger than a configuration whose name does not say that it is one.
@@ -255,7 +257,8 @@ def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
     named = [log.parent / f"{log.stem}.config.json"]
     held = {folder: _held_in(folder) for folder in folders}  # one listing instead of asking for each of nineteen
     named += [folder / name for folder in folders for name in _known_in(held[folder])]
-    others = [log.parent / name for name in sorted(held[log.parent] or ()) if OTHERS.fullmatch(name)][:MOST_OTHERS]
+    others = [log.parent / name for name in sorted(held[log.parent] or ()) if OTHERS.fullmatch(name)]
+    others = [path for path in others if path.name not in NEVER][:MOST_OTHERS]
     if sum(path.suffix.lower() in COMMANDS for path in others) > 1:  # whose run is whose, nobody says
         others = [path for path in others if path.suffix.lower() not in COMMANDS]
     unique = dict.fromkeys(path for path in [*named, *others] if path.is_file() and path.name != log.name)

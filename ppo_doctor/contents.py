@@ -25,7 +25,7 @@ def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dic
         links: list[Content] = []
         for path in chain:
             try:
-                links.append(_read(path, source.folders))
+                links.append(_read(path, source.folders, request))
             except DoctorError as error:
                 failed[path] = error
         if len(links) > 1 and all(monitors.is_monitor(link.builder.tables) for link in links):
@@ -63,12 +63,12 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
     yield from map(sorted, chains.values())
 
 
-def _read(path: str, folders: tuple[Path, ...]) -> Content:
+def _read(path: str, folders: tuple[Path, ...], request: Request) -> Content:
     if path != "-" and Path(path).is_dir():
         from ppo_doctor.readers import mlflow_store, scalar_files
 
         if mlflow_store.is_run(Path(path)):
-            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders)
-        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders)
+            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders, request)
+        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders, request)
     container, stream = readers.read(path)
-    return collect(path, container, stream, folders)
+    return collect(path, container, stream, folders, request)

@@ -86,4 +86,5 @@ def _narrowed(request: Request, policy: Policy) -> Request:
         ignore=(*policy.ignore, *request.ignore),
         framework=request.framework or policy.framework,
         target_return=policy.target_return if request.target_return is None else request.target_return,
+        project_aliases=policy.alias,
     )

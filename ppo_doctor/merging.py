@@ -12,11 +12,11 @@ import numpy as np
 from ppo_doctor import frameworks
 from ppo_doctor.agreement import Agreement, averages, compared, of_minibatches, overlap
 from ppo_doctor.arrays import distinct
+from ppo_doctor.columns import listed
 from ppo_doctor.contents import contents_of
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.name_notes import listed
 from ppo_doctor.reading import NOTEBOOK, Content, Request, died_of_numbers, nothing_in, runs_in
 from ppo_doctor.sources.naming import role_of
 

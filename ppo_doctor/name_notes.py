@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ppo_doctor import configuration
+from ppo_doctor.columns import listed
 from ppo_doctor.model import Note, SourceRef
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) 
     guessed = [
         Note(text=f"'{raw}' is read as {name}, by its name", source=source, kind="renamed")
         for raw, name in sorted(profile.fuzzy.items())
-        if raw not in parts and raw != name
+        if raw not in parts and raw != name and raw not in profile.inferred
     ]
     guessed += [
         Note(text=f"{', '.join(m.columns)}: their {m.over} is read as {m.name}", source=source, kind="renamed")
@@ -42,9 +43,3 @@ def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) 
         for name, keys in sorted(profile.further.items())
     ]
     return guessed + set_by_likeness + further
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Return names one after another, and how many more there are."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

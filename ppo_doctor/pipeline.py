@@ -73,7 +73,7 @@ def run_from_items(
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    contents = told_apart(collect(path, container, items, folders))
+    contents = told_apart(collect(path, container, items, folders, request))
     return [run for content in contents for run in runs_in(content, request)]
 
 

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ppo_doctor.aliases import read_table
 from ppo_doctor.budgets import Budget, parse_budget
 from ppo_doctor.compiled import parse_toml
 from ppo_doctor.errors import DoctorError, ExitCode
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 KEYS = (
     *("fail-on", "require", "allow", "select", "ignore", "thresholds", "budgets", "baseline", "rules", "framework"),
-    "target_return",
+    *("alias", "target_return"),
 )
 ALLOW_KEYS = ("cause", "reason", "expires")
 DEFAULT_FAIL_ON = "high"
@@ -63,26 +64,47 @@ class Policy:
     framework: str | None = None
     #: the return that is good enough
     target_return: float | None = None
+    #: column or setting → metric, setting or clock
+    alias: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_policy(start: Path) -> Policy:
-    """Return the nearest policy, from `start` upwards to the root of the repository; the defaults without any.
+    """Return the nearest policy, from `start` upwards to the root of the repository; the defaults without any."""
+    file = nearest_file(start)
+    return Policy() if file is None else read_policy(file)
+
+
+def nearest_file(start: Path) -> Path | None:
+    """Return the nearest file that holds a policy, from `start` upwards to the root of the repository.
 
     In one folder `ppo-doctor.toml` wins over `pyproject.toml`. A folder that was deleted under us holds none.
     """
     try:
         here = start.resolve(strict=True)
     except FileNotFoundError:
-        return Policy()
+        return None
     for folder in (here, *here.parents):
         if (folder / "ppo-doctor.toml").is_file():
-            return read_policy(folder / "ppo-doctor.toml")
+            return folder / "ppo-doctor.toml"
         project = folder / "pyproject.toml"
         if project.is_file() and _section(project) is not None:
-            return read_policy(project)
+            return project
         if (folder / ".git").exists():
             break
-    return Policy()
+    return None
+
+
+def project_aliases(start: Path) -> Mapping[str, str]:
+    """Return the names that the nearest policy gives to columns and settings; its other keys are the gate's.
+
+    Raises:
+        DoctorError: the file is not TOML, or a name in its `[alias]` means nothing (exit code 2).
+    """
+    file = nearest_file(start)
+    if file is None:
+        return {}
+    raw = _section(file) if file.name == "pyproject.toml" else parse_toml(file)
+    return read_table((raw or {}).get("alias", {}), str(file))
 
 
 def read_policy(path: Path) -> Policy:
@@ -126,6 +148,7 @@ class _Reader:
             rules=tuple(self.file(text, "rules") for text in self.strings(raw, "rules")),
             framework=self.text(raw["framework"], "framework") if "framework" in raw else None,
             target_return=self.number(raw["target_return"], "target_return") if "target_return" in raw else None,
+            alias=read_table(raw.get("alias", {}), str(self.path)),
         )
 
     def complain(self, text: str, hint: str = "") -> DoctorError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor import configuration, frameworks, monitors
+from ppo_doctor import columns, configuration, frameworks, monitors
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
@@ -15,11 +15,10 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
-from ppo_doctor.model import DIED, Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
-from ppo_doctor.sources.naming import other_algorithm
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
 
@@ -47,6 +46,9 @@ class Request:
     steps: tuple[int | None, int | None] = (None, None)
     #: role=name, for tensors of dumps whose names do not say what they are
     names: Sequence[str] = ()
+    #: column or setting → metric, setting or clock: of the command line, and of the project's own file
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    project_aliases: Mapping[str, str] = field(default_factory=dict)
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     #: the reward that the user calls good
@@ -67,6 +69,8 @@ class Content:
     suffix: str = ""
     embedded: list[Found] = field(default_factory=list)
     folders: tuple[Path, ...] = ()
+    #: what somebody named its columns and settings
+    named: Mapping[str, str] = field(default_factory=dict)
     #: names of the columns of a table, in their order
     header: tuple[str, ...] = ()
     #: one summary for each file that was joined to the first
@@ -91,13 +95,18 @@ class Content:
         self.embedded += other.embedded
 
 
-def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...] = ()) -> Content:
-    """Gather the items of one source; secrets are taken out on the way in."""
-    content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders)
+def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...], request: Request) -> Content:
+    """Gather the items of one source; secrets are taken out on the way in.
+
+    Raises:
+        DoctorError: a file of names beside it cannot be read or means nothing (exit code 2).
+    """
+    named = columns.given(path, request.project_aliases, request.aliases)
+    content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders, named=named)
     for item in items:
         if isinstance(item, Table):
             content.header = max(content.header, tuple(item.columns), key=len)
-            content.builder.append(_lean(item))
+            content.builder.append(_lean(item, named))
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
             content.embedded.append(Found(values=redacted, source=item.source))
@@ -116,14 +125,14 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     return content
 
 
-def _lean(table: Table) -> Table:
+def _lean(table: Table, named: Iterable[str]) -> Table:
     """Return a table without the columns that can mean nothing to anyone, of which most logs hold three in four.
 
     Their names stay. Short tables stay as they are: to know the names of all frameworks takes longer than they do.
     """
     if len(table.records) < LONG or numbered_columns(table.columns):
         return table
-    wanted = frameworks.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS)
+    wanted = frameworks.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS, named)
     # Copies, for columns are rows of one matrix, and what is left out goes only with all of it.
     kept = {key: values.copy() for key, values in table.columns.items() if key in wanted}
     return replace(table, columns=kept, others=frozenset(table.columns.keys() - kept.keys()))
@@ -160,6 +169,7 @@ def _own(content: Content, tables: list[Table], suffix: str) -> Content:
         ),
         embedded=[found for found in content.embedded if within(found.source)],
         folders=content.folders,
+        named=content.named,
     )
 
 
@@ -174,7 +184,7 @@ def runs_in(content: Content, request: Request, *, like: Profile | None = None) 
     builder, path = content.builder, content.path
     if not builder.records and not died_of_numbers(builder):
         raise nothing_in(content)
-    profile = _profile(builder, request, content.name, like)
+    profile = columns.profile_of(builder, content.name, framework=request.framework, like=like, named=content.named)
     beside = _beside(content, request, profile)
     outer = _Outer(
         path=path, container=content.container, request=request, profile=profile, beside=beside, joined=content.joined
@@ -194,17 +204,11 @@ def died_of_numbers(builder: RunBuilder) -> bool:
 def nothing_in(content: Content) -> DoctorError:
     """Return what is said of a content without a record: of what the run died, if it did, else what stands there."""
     notes = content.builder.notes
-    if told := _death(content.builder):
+    if told := columns.death(content.builder):
         return DoctorError(f"{content.name}: no record{told}", hint=_OF_A_CRASH)
     hint = str(notes[0]) if notes else "did the run crash before its first update?"
     what = "settings, but no record of a metric," if content.embedded else "no record"
     return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
-
-
-def _death(builder: RunBuilder) -> str:
-    """Return what a log without a metric says of the end of its run, nothing where it says nothing."""
-    end = next((note for note in reversed(builder.notes) if note.died), None)
-    return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
 
 
 _OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it again"
@@ -281,11 +285,13 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     configuration.check_given(outer.request.settings, profile)
     profile = _without_constants(profile, settings, builder)
     whole, restored = whole_means(profile, settings, builder.series(profile), path)
-    # of a log that no framework's profile is for, nobody says what its approx_kl compares
-    open_names = {*profile.fuzzy.values(), *(("approx_kl",) if profile.name == frameworks.CANONICAL else ())}
-    whole, decided = settled(whole, open_names, path)
+    # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
+    unsaid = ("approx_kl", "clip_fraction") if profile.name == frameworks.CANONICAL else ()
+    open_names = {*profile.fuzzy.values(), *unsaid}
+    whole, decided = settled(whole, open_names, path, named=profile.named)
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
+    notes = columns.missing_aliases(outer.request.aliases, builder.keys, configuration.as_written(found))
     series = cut(whole, outer.request.steps)
     some = outer.request.steps != (None, None)
     if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
@@ -301,8 +307,13 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(*builder.notes, *restored, *decided, *names_guessed(replace(profile, fuzzy=kept), path, settings)),
+        notes=(
+            *(*notes, *builder.notes, *restored, *decided),
+            *names_guessed(replace(profile, fuzzy=kept), path, settings),
+        ),
         keys=profile.uses(builder.keys),
+        inferred={raw: held[raw] for raw in profile.inferred if raw in held},
+        not_understood=columns.not_understood(profile, builder),
     )
 
 
@@ -326,35 +337,6 @@ def _without_constants(profile: Profile, settings: Mapping[str, Setting], builde
     )
     kept = {name: metric for name, metric in profile.metrics.items() if name not in dropped}
     return replace(profile, metrics=kept) if dropped else profile
-
-
-def _profile(builder: RunBuilder, request: Request, path: str, like: Profile | None) -> Profile:
-    if request.framework:
-        return frameworks.as_written(request.framework, builder.keys)
-    found = frameworks.detect(builder.keys)
-    if like is not None and (found is None or found.name == frameworks.CANONICAL):
-        named = frameworks.as_written(like.name, builder.keys)
-        found = named if any(map(builder.keys.intersection, (m.keys for m in named.metrics.values()))) else found
-    if found is not None and not found.ppo_family:
-        raise DoctorError(
-            f"{path}: this is a run of {found.title}, not one of the PPO family",
-            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
-        )
-    other = other_algorithm(builder.path)
-    if found is not None and other is not None and not frameworks.speaks_of_ppo(found, builder.keys):
-        raise DoctorError(
-            f"{path}: its name says that this is a run of {other}, and nothing in it is of PPO alone",
-            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
-        )
-    if found is None and died_of_numbers(builder):
-        return frameworks.as_written(frameworks.CANONICAL, builder.keys)
-    if found is None:
-        some = ", ".join(sorted(builder.keys)[:6]) or "none"
-        raise DoctorError(
-            f"{path}: {builder.records} records, but no metric that any rule knows{_death(builder)}",
-            hint=f"its keys: {some}; ppo-doctor explain approx_kl tells the names we read, --framework NAME chooses",
-        )
-    return found
 
 
 def given_settings(request: Request) -> list[Found]:

@@ -32,6 +32,8 @@ def summary(observations: Observations, pack: Pack) -> RunSummary:
         notes=tuple(map(str, (*pack.further, *run.notes))),
         samples=observations.kind.facet("samples").value,
         keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
+        inferred=run.inferred,
+        not_understood=run.not_understood,
     )
 
 

@@ -11,6 +11,7 @@ import typer
 
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
+    Aliases,
     All,
     Configs,
     Debug,
@@ -25,6 +26,7 @@ from ppo_doctor.cli.options import (
     Output,
     Quiet,
     RuleFolders,
+    SaveAliases,
     Select,
     Separate,
     Settings,
@@ -36,6 +38,7 @@ from ppo_doctor.cli.options import (
     check_fail_on,
     keep_inputs,
     request_of,
+    save_aliases,
 )
 from ppo_doctor.errors import DoctorError, ExitCode, worst
 from ppo_doctor.output import report, report_error, wanted
@@ -62,6 +65,8 @@ def analyze(
     framework: Framework = None,
     config: Configs = None,
     settings: Settings = None,
+    alias: Aliases = None,
+    save_alias: SaveAliases = False,
     names: Names = None,
     steps: Steps = None,
     target_return: TargetReturn = None,
@@ -91,9 +96,10 @@ def analyze(
             from ppo_doctor.tui.terminal import check_terminal
 
             check_terminal(sources)
-        asked = request_of(framework, config, settings, steps, select, ignore, debug)
+        asked = request_of(framework, config, settings, steps, select, ignore, debug, alias)
         request = replace(asked, names=tuple(names or ()), target_return=target_return)
-        gathered = partial(_gathered, sources, together=together, separate=separate)
+        saved = partial(save_aliases, request) if save_alias else None
+        gathered = partial(_gathered, sources, saved, together=together, separate=separate)
         code = _analyze(gathered, request, rules or [], places, options, fail_on, interactive=interactive, jobs=jobs)
     except DoctorError as error:
         report_error(error, places)
@@ -101,13 +107,20 @@ def analyze(
     raise typer.Exit(code)
 
 
-def _gathered(sources: Sequence[str], *, together: bool, separate: bool) -> tuple[list[RunSource], list[DoctorError]]:
-    """Return the runs that were asked for and what is missing; if that is all, it is the error."""
+def _gathered(
+    sources: Sequence[str], saved: Callable[[Sequence[RunSource]], None] | None, *, together: bool, separate: bool
+) -> tuple[list[RunSource], list[DoctorError]]:
+    """Return the runs that were asked for and what is missing; if that is all, it is the error.
+
+    `saved` keeps the names of the command line beside their logs.
+    """
     from ppo_doctor.sources import gather
 
     runs, missing = gather(sources, together=together, separate=separate)
     if not runs and len(missing) == 1:
         raise missing[0]
+    if saved is not None:
+        saved(runs)
     return runs, missing
 
 

@@ -11,6 +11,7 @@ import typer
 
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
+    Aliases,
     All,
     Configs,
     Debug,
@@ -52,6 +53,7 @@ def gate(
     framework: Framework = None,
     config: Configs = None,
     settings: Settings = None,
+    alias: Aliases = None,
     steps: Steps = None,
     rules: RuleFolders = None,
     select: Select = None,
@@ -74,7 +76,7 @@ def gate(
         if fail_on is not None:
             check_fail_on(fail_on)
         ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or ())
-        request = request_of(framework, config, settings, steps, select, ignore, debug)
+        request = request_of(framework, config, settings, steps, select, ignore, debug, alias)
         code = run_gate(sources, ours, request, options, places, group=group)
     except DoctorError as error:
         report_error(error, places)
@@ -91,6 +93,7 @@ def compare(
     ] = "text",
     output: Output = None,
     framework: Framework = None,
+    alias: Aliases = None,
     steps: Steps = None,
     rules: RuleFolders = None,
     everything: All = False,
@@ -105,7 +108,7 @@ def compare(
         raise DoctorError(f"no format '{format}' for a comparison", hint=", ".join(COMPARED), code=ExitCode.USAGE)
     keep_inputs([(format, output)], sources, (), rules or [])
     try:
-        request = request_of(framework, None, None, steps, None, None, debug)
+        request = request_of(framework, None, None, steps, None, None, debug, alias)
         found = run_compare(sources, request, rules or (), group=group)
     except DoctorError as error:
         report_error(error, [(format, output)])

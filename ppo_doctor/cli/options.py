@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.output import Wanted
     from ppo_doctor.pipeline import Request
+    from ppo_doctor.sources import RunSource
 
 
 def keep_inputs(
@@ -52,10 +53,13 @@ def request_of(
     select: Sequence[str] | None,
     ignore: Sequence[str] | None,
     debug: bool,
+    alias: Sequence[str] | None = None,
 ) -> Request:
-    """Return how to read and judge, from the options that commands share."""
+    """Return how to read and judge, from the options that commands share, and the names that the project gives."""
+    from ppo_doctor.aliases import parse_alias
     from ppo_doctor.configuration import parse_setting
     from ppo_doctor.pipeline import Request
+    from ppo_doctor.policy import project_aliases
 
     return Request(
         settings=dict(parse_setting(text) for text in settings or ()),
@@ -65,7 +69,27 @@ def request_of(
         select=tuple(select or ()),
         ignore=tuple(ignore or ()),
         debug=debug,
+        aliases=dict(parse_alias(text) for text in alias or ()),
+        project_aliases=project_aliases(Path()),
     )
+
+
+def save_aliases(request: Request, runs: Sequence[RunSource]) -> None:
+    """Write the names of the command line into the `ppo-doctor.toml` beside the log of each run.
+
+    Raises:
+        DoctorError: there are none, there is no file beside which to write, or it cannot be written (exit code 2).
+    """
+    from ppo_doctor.aliases import save
+
+    if not request.aliases:
+        hint = "for example --alias G=episode_return --save-alias"
+        raise DoctorError("--save-alias: no --alias to save", hint=hint, code=ExitCode.USAGE)
+    logs = [run.log for run in runs]
+    if "-" in logs:
+        raise DoctorError("--save-alias: stdin lies in no folder", hint="name a file", code=ExitCode.USAGE)
+    for folder in dict.fromkeys(Path(log).parent for log in logs):
+        save(folder, request.aliases)
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:
@@ -117,6 +141,14 @@ def complete_framework(incomplete: str) -> list[str]:
     return sorted(name for name in profiles() if name.startswith(incomplete))
 
 
+def complete_alias(incomplete: str) -> list[str]:
+    """Return NAME=METRIC for the metrics, settings and clocks that begin as what stands behind the `=`."""
+    from ppo_doctor.aliases import targets
+
+    name, equals, begun = incomplete.rpartition("=")
+    return [f"{name}={target}" for target in targets() if target.startswith(begun)] if equals else []
+
+
 def complete_rule(incomplete: str) -> list[str]:
     """Return the built-in and installed rules whose names begin so."""
     from ppo_doctor.rulepack import load_pack
@@ -144,6 +176,9 @@ FRAMEWORK_HELP = "The framework that wrote the log, when detection errs."
 Framework = Annotated[str | None, typer.Option(help=FRAMEWORK_HELP, autocompletion=complete_framework)]
 Configs = Annotated[list[Path] | None, typer.Option("--config", help="The training run's configuration.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE that the log lacks: ppo_epochs=4.")]
+ALIAS_HELP = "NAME=METRIC: what a column or a setting is: G=episode_return. Repeatable."
+Aliases = Annotated[list[str] | None, typer.Option("--alias", help=ALIAS_HELP, autocompletion=complete_alias)]
+SaveAliases = Annotated[bool, typer.Option("--save-alias", help="Keep these names in ppo-doctor.toml beside the log.")]
 Names = Annotated[list[str] | None, typer.Option("--map", help="ROLE=NAME of a tensor: old_log_prob=frozen.lp.")]
 Steps = Annotated[str | None, typer.Option(help="Judge only steps A:B.")]
 RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A further rule pack. Repeatable.")]

@@ -8,14 +8,17 @@ import typer
 
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
+    Aliases,
     Configs,
     Debug,
     Framework,
     RuleFolders,
+    SaveAliases,
     Settings,
     Steps,
     complete_name,
     request_of,
+    save_aliases,
 )
 from ppo_doctor.output import write
 
@@ -26,6 +29,8 @@ def inspect(
     framework: Framework = None,
     config: Configs = None,
     settings: Settings = None,
+    alias: Aliases = None,
+    save_alias: SaveAliases = False,
     steps: Steps = None,
     rules: RuleFolders = None,
     all_keys: Annotated[bool, typer.Option("--all", help="Every key, default and note.")] = False,
@@ -38,11 +43,13 @@ def inspect(
     from ppo_doctor.rulepack import load_pack
     from ppo_doctor.sources import gather
 
-    request = request_of(framework, config, settings, steps, None, None, debug)
+    request = request_of(framework, config, settings, steps, None, None, debug, alias)
     pack = load_pack(rules or [])
     found, missing = gather([source])
     if missing:
         raise missing[0]
+    if save_alias:
+        save_aliases(request, found)
     for run in (run for one in found for run in runs_of(one, request)):
         write(render(look(run, pack), everything=all_keys), None)
 

@@ -8,6 +8,7 @@ import typer
 
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
+    Aliases,
     Configs,
     Debug,
     FailOn,
@@ -41,6 +42,7 @@ def watch(
     framework: Framework = None,
     config: Configs = None,
     settings: Settings = None,
+    alias: Aliases = None,
     rules: RuleFolders = None,
     select: Select = None,
     ignore: Ignore = None,
@@ -59,7 +61,7 @@ def watch(
         raise DoctorError("watch follows a file", hint="for stdin: ppo-doctor analyze -", code=ExitCode.USAGE)
     idle = None if until_idle is None else seconds("--until-idle", until_idle)
     every = seconds("--interval", interval)
-    request = request_of(framework, config, settings, None, select, ignore, debug)
+    request = request_of(framework, config, settings, None, select, ignore, debug, alias)
     pack = load_pack(rules or [])
     known_rules(pack, (*request.select, *request.ignore))
     options = Options(interval=every, fail_on=fail_on, until_idle=idle)

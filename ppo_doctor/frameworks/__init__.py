@@ -14,18 +14,16 @@ from ppo_doctor.compiled import Compiled, Parsed, load
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import Keys, is_pattern
 from ppo_doctor.frameworks.profiles import MetricProfile, PartialMean, Profile, UpdateFormula, profile_of
+from ppo_doctor.ingest.columns import clocks, over, siblings, squashed
 from ppo_doctor.ingest.naming import (
     COUNTERS,
     aliases,
-    clocks,
     metric_of,
     of_groups,
     of_language,
-    over,
     role_of,
-    siblings,
-    squashed,
 )
+from ppo_doctor.ingest.readings import readings
 from ppo_doctor.metrics import METRICS
 
 __all__ = [
@@ -148,13 +146,13 @@ def _detect(keys: frozenset[str]) -> Profile | None:
 
 @lru_cache(maxsize=64)  # the tables of a log hold the same keys
 def meaningful(keys: frozenset[str]) -> frozenset[str]:
-    """Return the native keys that some framework maps, or that are like a metric's or a clock's name.
+    """Return the native keys that some framework maps, or that are like, or may be, a metric's or a clock's name.
 
     Whatever else is read of a log, and whatever its framework turns out to be, the others mean nothing to us.
     """
     held, (names, patterns) = Keys(keys), _names_of_all()
     known = (keys & names).union(*map(held.matching, patterns))
-    like = {key for key in keys - known if metric_of(key) or metric_of(key, language=True)}
+    like = {key for key in keys - known if metric_of(key) or metric_of(key, language=True) or readings(key)}
     return frozenset({*known, *like, *clocks(keys)})
 
 

@@ -31,16 +31,18 @@ Groups = tuple[tuple[str, ...], ...]
 class MetricProfile:
     """What a framework writes for one canonical metric.
 
-    `scale` turns the logged value into the canonical one, after its square where it is a `root`; `resolution` is half
-    the last printed digit where the framework always rounds, `decimals` the digits to which it rounds in some versions
-    (a column whose values all fit was rounded); `diluted` that padding counts in the mean, so that it is nearer to "no
-    change" than the policy is; `constant_when` names settings under which the metric is a constant. `columns` are those
-    of several workers or parts of which the metric is the mean, or what `over` says.
+    `scale` turns the logged value into the canonical one, after its square where it is a `root`, and `offset` is added
+    (1 where a log holds a ratio's deviation from it); `resolution` is half the last printed digit where the framework
+    always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit was
+    rounded); `diluted` that padding counts in the mean, so that it is nearer to "no change" than the policy is;
+    `constant_when` names settings under which the metric is a constant. `columns` are those of several workers or parts
+    of which the metric is the mean, or what `over` says.
     """
 
     name: str
     keys: tuple[str, ...]
     scale: float = 1.0
+    offset: float = 0.0
     root: bool = False
     resolution: float = 0.0
     decimals: int | None = None
@@ -137,6 +139,10 @@ class Profile:
     version: str = ""
     #: raw key → canonical metric, where only the likeness of names says so
     fuzzy: Mapping[str, str] = field(default_factory=dict)
+    #: raw key → canonical metric, where the other columns and the numbers say so
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    #: metrics whose columns somebody named
+    named: frozenset[str] = frozenset()
     #: canonical metric → further keys of the log that fit it too, such as those of other agents
     further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: the table this came from

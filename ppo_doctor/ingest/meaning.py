@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ppo_doctor.arrays import beside
+from ppo_doctor.ingest.units import in_own_units
 from ppo_doctor.model import Fact, Note, Series, SourceRef
 
 #: Of these not all can be exactly 0 in a whole run.
@@ -34,17 +35,22 @@ _PERCENT, PERCENT = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.
 FRESH = 0.6
 
 
-def settled(series: Mapping[str, Series], guessed: Collection[str], path: str) -> tuple[dict[str, Series], list[Note]]:
+def settled(
+    series: Mapping[str, Series], guessed: Collection[str], path: str, named: Collection[str] = ()
+) -> tuple[dict[str, Series], list[Note]]:
     """Return series as their numbers say what they are, with a note on each that is not what its name said.
 
-    `guessed` are the metrics that were read by their names, of which no framework says more.
+    `guessed` are the metrics that were read by their names, of which no framework says more, `named` those that
+    somebody named, of which only the unit is open.
     """
     kept, notes = _filled(series)
+    kept, told = in_own_units(kept, {*guessed, *named})
+    notes += told
     if "explained_variance" in guessed and "explained_variance" in kept and OF_COMPLETIONS & kept.keys():
         kept["explained_variance"] = replace(kept["explained_variance"], estimator="with bias")
     meant = (("entropy_loss", _entropy), ("optimizer_steps", _counted_up), ("approx_kl", _to_reference))
-    for name, told in meant:
-        if name in guessed and name in kept and (found := told(kept[name])) and found.name not in kept:
+    for name, asked in meant:
+        if name in guessed and name in kept and (found := asked(kept[name])) and found.name not in kept:
             kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
             notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
             kept[found.name] = replace(found, says="")

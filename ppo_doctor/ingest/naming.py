@@ -8,13 +8,13 @@ nobody knows is not guessed: a wrong guess is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations, product
-from itertools import count as count_from
 
 from ppo_doctor.ingest.array_words import ARRAYS, COUNTED, NUMBERED, OPEN_ARRAYS, ORDINALS, SHAPE, SYMBOLS
-from ppo_doctor.ingest.settings_words import CLOCKS, SETTINGS
+from ppo_doctor.ingest.chinese import english
+from ppo_doctor.ingest.settings_words import SETTINGS
 from ppo_doctor.ingest.vocabulary import COMPOUNDS, IN_CRITICS, METRICS, NEUTRAL, WORDS
 from ppo_doctor.model.frozen import frozen
 
@@ -70,7 +70,8 @@ _WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 @lru_cache(maxsize=1 << 16)
 def parse(key: str) -> Name:
     """Return the meanings of a key's words."""
-    parts = [_part(part) for part in _SEPARATOR.split(_REMARK.sub(" ", key[:LONGEST])) if _WORD.search(part.lower())]
+    plain = _REMARK.sub(" ", english(key[:LONGEST]))
+    parts = [_part(part) for part in _SEPARATOR.split(plain) if _WORD.search(part.lower())]
     if len(parts) > 1 and parts[-1] in _ALONE and not parts[-2][1] and _is_quantity(parts[-2][0]):
         parts[:0] = _ALONE[parts.pop()]
     concepts, unknown = parts.pop() if parts else (frozenset(), ())
@@ -136,10 +137,10 @@ _ALONE |= {data: [data] for word in ("learner", "evaluation", "val", "valid") if
 
 
 def _phrases(table: Mapping[str, str]) -> Mapping[frozenset[str], str]:
-    return {words: name for name, all_ in table.items() for phrase in all_.split(",") for words in _spelled_out(phrase)}
+    return {words: name for name, all_ in table.items() for phrase in all_.split(",") for words in spelled_out(phrase)}
 
 
-def _spelled_out(phrase: str) -> Iterator[frozenset[str]]:
+def spelled_out(phrase: str) -> Iterator[frozenset[str]]:
     """Yield the sets of words that a phrase stands for: of "a|b" one, "a?" or nothing."""
     choices = [word.rstrip("?").split("|") + [""] * word.endswith("?") for word in phrase.split()]
     return (frozenset(filter(None, words)) for words in product(*choices))
@@ -202,6 +203,20 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
         return None
     found = "values_mean" if found == "reward_mean" and "value" in name.groups else found  # what a critic says of it
     return found if found is None or not name.groups & _CRITICS or found.startswith(IN_CRITICS) else None
+
+
+def spelled(words: str) -> frozenset[str] | None:
+    """Return the concepts of words joined by underscores, or written together; None where they are no spelling."""
+    return _SPELLED[words] if words in _SPELLED else None if "_" in words else _split(words)
+
+
+def metric_meant(concepts: frozenset[str], *, language: bool = False) -> str | None:
+    """Return the metric that a set of concepts is, None where it is none, or is of something else."""
+    if any(_SLOTS.get(each, "other") in ELSEWHERE for each in concepts):
+        return None
+    name = Name(key="", concepts=concepts)
+    kinds = _by_kind(name)
+    return kinds[language] if kinds else _found(name, _METRICS)
 
 
 def _by_kind(name: Name) -> tuple[str | None, str | None] | None:
@@ -303,9 +318,14 @@ def of_language(keys: Iterable[str]) -> bool:
     GRPO does: its objective has one KL, to the reference (Shao et al. 2024, equation 3), and a bare "kl" is that then.
     """
     keys = tuple(keys)
-    names = [parse(key) for key in keys]
-    spoken = any((name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in names)
+    spoken = any(map(_OF_GROUPED.search, keys)) or any(
+        (name.concepts | name.groups) & _OF_LANGUAGE or _beside_reference(name) for name in map(parse, keys)
+    )
     return spoken or of_groups(keys)
+
+
+#: Methods that train on the answers of a language model.
+_OF_GROUPED = re.compile(r"grpo|rloo", re.IGNORECASE)
 
 
 def _beside_reference(name: Name) -> bool:
@@ -338,9 +358,15 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
     keys = sorted(keys, key=lambda key: (key.count("/"), len(key), key))
     language = of_language({*keys, *beside})
     meant = {key: metric_of(key, language=language) for key in keys}
+    if language and any(metric_of(key) == "ref_kl" for key in {*keys, *beside}):  # so that a bare one is the other
+        meant |= {
+            key: metric_of(key) for key in keys if parse(key).concepts - {"mean"} == {"kl"} and _by_kind(parse(key))
+        }
     if any(found == "episode_return" and not _by_kind(parse(key)) for key, found in meant.items()):
         returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
         meant |= {key: metric_of(key, language=True) for key in returns}
+    elif any(found in _OF_BATCHES and _is_statistic(key) for key, found in meant.items()):
+        meant |= {k: metric_of(k, language=True) for k in keys if _is_statistic(k) and _by_kind(parse(k))}
     norms = {key: _of_policy(key) for key in {*keys, *beside} if metric_of(key) == _WHOLE}
     if len(set(norms.values())) > 1:
         meant |= {key: _OF_ACTOR for key in keys if norms.get(key) == max(norms.values())}
@@ -349,6 +375,14 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
         if name is not None:
             chosen.setdefault(name, key)
     return {raw: name for name, raw in chosen.items()}
+
+
+#: Statistics of a batch: a return's that is named as they are is one of the critic's targets.
+_OF_BATCHES = frozenset({"advantages_mean", "advantages_std", "returns_std", "values_mean", "values_std"})
+
+
+def _is_statistic(key: str) -> bool:
+    return key.lower().endswith(("_mean", "_std", "/mean", "/std"))
 
 
 #: What is the policy's where a log has it apart from the whole.
@@ -360,41 +394,3 @@ _WHOLE, _OF_ACTOR = "grad_norm", "actor_grad_norm"
 def _of_policy(key: str) -> int:
     """Return 1 where a key, folders included, names the policy, and 2 where its last part does so itself."""
     return sum("policy" in parse(name).slot("part") for name in (key, key.rpartition("/")[2]))
-
-
-#: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.
-_NUMBER = re.compile(
-    r"(?<![A-Za-z0-9])((?:worker|rank|agent|env|actor|player|learner|device|gpu)?)(\d{1,4})(?![A-Za-z0-9])"
-)
-#: What is a bound of others is so over several columns too; of other metrics the mean counts.
-_OVER = (("_min", "min"), ("_max", "max"), ("grad_norm", "max"), ("update_norm", "max"))
-
-
-def siblings(key: str, keys: Container[str]) -> tuple[str, ...]:
-    """Return the columns of one quantity, of which a key is the first: alike but for a number, from 0 or 1 on."""
-    for found in _NUMBER.finditer(key):
-        before, first, after = key[: found.start(2)], int(found[2]), key[found.end(2) :]
-        count = next(n for n in count_from(first) if f"{before}{n}{after}" not in keys)
-        if first in (0, 1) and count > first + 1:
-            return tuple(f"{before}{n}{after}" for n in range(first, count))
-    return ()
-
-
-def over(metric: str) -> str:
-    """Return how a metric of several columns is one: by "min" and "max" for bounds, "max" for norms, else by "mean"."""
-    return next((rule for end, rule in _OVER if metric.endswith(end)), "mean")
-
-
-def squashed(text: str) -> str:
-    """Return letters and digits only, in lower case; what stands in brackets is a unit or a remark."""
-    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text).lower() if c.isalnum())
-
-
-def clocks(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the keys that may count the steps of a log, most trusted first; what is a time of the machine does not."""
-    held = []
-    for key in keys:
-        name = squashed(re.split(r"[/.]", key)[-1])
-        if metric_of(key) in COUNTERS or (name in CLOCKS and not of_machine(key)):
-            held.append((CLOCKS.index(name) if name in CLOCKS else len(CLOCKS), key))
-    return tuple(key for _, key in sorted(held))

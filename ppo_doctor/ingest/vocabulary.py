@@ -32,7 +32,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "learning_rate": "learning_rate learning_rates lr lrs learn_rate",
         "length": "length lengths len lens eplen",
         "truncated": "non_stop unfinished overlong overlength truncated truncation truncations trunc no_eos",
-        "explained": "explained_variance explained_var explained_variances var_explained exp_var expl_var"
+        "explained": "explained_variance explained_v explained_var explained_variances var_explained exp_var expl_var"
         " vf_explained_var variance_explained ev",
         "logprob": "logprob logprobs log_prob log_probs log_pis log_likelihood log_likelihoods loglik logp logps log_p"
         " log_pi logpi logpa lp lps log_probability log_probabilities logpac logpacs per_token_logps"
@@ -210,7 +210,7 @@ COMPOUNDS: Mapping[str, str] = {
     "entropy coefficient": "entropy_cost",
     "value coefficient": "value_cost baseline_cost",
     "advantage lambda": "gae_tau",
-    "policy loss": "pl act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
+    "policy loss": "pl loss_p p_loss act_loss policy_gradient_loss a_loss loss_pi aloss pgloss piloss losspi",
     "policy surrogate": "policy_gradient",
     "value loss": "vl c_loss v_loss loss_v closs vloss lossv obj_c obj_critic",
     "value old": "v_old",
@@ -254,7 +254,7 @@ NEUTRAL = (
     "exploration active scalar training learners learn learning info tensor tensors stats stat statistics metric"
     " metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo rloo"
     " algo algorithm all per extrinsic model models main tune ray misc diagnostics adaptive computed input full"
-    " used the l of under from at at_sum region vs"
+    " used the l of to under from at at_sum region vs"
     " dbg overview output outputs value_of local b prediction predictions pred preds calc process rnn"
     " bits nats spec use packed padded flat flattened stacked undiscounted over past"
 )

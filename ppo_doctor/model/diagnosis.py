@@ -129,6 +129,10 @@ class RunSummary:
     samples: str | None = None
     #: how many native keys were mapped, guessed by their names, or mean nothing to us
     keys: Mapping[str, int] = field(default_factory=dict)
+    #: native key → canonical metric, where the other columns and the numbers say so
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    #: columns of a log by nobody's trainer that mean nothing to us, in the order of the log
+    not_understood: tuple[str, ...] = ()
 
 
 @frozen

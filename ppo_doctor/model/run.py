@@ -263,6 +263,10 @@ class Run:
     notes: tuple[Note, ...] = ()
     #: every native key of the log → what is made of it
     keys: Mapping[str, KeyUse] = field(default_factory=dict)
+    #: native key → canonical metric, where the other columns and the numbers say so
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    #: columns of a log by nobody's trainer that mean nothing to us, in the order of the log
+    not_understood: tuple[str, ...] = ()
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:

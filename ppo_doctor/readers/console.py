@@ -33,6 +33,8 @@ _RAY = re.compile(r"\([^()]*\bpid=\d+[^()]*\) ?")
 _DRAWING = str.maketrans(
     dict.fromkeys("│┃║", "|")
     | dict.fromkeys("─━═╌┄", "-")
+    # punctuation of East Asian width, each with the blank that it holds
+    | {"，": ", ", "、": ", ", "；": "; ", "：": ": ", "（": " (", "）": ") ", "＝": "=", "｜": "|", "％": "%"}
     | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇┢┪╔╗╚╝╠╣╦╩╬╒╕╘╛╞╡╤╧╪", "+")
 )
 #: What rich draws before the lines of a value that it prints over several.

@@ -12,7 +12,7 @@ from ppo_doctor.readers.console_several import SPREAD, spelled_out
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-WORD = r"[A-Za-z_][\w./%@()-]{0,99}"
+WORD = r"[^\W\d][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to seven.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
 _SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
 #: A rule of a grid; two columns are a box.
 _GRID = re.compile(r"[+|][-=]{3,}(?:\+[-=]{3,}){2,}[+|]\Z")
-_NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[A-Za-z_][\w./%()-]{0,99}")
+_NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[^\W\d][\w./%()-]{0,99}")
 #: The header of a grid's column: words with one blank between them.
 _TITLE = re.compile(r"\S++(?: \S++){0,9}")
 _CELL = re.compile(r"[^\s|]+")

@@ -73,7 +73,7 @@ def _metrics(inspection: Inspection) -> Iterator[str]:
 #: What is made of a key → how that is told of several.
 _USES: Mapping[KeyUse, str] = {
     "mapped": "mapped",
-    "guessed": "guessed by their names",
+    "guessed": "guessed by their names or their company",
     "clock": "clocks",
     "again": "of a metric that another key gives",
     "machine": "of time or the machine",

@@ -138,6 +138,8 @@ def run_of(run: RunSummary) -> dict[str, Json]:
         "steps": _span(run.steps),
         "records": run.records,
         "keys": dict(run.keys),
+        "inferred": dict(run.inferred),
+        "not_understood": _strings(run.not_understood),
         "updates_per_batch": {
             "configured": _whole(k.configured),
             "observed": _whole(k.observed),

@@ -25,11 +25,15 @@ from ppo_doctor.report.words import (
 from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, Outcome, UpdatesPerBatch
+    from collections.abc import Iterator, Sequence
+
+    from ppo_doctor.model import Diagnosis, Outcome, RunSummary, UpdatesPerBatch
     from ppo_doctor.story.model import Broken, Check, Checks, Course, Open, Place, Row, Story, Table, Told
 
 #: Metrics that are named of those that broke first.
 MOST_BROKEN = 2
+#: Columns that are named of those that were read by their company, or not understood, and the longest of their names.
+MOST_NAMES, LONGEST_NAME = 3, 24
 #: Where so many times more checks did not run than were clear, a healthy run is told of with an "only".
 THIN = 8
 
@@ -203,9 +207,34 @@ def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str
     if told.verdict != "healthy" or told.checks.left_out:  # else the headline tells
         rows.append(("checks", counts(told.checks)))
     rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
+    rows += _names(diagnosis.run)
     if told.reading[:notes]:
         rows.append(("reading", stopped("; ".join(_note(note, diagnosis) for note in told.reading[:notes]))))
     return rows
+
+
+def _names(run: RunSummary) -> Iterator[tuple[str, str]]:
+    """Yield what the columns of a script's own log were taken for, and those that nobody understands, in a row each."""
+    inferred = [f"{_key(raw)} = {metric}" for raw, metric in run.inferred.items()]
+    if inferred:
+        wrong = f"--alias {_key(next(iter(run.inferred)))}=METRIC"
+        yield (
+            "names",
+            f"{count(len(inferred), 'column')} read by their company: {_some(inferred)}; wrong? {bound(wrong)}",
+        )
+    unread = [_key(raw) for raw in run.not_understood]
+    if unread:
+        way_out = f"{bound(f'--alias {unread[0]}=METRIC')} or in ppo-doctor.toml"
+        yield "unread", f"{count(len(unread), 'column')} not understood: {_some(unread)}; name them with {way_out}."
+
+
+def _key(raw: str) -> str:
+    key = plain(raw)
+    return key if len(key) <= LONGEST_NAME else f"{key[: LONGEST_NAME - 1]}…"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*(bound(name) for name in names[:MOST_NAMES]), *(["…"] if len(names) > MOST_NAMES else [])])
 
 
 def _question(question: Open) -> str:

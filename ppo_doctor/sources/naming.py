@@ -35,6 +35,7 @@ TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|
 NOT_LOGS = re.compile(
     r"requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
     r"|training_status\.json|player(-\d+)?\.log|debug(-core|-internal)?\.log"
+    r"|ppo-doctor\.toml|pyproject\.toml"
     r"|(special_tokens_map|tokenizer.*|vocab|generation_config|added_tokens|merges|pytorch_model.*\.index|.*\.index|trainer_args|all_results|train_results|eval_results)"
     r"\.(json|txt)|experiment_(state|stats).*\.json|readme.*|license.*|.*\.meta|.*\.profile-empty",
     re.I,

@@ -8,16 +8,15 @@ from lab.names import of_profiles
 from ppo_doctor import frameworks
 from ppo_doctor.frameworks import near_misses
 from ppo_doctor.frameworks.settings import SETTINGS as KNOWN_SETTINGS
+from ppo_doctor.ingest.columns import clocks, siblings
 from ppo_doctor.ingest.naming import (
     aliases,
-    clocks,
     is_settings,
     metric_of,
     of_groups,
     of_language,
     parse,
     setting_of,
-    siblings,
 )
 from ppo_doctor.ingest.settings_words import SETTINGS
 from ppo_doctor.metrics import METRICS
@@ -468,3 +467,38 @@ def test_every_score_of_an_evaluation_is_one(key):
 def test_a_score_of_training_is_none_of_an_evaluation():
     assert metric_of("success_rate") == "success_rate"
     assert metric_of("train_accuracy") is None
+
+
+CHINESE = (
+    ("平均奖励", "mean reward"),
+    ("累计奖励", "cumulative_reward"),
+    ("回报", "return"),
+    ("策略损失", "policy_loss"),
+    ("训练/价值网络损失", "train/value_loss"),
+    ("熵", "entropy"),
+    ("近似KL散度", "approx_kl"),
+    ("裁剪比例", "clip_fraction"),
+    ("学习率", "learning_rate"),
+    ("平均优势", "advantages_mean"),
+    ("解释方差", "explained_variance"),
+    ("梯度范数", "grad_norm"),
+    ("回合长度", "episode_length"),
+    ("测试奖励", "eval_reward"),
+    ("獎勵標準差", "reward_std"),
+)
+
+
+@pytest.mark.parametrize(("key", "english"), CHINESE)
+def test_chinese_keys_are_read_as_english_ones_are(key, english):
+    assert metric_of(english) is not None
+    assert metric_of(key) == metric_of(english)
+
+
+@pytest.mark.parametrize("key", ["判别器损失", "剩余时间", "显存", "股票损失"])
+def test_a_chinese_word_that_nobody_knows_is_not_guessed(key):
+    assert metric_of(key) is None
+
+
+def test_chinese_steps_are_a_clock_and_settings_are_settings():
+    assert clocks(["步数", "熵"]) == ("步数",)
+    assert (setting_of("裁剪系数"), setting_of("折扣因子")) == ("clip_range", "gamma")

@@ -1,0 +1,221 @@
+"""Which metric each column of a log is: as the user names it, as its framework does, by its name, or by its company."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppo_doctor import aliases, frameworks
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.frameworks import MetricProfile
+from ppo_doctor.frameworks.settings import SETTINGS
+from ppo_doctor.ingest.assignment import assigned
+from ppo_doctor.ingest.columns import clocks
+from ppo_doctor.ingest.naming import metric_of, of_language, parse
+from ppo_doctor.ingest.readings import words_of
+from ppo_doctor.ingest.shapes import counts_up
+from ppo_doctor.metrics import METRICS
+from ppo_doctor.model import DIED, Note
+from ppo_doctor.sources.naming import other_algorithm
+from ppo_doctor.table import RUN_KEYS
+
+if TYPE_CHECKING:
+    from ppo_doctor.builder import RunBuilder
+    from ppo_doctor.frameworks import Profile
+    from ppo_doctor.model import ConfigValue, FloatArray
+
+#: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
+BARE_CRITICS = (("value",), ("v",), ("critic",))
+#: A learning rate by its Greek letter, which is a time of the machine elsewhere.
+GREEK_RATES = ((("eta",),),)
+#: Columns of trackers and readers that nobody has to understand.
+_NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS})
+
+
+def given(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the names that hold for a log: those of the project, of the file beside the log, of the command line.
+
+    Raises:
+        DoctorError: the file beside the log cannot be read or means nothing (exit code 2).
+    """
+    return {**project, **(aliases.beside(Path(path)) if path != "-" else {}), **own}
+
+
+def profile_of(
+    builder: RunBuilder, name: str, *, framework: str | None, like: Profile | None, named: Mapping[str, str]
+) -> Profile:
+    """Return what the columns of a log mean; `named` are names that somebody gave, `like` is that of its run's files.
+
+    Raises:
+        DoctorError: no metric is known, or the log is none of the PPO family (exit code 3).
+    """
+    keys = builder.keys
+    found = frameworks.as_written(framework, keys) if framework else _detected(keys, like)
+    if found is not None and not found.ppo_family and not framework:
+        raise DoctorError(
+            f"{name}: this is a run of {found.title}, not one of the PPO family",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
+    other = other_algorithm(builder.path)
+    if found is not None and other is not None and not framework and not frameworks.speaks_of_ppo(found, keys):
+        raise DoctorError(
+            f"{name}: its name says that this is a run of {other}, and nothing in it is of PPO alone",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
+    profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)
+    if profile.name == frameworks.CANONICAL:
+        profile = _by_company(profile, builder)
+    own = found is None or (profile.name == frameworks.CANONICAL and not framework)
+    if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
+        if not any(note.died_of_numbers for note in builder.notes):
+            raise _nothing_known(builder, name)
+        return frameworks.as_written(frameworks.CANONICAL, keys)
+    return profile
+
+
+def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
+    found = frameworks.detect(keys)
+    if like is not None and (found is None or found.name == frameworks.CANONICAL):
+        named = frameworks.as_written(like.name, keys)
+        found = named if any(map(keys.intersection, (m.keys for m in named.metrics.values()))) else found
+    return found
+
+
+def death(builder: RunBuilder) -> str:
+    """Return what a log without a metric says of the end of its run, nothing where it says nothing."""
+    end = next((note for note in reversed(builder.notes) if note.died), None)
+    return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
+
+
+def _nothing_known(builder: RunBuilder, name: str) -> DoctorError:
+    some = sorted(builder.keys)[:6]
+    told = (key for key in _in_order(builder) if key not in _NEVER_ASKED and not _counts(builder.column(key)))
+    example = next(told, "NAME")
+    return DoctorError(
+        f"{name}: {builder.records} records, but no metric that any rule knows{death(builder)}",
+        hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
+        " episode_return, policy_loss, entropy; --framework NAME chooses a trainer",
+    )
+
+
+def _aliased(profile: Profile, keys: frozenset[str], named: Mapping[str, str]) -> Profile:
+    """Return a profile in which columns are what somebody said, and settings are found under the names that they gave.
+
+    What the profile read of such a metric, or such a column, before gives way.
+    """
+    columns = {raw: target for raw, target in named.items() if raw in keys}
+    metrics = {raw: target for raw, target in columns.items() if target.removeprefix("-") in METRICS}
+    replaced = {target.removeprefix("-") for target in metrics.values()}
+    kept = {name: _left(metric, columns) for name, metric in profile.metrics.items() if name not in replaced}
+    told = {
+        target.removeprefix("-"): MetricProfile(
+            name=target.removeprefix("-"), keys=(raw,), scale=-1.0 if target.startswith("-") else 1.0
+        )
+        for raw, target in metrics.items()
+    }
+    axis = {part: tuple(key for key in names if key not in columns) for part, names in profile.axis.items()}
+    for raw, target in columns.items():
+        if target in aliases.CLOCKS:
+            axis[target] = (raw, *axis.get(target, ()))
+    config = dict(profile.config)
+    for raw, target in named.items():
+        if target in SETTINGS:
+            config[target] = (raw, *config.get(target, ()))
+    return replace(
+        profile,
+        metrics={name: metric for name, metric in kept.items() if metric.keys} | told,
+        axis=axis,
+        config=config,
+        fuzzy={raw: name for raw, name in profile.fuzzy.items() if raw not in columns and name not in replaced},
+        named=frozenset(replaced),
+    )
+
+
+def _left(metric: MetricProfile, columns: Mapping[str, str]) -> MetricProfile:
+    """Return a metric without the keys that are aliases of something else."""
+    if columns.keys().isdisjoint(metric.keys):
+        return metric
+    return replace(metric, keys=tuple(key for key in metric.keys if key not in columns))
+
+
+def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
+    """Return a profile with the columns that the others and the numbers settle, where the log is one of PPO."""
+    keys = builder.keys
+    bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
+    profile = _without(profile, bare)
+    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED}
+    held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
+    unknown = {*profile.unknown(keys), *(key for key in keys if words_of(key) in GREEK_RATES)} - numbering
+    open_keys = [k for k in _in_order(builder) if k in unknown and (k in bare or metric_of(k) not in held)]
+    if not open_keys:
+        return profile
+    columns = {key: builder.column(key) for key in open_keys}
+    found = assigned(columns, held, keys, language=of_language(keys))
+    metrics = {
+        reading.metric: MetricProfile(name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset)
+        for raw, reading in found.items()
+    }
+    inferred = {raw: reading.metric for raw, reading in found.items()}
+    return replace(
+        profile,
+        metrics=dict(profile.metrics) | metrics,
+        fuzzy=dict(profile.fuzzy) | inferred,
+        inferred=inferred,
+    )
+
+
+def _is_bare(key: str) -> bool:
+    """Tell whether a key says of a number only that it is the critic's."""
+    name = parse(key)
+    return len(name.concepts | name.groups) == 1
+
+
+def _without(profile: Profile, keys: Set[str]) -> Profile:
+    """Return a profile without what it read of some keys by their names."""
+    if not keys:
+        return profile
+    kept = {name: metric for name, metric in profile.metrics.items() if keys.isdisjoint(metric.keys)}
+    return replace(profile, metrics=kept, fuzzy={raw: name for raw, name in profile.fuzzy.items() if raw not in keys})
+
+
+def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
+    """Return the columns of a log by nobody's trainer that mean nothing to us, in the order of the log.
+
+    What a known trainer's log holds beside its metrics is the task's own.
+    """
+    if profile.name != frameworks.CANONICAL:
+        return ()
+    numbering = {*clocks(builder.keys), *_NEVER_ASKED}
+    unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
+    return tuple(key for key in _in_order(builder) if key in unknown and not _counts(builder.column(key)))
+
+
+def _in_order(builder: RunBuilder) -> Iterable[str]:
+    """Return the columns of a log in its order, each once."""
+    return dict.fromkeys(key for table in builder.tables for key in (*table.columns, *sorted(table.others)))
+
+
+def _counts(values: FloatArray) -> bool:
+    return len(values) > 1 and counts_up(values)
+
+
+def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Mapping[str, ConfigValue]) -> list[Note]:
+    """Return a note on each name of the command line that neither the log nor its settings hold."""
+    held = {*keys, *settings}
+    notes = []
+    for raw, target in named.items():
+        if raw not in held:
+            near = get_close_matches(raw, sorted(held), n=2)
+            hint = f"; near: {', '.join(near)}" if near else ""
+            text = f"--alias {raw}={target}: no column and no setting has this name{hint}"
+            notes.append(Note(text=text))
+    return notes
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Return names one after another, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

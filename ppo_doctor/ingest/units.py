@@ -1,0 +1,88 @@
+"""Numbers of another unit than a metric's own: percent, bits, what a ratio lacks to 1; read off names and values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ppo_doctor.model import Series
+
+#: At most this share of a fraction's numbers is damaged where they are beyond 1; more are percent.
+DAMAGED = 0.05
+#: Records from which on one number throughout is a setting and not a measured share.
+FIXED = 8
+#: A ratio whose median is nearer to 0 than this, and so far from 1, is a distance from 1.
+NEAR_ZERO = 0.3
+#: Records of a fresh policy, and how near to log2(n) they lie for so many actions; beyond, some ln(m) is as near.
+FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
+#: The same below it where the name has the base of the logarithm, as "Ent2".
+NEAR_NAMED = 0.05
+_BASE_TWO = re.compile(r"2$")
+_BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
+
+
+def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tuple[dict[str, Series], list[str]]:
+    """Return series in the units of their metrics, with a sentence on each that was not, of those that were `guessed`.
+
+    Only what nobody's profile declares is asked: there a name leaves the unit open.
+    """
+    kept, says = dict(series), []
+    for name in sorted(guessed & series.keys()):
+        one = series[name]
+        found = _of_fraction(one) if one.unit == "fraction" else _ASKED[name](one) if name in _ASKED else None
+        if found is None or (found.name != name and found.name in kept):
+            continue
+        says.append(f"'{one.raw}' is read as {found.says}")
+        del kept[name]
+        kept[found.name] = replace(found, says="")
+    return kept, says
+
+
+def _of_fraction(share: Series) -> Series | None:
+    """Return a share that is told in percent as a fraction, a constant share of clipped samples as the clip range."""
+    known = share.values[np.isfinite(share.values)]
+    if not len(known) or known.min() < 0 or not known.any():
+        return None
+    percent = bool(np.mean(known > 1) > DAMAGED and known.max() <= 100) or ("%" in share.raw and known.max() <= 1)
+    if percent:
+        says = f"percent of {share.name}: it reaches {known.max():.4g}"
+        return replace(share, values=share.values / 100, resolution=share.resolution.scaled(0.01), says=says)
+    if share.name == "clip_fraction" and len(known) >= FIXED and known.min() == known.max() < 1:
+        return replace(share, name="clip_range", unit="", says=f"clip_range: it is {known[0]:.4g} in every record")
+    return None
+
+
+def _of_ratio(ratio: Series) -> Series | None:
+    """Return the mean ratio of a column that holds how far it is from 1; the distance where none is negative."""
+    known = ratio.values[np.isfinite(ratio.values)]
+    if not len(known) or abs(float(np.median(known))) > NEAR_ZERO:
+        return None
+    if known.min() >= 0 and known.any():
+        return replace(ratio, name="ratio_abs_dev", says="ratio_abs_dev: it lies above 0, and a ratio around 1")
+    return replace(ratio, values=ratio.values + 1, says="ratio_mean - 1: it lies around 0, and a ratio around 1")
+
+
+def _of_entropy(entropy: Series) -> Series | None:
+    """Return an entropy in bits as one in nats: by its name, or where a fresh policy's is that of n actions in bits."""
+    known = entropy.values[np.isfinite(entropy.values)]
+    if not len(known):
+        return None
+    start = float(np.median(known[:FRESH]))
+    actions = 2.0**start if 0 < start < 8 else 0.0
+    whole = math.ceil(actions - 0.05)
+    near = NEAR_NAMED if _BASE_TWO.search(entropy.raw) else NEAR
+    uniform = 2 <= whole <= MOST_ACTIONS and 1 - near < start / math.log2(whole) < 1 + NEAR
+    in_nats = near == NEAR and any(abs(start / math.log(n) - 1) < NEAR for n in range(2, 4 * MOST_ACTIONS))
+    bounded = uniform and known.max() <= math.log2(whole) * (1 + NEAR)
+    if not _BITS.search(entropy.raw) and not (bounded and not in_nats):
+        return None
+    says = f"entropy in bits: it starts at {start:.4g}" + (f", that of {whole} actions" if uniform else "")
+    scaled = entropy.resolution.scaled(math.log(2))
+    return replace(entropy, values=entropy.values * math.log(2), resolution=scaled, says=says)
+
+
+_ASKED = {"ratio_mean": _of_ratio, "entropy": _of_entropy}

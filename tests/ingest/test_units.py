@@ -1,0 +1,65 @@
+"""Numbers in percent, in bits, and what a ratio lacks to 1."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ppo_doctor.ingest.units import in_own_units
+from tests.synthetic import a_series as series
+
+
+def read(one):
+    kept, says = in_own_units({one.name: one}, {one.name})
+    return next(iter(kept.values())), says
+
+
+def share(values, raw="cf"):
+    from dataclasses import replace
+
+    return replace(series("clip_fraction", values), raw=raw, unit="fraction")
+
+
+def test_a_share_beyond_one_is_percent():
+    found, says = read(share([12.0, 8.0, 0.5, 23.0]))
+    assert found.values.tolist() == pytest.approx([0.12, 0.08, 0.005, 0.23])
+    assert len(says) == 1
+
+
+def test_a_sign_of_percent_is_believed_below_one():
+    assert read(share([0.5, 0.2, 0.1], raw="cf%"))[0].values.tolist() == pytest.approx([0.005, 0.002, 0.001])
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.3, 0.2], [0.0, 0.0, 0.0], [-0.1, 5.0, 3.0], [120.0, 200.0, 5.0]])
+def test_what_is_no_percentage_stays(values):
+    assert read(share(values))[0].values.tolist() == values
+
+
+def test_a_share_that_never_changes_is_the_clip_range():
+    assert read(share([0.2] * 10))[0].name == "clip_range"
+    assert read(share([0.2] * 3))[0].name == "clip_fraction"
+
+
+def test_a_ratio_around_zero_lacks_its_one():
+    assert read(series("ratio_mean", [0.01, -0.02, 0.0]))[0].values.tolist() == pytest.approx([1.01, 0.98, 1.0])
+    assert read(series("ratio_mean", [0.01, 0.02, 0.0]))[0].name == "ratio_abs_dev"
+    assert read(series("ratio_mean", [0.99, 1.01, 1.0]))[0].values.tolist() == [0.99, 1.01, 1.0]
+
+
+@pytest.mark.parametrize("actions", [2, 3, 4, 5])
+def test_an_entropy_that_starts_at_that_of_n_actions_in_bits_is_in_bits(actions):
+    values = math.log2(actions) * np.array([0.999, 0.998, 0.9, 0.5])
+    assert read(series("entropy", values))[0].values.tolist() == pytest.approx((values * math.log(2)).tolist())
+
+
+@pytest.mark.parametrize("start", [math.log(2), math.log(3), math.log(5), 2.84, 1.42, 0.0, -3.0])
+def test_other_entropies_are_in_nats(start):
+    values = [start, start - 0.001, start - 0.1, start - 0.5]
+    assert read(series("entropy", values))[0].values.tolist() == values
+
+
+def test_what_nobody_guessed_is_not_asked():
+    one = series("ratio_mean", [0.01, -0.02, 0.0])
+    assert in_own_units({"ratio_mean": one}, set()) == ({"ratio_mean": one}, [])
