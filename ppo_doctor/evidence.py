@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.model import CONDITION
@@ -56,6 +58,20 @@ def says(finding: Finding) -> str:
     if finding.status in ("skipped", "errored"):
         return finding.reason or ""
     return "; ".join(_folded([_parts(evidence) for evidence in finding.evidence]))
+
+
+def with_settings(finding: Finding, most: int = 2) -> str:
+    """Return the title of a finding, and for one about settings each key as written, its value, file and line."""
+    written = [e for e in finding.evidence if e.source is not None and e.source.key == e.raw and e.of == 1]
+    told = [sentence(_in_its_folder(evidence)) for evidence in written[:most]]
+    more = [f"{len(written) - most} more"] if len(written) > most else []
+    return ": ".join(filter(None, (finding.title, "; ".join(told + more))))
+
+
+def _in_its_folder(evidence: Evidence) -> Evidence:
+    """Return evidence whose place names the file alone: on a screen its folder is told elsewhere."""
+    source = evidence.source
+    return evidence if source is None else replace(evidence, source=replace(source, path=Path(source.path).name))
 
 
 def sentence(evidence: Evidence) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import says
+from ppo_doctor.evidence import says, with_settings
 from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 from ppo_doctor.story.actions import actions
 from ppo_doctor.story.model import Check, Checks, Open, Place, Remark, Story, Told
@@ -119,7 +119,7 @@ def _told(leaders: Sequence[RankedCause], follows: tuple[str, ...], diagnosis: D
         severity=cause.severity,
         since=min(onsets, default=None),
         place=next((place for finding in shown if (place := _place(finding, diagnosis))), None),
-        seen=tuple(finding.title for finding in shown if finding.title != cause.title)[:MOST_SEEN],
+        seen=tuple(with_settings(finding) for finding in shown if finding.title != cause.title)[:MOST_SEEN],
         do=do,
         check=_check(cause, done),
         avoid=cause.avoid,
