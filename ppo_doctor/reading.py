@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor import configuration, frameworks
+from ppo_doctor import config_agreement, configuration, frameworks
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
@@ -22,6 +22,7 @@ from ppo_doctor.splitting import by_lines, by_name, settings_apart, split
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
 
 if TYPE_CHECKING:
+    from ppo_doctor.config_beside import Beside
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import ConfigValue, Setting
     from ppo_doctor.readers import Item
@@ -230,7 +231,7 @@ class _Outer:
     container: str
     request: Request
     profile: Profile
-    beside: list[Found]
+    beside: list[Beside]
     joined: tuple[SourceSummary, ...]
 
 
@@ -247,7 +248,9 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     profile, path = outer.profile, outer.path
     summary = Content(path=path, container=outer.container, builder=builder).summary
     embedded = [found for found in embedded if CELL not in found.values]
-    found = [*given_settings(outer.request), *embedded, *outer.beside]
+    given = given_settings(outer.request)
+    beside, told = config_agreement.taken(profile, builder, path, embedded, outer.beside, given)
+    found = [*given, *embedded, *beside]
     settings = configuration.canonical_settings(profile, found)
     configuration.check_given(outer.request.settings, profile)
     profile = _without_constants(profile, settings, builder)
@@ -272,7 +275,13 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(*builder.notes, *restored, *decided, *_names_guessed(replace(profile, fuzzy=kept), path, settings)),
+        notes=(
+            *builder.notes,
+            *told,
+            *restored,
+            *decided,
+            *_names_guessed(replace(profile, fuzzy=kept), path, settings),
+        ),
         keys=profile.uses(builder.keys),
     )
 
@@ -371,13 +380,13 @@ def given_settings(request: Request) -> list[Found]:
     return given + [config_files.read_config(path) for path in request.configs]
 
 
-def _beside(content: Content, request: Request, profile: Profile) -> list[Found]:
+def _beside(content: Content, request: Request, profile: Profile) -> list[Beside]:
     """Return the configurations beside the log, unless one was named."""
     if content.path == "-" or request.configs:
         return []
-    from ppo_doctor import config_files
+    from ppo_doctor import config_beside
 
-    found, notes = config_files.beside(Path(content.path), profile, content.folders)
+    found, notes = config_beside.beside(Path(content.path), profile, content.folders)
     content.builder.notes.extend(notes)
     return found
 

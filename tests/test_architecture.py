@@ -37,6 +37,8 @@ ALLOWED: dict[str, set[str]] = {
     "configs": {"literals"},
     "literals": set(),
     "config_files": {"configs", "configuration", "errors", "frameworks", "ingest", "model"},
+    "config_beside": {"config_files", "configs", "configuration", "errors", "frameworks", "model"},
+    "config_agreement": {"arrays", "builder", "config_beside", "configuration", "evidence", "frameworks", "model"},
     "config_runs": {"configuration", "errors", "frameworks", "model", "reading"},
     "builder": {"arrays", "clocks", "frameworks", "ingest", "metrics", "model", "rounding", "table"},
     "clocks": {"model", "table"},
@@ -119,7 +121,8 @@ ALLOWED: dict[str, set[str]] = {
     "docs": {"errors", "examples", "frameworks", "manual", "metrics", "model", "report", "rulepack"},
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
-        *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
+        *("builder", "config_agreement", "config_beside", "config_files", "configuration", "cutting", "errors"),
+        *("frameworks", "ingest", "model"),
         *("readers", "rescaling", "splitting", "table"),
     },
     "rescaling": {"arrays", "frameworks", "model"},

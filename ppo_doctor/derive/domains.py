@@ -139,6 +139,8 @@ def _paid(observations: Observations) -> bool:
 
 greedy_sampling = _counter(domains.GREEDY)
 group_of_one = _counter(domains.GROUP_OF_ONE)
+
+
 def settings_impossible(observations: Observations) -> Fact | None:
     """Count values that no run can mean, and groups that the batch does not hold a whole number of."""
     return _count(observations, domains.IMPOSSIBLE, tuple(_said(*each) for each in broken_groups(observations)))

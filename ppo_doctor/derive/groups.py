@@ -36,7 +36,10 @@ def broken_groups(observations: Observations) -> Iterator[tuple[Setting, str]]:
     if needed == 1 or (told is None and not _refused(needed, run.config_raw)):
         return
     unless = "" if told is not None else f", unless processes are a multiple of {needed}"
-    yield setting, f"{setting.key} = {size:g}, {words}: a batch is no whole number of groups{unless}; the trainer refuses it"
+    yield (
+        setting,
+        f"{setting.key} = {size:g}, {words}: a batch is no whole number of groups{unless}; the trainer refuses it",
+    )
 
 
 def _refused(needed: int, raw: Mapping[str, ConfigValue]) -> bool:

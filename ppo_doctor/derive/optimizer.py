@@ -36,7 +36,9 @@ UNTOLD = ("auto", "none", "")
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
 #: Keys that put an engine under the optimizer which keeps a float32 copy of 16-bit weights: DeepSpeed's ZeRO, FSDP as
 #: transformers drives it, Megatron's distributed optimizer. verl's FSDP keeps weights as its model_dtype says.
-ENGINES = frozenset({"deepspeed", "deepspeed_config", "use_deepspeed", "zero_stage", "fsdp", "use_distributed_optimizer"})
+ENGINES = frozenset(
+    {"deepspeed", "deepspeed_config", "use_deepspeed", "zero_stage", "fsdp", "use_distributed_optimizer"}
+)
 #: Keys whose value may name such an engine, and how it is named.
 ENGINE_NAMED_BY, ENGINE_NAMES = ("strategy", "distributed_type", "config_file"), ("deepspeed", "zero", "megatron")
 #: Values that switch an engine off.

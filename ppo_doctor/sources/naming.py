@@ -45,6 +45,8 @@ CONFIG_WORD = re.compile(
     re.I,
 )
 CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
+#: Programs: settings where one is named, nothing in a folder, and never a log.
+SCRIPT_SUFFIXES = (".py",)
 #: Suffixes of files that hold a log or settings: what is in them has to tell.
 MAY_HOLD_SETTINGS = (".json", ".txt", ".sh", ".bash", ".args", ".cfg", ".conf", ".ini", ".log", ".out", "")
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -109,3 +111,8 @@ def is_config(path: Path) -> bool:
     """Tell a configuration by its name."""
     named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
     return named or path.suffix.lower() in CONFIG_SUFFIXES
+
+
+def is_script(path: Path) -> bool:
+    """Tell a program, whose settings are read and which is never run."""
+    return path.suffix.lower() in SCRIPT_SUFFIXES
