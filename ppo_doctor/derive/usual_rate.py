@@ -21,8 +21,12 @@ EPISODES = (3e-4, 1e-3)
 FULL = (1e-6, 1e-5)
 #: Adapters, whose matrices start at 0 (TRL's and Unsloth's recipes), and models small enough to train from nothing.
 ADAPTERS, FROM_NOTHING = (5e-6, 5e-5), 1e-3
-#: What a key says of adapters, as a word of its own, and the words of a kind of training that mean none.
-_ADAPTER = re.compile(r"(?:^|[._-])(?:q?lora|peft|adapter|adapters|dora)(?:$|[._-])", re.IGNORECASE)
+#: Keys that switch adapters on: by their rank, by a flag, by what is trained. Their other settings stand in any file.
+_ADAPTER = re.compile(
+    r"(?:^|[._])(?:(?:lora|peft)[._]?(?:config[._])?(?:r|rank)|(?:use_)?(?:q?lora|peft|dora|adapter)|peft_config)$",
+    re.IGNORECASE,
+)
+#: Values that switch them off.
 _NO_ADAPTER = ("", "none", "false", "0", "full", "null")
 #: A model's size in its name, in units of a thousand million weights or a million.
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?([bBmM])(?![A-Za-z0-9])|[-_](\d+(?:\.\d+)?)([bBmM])(?![A-Za-z])")
@@ -86,13 +90,12 @@ def _usual(observations: Observations) -> Usual:
 
 def _of_language(raw: Mapping[str, ConfigValue], default: float | None) -> Usual:
     """Return what is usual for a language model: by its adapters or its size, else of any size."""
-    if _has_adapters(raw):
-        return Usual(least=ADAPTERS[0], most=ADAPTERS[1], what="adapters of a language model")
-    low, high = FULL
-    least = default if default is not None else low
-    if _is_large(raw):
-        return Usual(least=least, most=max(high, least), what="all weights of a language model")
-    return Usual(least=least, most=max(FROM_NOTHING, least), what="a language model of any size")
+    adapters, large = _has_adapters(raw), _is_large(raw)
+    low, high = ADAPTERS if adapters else (default or FULL[0], FULL[1])
+    what = "adapters of a language model" if adapters else "a language model"
+    if not large:
+        return Usual(least=low, most=max(FROM_NOTHING, low), what=f"{what} of any size")
+    return Usual(least=low, most=max(high, low), what=what if adapters else "all weights of a language model")
 
 
 def _has_adapters(raw: Mapping[str, ConfigValue]) -> bool:

@@ -31,7 +31,9 @@ def observed(folder, framework, rate, **settings):
         ("trl-grpo", 1e-3, {"model_name_or_path": "a/b-7B"}, 1000.0, 100.0),
         ("trl-grpo", 1e-3, {"model_name_or_path": "a/b-7B", "lora_r": 16}, 200.0, 20.0),
         ("trl-grpo", 1e-3, {"model_name_or_path": "a/b-7B", "use_peft": False}, 1000.0, 100.0),
-        ("trl-grpo", 1e-3, {"train_type": "lora"}, 200.0, 20.0),
+        ("trl-grpo", 1e-3, {"train_type": "lora"}, 200.0, 1.0),
+        ("trl-grpo", 1e-3, {"lora_rank": 0, "lora_alpha": 16}, 1000.0, 1.0),
+        ("trl-grpo", 1e-3, {"model": "a/b-7B", "lora.rank": 8}, 200.0, 20.0),
         ("trl-grpo", 1e-3, {"model_name_or_path": "tiny-1M"}, 1000.0, 1.0),
     ],
 )
