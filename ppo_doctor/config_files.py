@@ -49,7 +49,7 @@ def read_config(path: Path) -> Found:
         raise _unreadable(path, str(error), error.line) from error
     values = followed(flatten(written.values))
     lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
-    return Found(values=values, source=SourceRef(path=str(path)), lines=lines)
+    return Found(values=values, source=SourceRef(path=str(path)), lines=lines, imports=written.imports)
 
 
 def _unreadable(path: Path, why: str, line: int | None = None) -> DoctorError:

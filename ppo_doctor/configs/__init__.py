@@ -32,12 +32,13 @@ MOST_LINES = 20_000
 class Written:
     """Settings as a file nests them; `lines` tells, by dotted key, the line (from 1) on which a key stands.
 
-    `other_lines` counts the lines of a text that hold something else.
+    `other_lines` counts the lines of a text that hold something else; `imports` is what a program imports.
     """
 
     values: Mapping[str, Any]
     lines: Mapping[str, int] = field(default_factory=dict)
     other_lines: int = 0
+    imports: tuple[str, ...] = ()
 
 
 class UnreadableError(ValueError):

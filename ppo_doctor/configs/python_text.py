@@ -57,7 +57,9 @@ def read(text: str) -> Written:
     if not found:
         raise UnreadableError("it holds no setting as a literal")
     return Written(
-        values={key: value for key, (value, _) in found.items()}, lines={k: n for k, (_, n) in found.items()}
+        imports=tuple(_imports(tree)),
+        values={key: value for key, (value, _) in found.items()},
+        lines={k: n for k, (_, n) in found.items()},
     )
 
 
@@ -205,6 +207,15 @@ class _Program:
                     yield prefix + key, inner, line
 
 
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield what a program imports at its top, as in "trl.GRPOConfig"."""
+    for node in _statements(tree.body):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements at the top of a program, those under `if`, and those of its function `main`."""
     for node in body:
@@ -217,8 +228,12 @@ def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             yield node.target.id, node.value
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            yield node.targets[0].id, node.value
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+            if isinstance(target, ast.Name):
+                yield target.id, value
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                yield from ((t.id, v) for t, v in zip(target.elts, value.elts, strict=True) if isinstance(t, ast.Name))
 
 
 def _called(function: ast.expr) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ppo_doctor.config_runs import run_of_settings
 from ppo_doctor.configs import UnreadableError, parse
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.reading import Request
 
 
 def values(text):
@@ -22,6 +25,7 @@ def values(text):
         ("x.add_argument('--clip-coef', default=0.2)", "clip_coef", 0.2),
         ("x.add_argument('--anneal', action='store_true')", "anneal", False),
         ("GAMMA = 0.97", "GAMMA", 0.97),
+        ("PI_LR, V_LR = 3e-4, 1e-3", "V_LR", 1e-3),
         ("class Args:\n    num_steps: int = 2 ** 11", "num_steps", 2048),
         ("class Args:\n    seed: int = field(default=3)", "seed", 3),
         ("config = {'lr': 0.1, 'net': {'width': 64}}", "lr", 0.1),
@@ -63,3 +67,15 @@ def test_nothing_is_run(tmp_path):
 def test_what_cannot_be_read_is_refused(text):
     with pytest.raises(UnreadableError):
         parse(".py", text)
+
+
+def test_what_a_program_imports_names_its_framework(tmp_path):
+    def framework(text):
+        path = tmp_path / "train.py"
+        path.write_text(text, encoding="utf-8")
+        return run_of_settings(path, Request(configs=(path,))).framework
+
+    assert framework("from stable_baselines3 import PPO\nPPO('MlpPolicy', 'A-v1', gamma=0.9)\n") == "sb3"
+    assert framework("from trl import GRPOConfig, GRPOTrainer\nGRPOConfig(learning_rate=1e-6)\n") == "trl-grpo"
+    with pytest.raises(DoctorError):
+        framework("from stable_baselines3 import DQN\nDQN('MlpPolicy', 'A-v1', gamma=0.9)\n")
