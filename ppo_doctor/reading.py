@@ -249,7 +249,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     summary = Content(path=path, container=outer.container, builder=builder).summary
     embedded = [found for found in embedded if CELL not in found.values]
     given = given_settings(outer.request)
-    beside, told = config_agreement.taken(profile, builder, path, embedded, outer.beside, given)
+    beside, said = config_agreement.taken(profile, builder, path, embedded, outer.beside, given)
     found = [*given, *embedded, *beside]
     settings = configuration.canonical_settings(profile, found)
     configuration.check_given(outer.request.settings, profile)
@@ -260,6 +260,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     whole, decided = settled(whole, open_names, path)
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
+    guesses = _names_guessed(replace(profile, fuzzy=kept), path, settings)
     series = cut(whole, outer.request.steps)
     some = outer.request.steps != (None, None)
     if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
@@ -275,13 +276,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(
-            *builder.notes,
-            *told,
-            *restored,
-            *decided,
-            *_names_guessed(replace(profile, fuzzy=kept), path, settings),
-        ),
+        notes=(*builder.notes, *said, *restored, *decided, *guesses),
         keys=profile.uses(builder.keys),
     )
 
