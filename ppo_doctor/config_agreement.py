@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ppo_doctor.config_beside import Beside
     from ppo_doctor.configuration import Found
     from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import FloatArray, NoteKind, Series
+    from ppo_doctor.model import FloatArray, Series
 
 #: Why a configuration is left alone that nothing speaks against.
 UNLINKED = "neither its name nor the log says that it is this run's; --config takes it"
+#: Files that are named one by one.
+MOST_NAMED = 3
 #: Metrics that a log is held against a configuration by.
 COMPARED = ("learning_rate", "clip_range", "epochs_executed_total", "epochs_executed", "iteration", "env_steps")
 #: What is within this share is the same: a number that a file rounds, or the first of a slow schedule.
@@ -77,16 +79,21 @@ class Record:
     def accepted(self, near: Sequence[Beside]) -> tuple[list[Found], list[Note]]:
         """Return the configurations beside the log that are its run's; notes say which are used, and why others not."""
         used: list[Found] = []
+        alone: list[Found] = []
         notes: list[Note] = []
         for one in near:
             why = self._refusal(one)
-            if why:
-                kind: NoteKind = "info" if why == UNLINKED else "dropped"
-                notes.append(Note(text=f"not used: {why}", source=one.found.source, kind=kind))
-            else:
+            if not why:
                 used.append(one.found)
-        names = ", ".join(dict.fromkeys(Path(found.source.path).name for found in used))
-        return used, [*notes, *([Note(text=f"settings from {names}", kind="merged")] if names else [])]
+            elif why == UNLINKED:
+                alone.append(one.found)
+            else:
+                notes.append(Note(text=f"not used: {why}", source=one.found.source, kind="dropped"))
+        if used:
+            notes.append(Note(text=f"settings from {_names(used)}", kind="merged"))
+        if alone:
+            notes.append(Note(text=f"not used: {_names(alone)}: {UNLINKED}"))
+        return used, notes
 
     def _refusal(self, one: Beside) -> str:
         """Return why a configuration is not the run's; nothing where it is.
@@ -119,6 +126,13 @@ class Record:
         settings = {name: setting for name, setting in named.items() if setting.how != "default"}
         each = (compare(settings, self.series) for compare in (_rate, _clip, _passes, _extent))
         return [c for c in (*each, _environment(found, self.own, self.log)) if c is not None]
+
+
+def _names(found: Sequence[Found]) -> str:
+    """Return the files of some settings by name, and how many more there are."""
+    names = list(dict.fromkeys(Path(each.source.path).name for each in found))
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return ", ".join(names[:MOST_NAMED] + more)
 
 
 def taken(

@@ -60,7 +60,7 @@ def test_one_that_is_linked_to_nothing_is_used_only_if_the_log_agrees(tmp_path):
     put(tmp_path, "later.yaml", "gamma: 0.97\ngae_lambda: 0.9\nvf_coef: 0.3\n")
     run = load_run(log(tmp_path))
     assert asked(run) is None
-    assert "later.yaml: not used" in notes(run)
+    assert "not used: later.yaml" in notes(run)
     put(tmp_path, "later.yaml", SAME)
     assert asked(load_run(tmp_path / "progress.csv")) == 0.97
 
