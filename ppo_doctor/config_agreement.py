@@ -41,6 +41,7 @@ BEYOND = 1.1
 MOVES_RATE = frozenset({"desired_kl", "kl_target"})
 #: Names of environments as registries write them.
 _ENVIRONMENT = re.compile(r"(?<![A-Za-z0-9])([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)(?![A-Za-z0-9])")
+_RUN_NAMES = frozenset({"run_name", "exp_name", "experiment_name"})
 _NAMED_ENVIRONMENT = frozenset({"env", "env_id", "env_name", "environment", "gym_id", "task", "env.id", "env.name"})
 
 
@@ -125,7 +126,8 @@ class Record:
         named = configuration.canonical_settings(self.profile, [found])
         settings = {name: setting for name, setting in named.items() if setting.how != "default"}
         each = (compare(settings, self.series) for compare in (_rate, _clip, _passes, _extent))
-        return [c for c in (*each, _environment(found, self.own, self.log)) if c is not None]
+        named_so = (_environment(found, self.own, self.log), _run_name(found, self.own, self.log))
+        return [c for c in (*each, *named_so) if c is not None]
 
 
 def _names(found: Sequence[Found]) -> str:
@@ -251,6 +253,34 @@ def _environment(found: Found, own: Sequence[Found], log: str) -> Comparison | N
     key, name = named
     setting = Setting(key=key, value=name, how=found.how, source=found.place(key))
     return Comparison(setting=setting, logged=f"the log is of {told[0]}", agrees=name in told)
+
+
+def _run_name(found: Found, own: Sequence[Found], log: str) -> Comparison | None:
+    """Compare the run's name with that in the log's settings, else with the folders that the log lies in.
+
+    A folder may be called anything: it contradicts a name only where another one beside it is called so.
+    """
+    named = _run_named(found)
+    if named is None:
+        return None
+    key, name = named
+    setting = Setting(key=key, value=name, how=found.how, source=found.place(key))
+    told = [other[1] for each in own if (other := _run_named(each)) is not None]
+    path = Path(log).resolve()
+    if told or name in path.parts:
+        return Comparison(
+            setting=setting, logged=f"the log is of {(told or [name])[0]}", agrees=name in (told or [name])
+        )
+    if Path(name).name != name or not any((folder / name).is_dir() for folder in list(path.parents)[1:3]):
+        return None
+    return Comparison(setting=setting, logged=f"the log lies in {path.parent.name}", agrees=False)
+
+
+def _run_named(found: Found) -> tuple[str, str] | None:
+    for key, value in found.values.items():
+        if key.lower().rpartition(".")[2] in _RUN_NAMES and isinstance(value, str) and value.strip(". "):
+            return key, value
+    return None
 
 
 def _environment_of(found: Found) -> tuple[str, str] | None:

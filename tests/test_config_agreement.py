@@ -101,6 +101,17 @@ def test_a_run_of_another_environment_is_refused(tmp_path):
     assert asked(run) is None
 
 
+def test_a_configuration_of_the_run_in_the_folder_beside_is_refused(tmp_path):
+    (tmp_path / "second").mkdir()
+    path = log(tmp_path / "first")
+    put(tmp_path / "first", "config.yaml", "run_name: second\ngamma: 0.97\ngae_lambda: 0.9\n")
+    run = load_run(path)
+    assert asked(run) is None
+    assert "run_name is second, and the log lies in first" in notes(run)
+    put(tmp_path / "first", "config.yaml", "run_name: third\ngamma: 0.97\ngae_lambda: 0.9\n")
+    assert asked(load_run(path)) == 0.97
+
+
 def test_what_somebody_names_is_used_and_told_of(tmp_path):
     put(tmp_path, "later.yaml", OTHER)
     run = read_run(str(log(tmp_path)), Request(configs=(tmp_path / "later.yaml",)))
