@@ -62,10 +62,16 @@ def says(finding: Finding) -> str:
 
 def with_settings(finding: Finding, most: int = 2) -> str:
     """Return the title of a finding, and for one about settings each key as written, its value, file and line."""
-    written = [e for e in finding.evidence if e.source is not None and e.source.key == e.raw and e.of == 1]
+    written = [e for e in finding.evidence if finding.link == "configuration" and _of_a_setting(e)]
     told = [sentence(_in_its_folder(evidence)) for evidence in written[:most]]
     more = [f"{len(written) - most} more"] if len(written) > most else []
     return ": ".join(filter(None, (finding.title, "; ".join(told + more))))
+
+
+def _of_a_setting(evidence: Evidence) -> bool:
+    """Tell whether evidence is of a setting as written, and not of a quantity of ours or of records."""
+    key = evidence.source.key if evidence.source is not None else None
+    return key is not None and key == evidence.raw == evidence.metric and evidence.of == 1
 
 
 def _in_its_folder(evidence: Evidence) -> Evidence:
