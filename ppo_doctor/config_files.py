@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,46 +17,16 @@ from ppo_doctor.configuration import MOST_COMPARED, Found, flatten
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.habits import OF_PPO
 from ppo_doctor.ingest.naming import setting_of
-from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.model import SourceRef
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import ConfigValue
 
-#: Files that hold a run's settings when they lie beside its log, in the order in which they are believed.
-KNOWN = (
-    "config.json",
-    "args.json",
-    "params.json",
-    "hparams.json",
-    "hyperparameters.json",
-    "config.yaml",
-    "config.yml",
-    "args.yaml",
-    "args.yml",
-    "configuration.yaml",
-    "hparams.yaml",
-    "training_args.yaml",
-    "torchtune_config.yaml",
-    "agent.yaml",
-    "config.toml",
-    ".hydra/config.yaml",
-    "files/config.yaml",
-    "params/agent.yaml",
-    "training_args.bin",
-)
-#: Other names that may be one: any YAML or TOML, the only script, and what else says so (a JSON beside a log is mostly
-#: another log).
-OTHERS = re.compile(r".*\.(ya?ml|toml|sh)|.*(config|args|param).*\.(json|txt)", re.IGNORECASE)
-MOST_OTHERS = 10
-#: Our own settings, and a Python project's: never a training run's.
-NEVER = ("ppo-doctor.toml", "pyproject.toml")
 #: Larger than any configuration: bounds against reading a dataset by mistake, and YAML is slow.
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 19
 #: Larger than a configuration whose name does not say that it is one.
 LARGEST_ALONE = 1 << 20
-#: A file of another name counts as the configuration when this many of the framework's settings are in it.
-ENOUGH = 2
 #: A file that says by nothing but its content that it is one holds at least so many known names.
 ENOUGH_ALONE = 3
 #: Lines of a text that are no settings: a log that prints its settings first goes on.
@@ -81,7 +49,7 @@ def read_config(path: Path) -> Found:
         raise _unreadable(path, str(error), error.line) from error
     values = followed(flatten(written.values))
     lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
-    return Found(values=values, source=SourceRef(path=str(path)), lines=lines)
+    return Found(values=values, source=SourceRef(path=str(path)), lines=lines, imports=written.imports)
 
 
 def _unreadable(path: Path, why: str, line: int | None = None) -> DoctorError:
@@ -161,26 +129,13 @@ def _plain_items(data: bytes) -> Iterator[tuple[str, ConfigValue]]:
             key = None
 
 
-def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[list[Found], list[Note]]:
-    """Return the configurations that lie beside a log, most believed first; an unreadable one becomes a note.
-
-    `folders` are further places to look in, after the log's own.
-    """
-    found: list[Found] = []
-    notes: list[Note] = []
-    for path in _candidates(log, folders):
-        try:
-            config = _of_section(read_config(path), log.parent.name)
-        except DoctorError as error:
-            notes.append(Note(text=error.message, source=SourceRef(path=str(path))))
-            continue
-        if not _is_model(config) and (path.name in _NAMES or known_settings(config, profile) >= ENOUGH):
-            found.append(config)
-    return found, notes
-
-
-_NAMES = frozenset(Path(name).name for name in KNOWN)
-_STEMS = frozenset(Path(name).stem for name in KNOWN)
+#: Names of configurations, whatever their suffix.
+_STEMS = frozenset(
+    {
+        *("config", "args", "params", "hparams", "hyperparameters", "configuration", "training_args"),
+        *("torchtune_config", "agent"),
+    }
+)
 
 
 #: Files that programs print into, and how often a name at the head of a line makes one a log.
@@ -234,54 +189,7 @@ def _known_names() -> tuple[set[str], set[str], set[str]]:
     return known, {key for name, key in settings if name in OF_PPO}, metrics - known
 
 
-def _of_section(found: Found, name: str) -> Found:
-    """Leave out the settings of other sections than the one that the log's folder is named for.
-
-    ML-Agents keeps every behaviour's settings in one file, under `behaviors.<name>`, and logs each to its own folder.
-    """
-    section = f".{name}."
-    owner = next((key[: key.index(section) + 1] for key in found.values if section in key), None)
-    if owner is None:
-        return found
-    kept = {
-        key: v for key, v in found.values.items() if not key.startswith(owner) or key.startswith(owner + name + ".")
-    }
-    return replace(found, values=kept)
-
-
-def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
-    folders = [log.parent]
-    if log.parent.name.startswith("checkpoint-") or log.parent.name in ("logs", "log"):
-        folders.append(log.parent.parent)
-    folders += [folder for folder in further if folder not in folders]
-    named = [log.parent / f"{log.stem}.config.json"]
-    held = {folder: _held_in(folder) for folder in folders}  # one listing instead of asking for each of nineteen
-    named += [folder / name for folder in folders for name in _known_in(held[folder])]
-    others = [log.parent / name for name in sorted(held[log.parent] or ()) if OTHERS.fullmatch(name)]
-    others = [path for path in others if path.name not in NEVER][:MOST_OTHERS]
-    if sum(path.suffix.lower() in COMMANDS for path in others) > 1:  # whose run is whose, nobody says
-        others = [path for path in others if path.suffix.lower() not in COMMANDS]
-    unique = dict.fromkeys(path for path in [*named, *others] if path.is_file() and path.name != log.name)
-    return list(unique)
-
-
-def _held_in(folder: Path) -> list[str] | None:
-    """Return the names in a folder, None for one that may be entered but not listed."""
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - names are enough
-    except OSError:
-        return None
-
-
-def _known_in(held: Sequence[str] | None) -> Sequence[str]:
-    """Return the known names that a folder of these names may hold: any where they are not known."""
-    if held is None:
-        return KNOWN
-    folded = {name.casefold() for name in held}
-    return [name for name in KNOWN if name.partition("/")[0].casefold() in folded]
-
-
-def _is_model(found: Found) -> bool:
+def is_model(found: Found) -> bool:
     """Tell a Hugging Face model's config.json, which is no training configuration."""
     return "model_type" in found.values and bool({"vocab_size", "hidden_size", "architectures"} & set(found.values))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor import configuration, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks.domains import JUDGED
-from ppo_doctor.frameworks.habits import OF_PPO, learns_from_replay, likeliest
+from ppo_doctor.frameworks.habits import OF_PPO, imported, learns_from_replay, likeliest
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.reading import given_settings
@@ -36,9 +36,10 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
     """
     found = [*given_settings(request), *lent]
     values = {key: value for origin in reversed(found) for key, value in origin.values.items()}
-    profile, unclear = profile_of(path, values, request.framework)
+    program = imported(name for origin in found for name in origin.imports)
+    profile, unclear = profile_of(path, values, request.framework or program)
     settings = configuration.canonical_settings(profile, found)
-    check_known(path, settings, named=request.framework is not None)
+    check_known(path, settings, named=bool(request.framework or program))
     configured = configured_updates(profile, settings)
     facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
     files = dict.fromkeys(origin.source.path for origin in found if origin.source.path != "--set")

@@ -55,12 +55,16 @@ _HIDDEN_VALUE = (
 
 @frozen
 class Found:
-    """Settings of one origin, flat, as written; `lines` tells where in the file a key stands, as far as it is known."""
+    """Settings of one origin, flat, as written; `lines` tells where in the file a key stands, as far as it is known.
+
+    `imports` is what a program imports that they stand in.
+    """
 
     values: Mapping[str, ConfigValue]
     source: SourceRef
     how: How = "configured"
     lines: Mapping[str, int] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
 
     def place(self, key: str) -> SourceRef:
         """Return where a key stands."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.model import CONDITION
@@ -26,6 +28,8 @@ DENIED = {
 
 #: The best level is told where this share of what it stands above the lower end is gone at the end.
 MUCH = 0.25
+#: Pieces of evidence of one finding that are told.
+MOST_SEEN = 3
 #: A count of one, and the plural beside it.
 _ONE = re.compile(
     r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
@@ -86,11 +90,14 @@ def gone(outcome: Outcome) -> str:
 
 
 def brief(finding: Finding) -> str:
-    """Return what a check saw without its bounds and places: counts of records, and what facts say themselves."""
-    return "; ".join(dict.fromkeys(_seen(evidence) for evidence in finding.evidence))
+    """Return what a check saw without its bounds: counts of records, what facts say, and settings."""
+    told = list(dict.fromkeys(_seen(evidence) for evidence in finding.evidence))
+    return "; ".join([*told[:MOST_SEEN], *([f"{len(told) - MOST_SEEN} more"] if len(told) > MOST_SEEN else [])])
 
 
 def _seen(evidence: Evidence) -> str:
+    if _of_a_setting(evidence):
+        return sentence(_in_its_folder(evidence))
     if evidence.of > 1:
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
         return f"{evidence.raw} {_bounded(evidence)} in {_records(evidence)}{span}".replace("  ", " ")
@@ -124,6 +131,18 @@ def says(finding: Finding) -> str:
     if finding.status in ("skipped", "errored"):
         return finding.reason or ""
     return "; ".join(_folded([_parts(evidence) for evidence in finding.evidence]))
+
+
+def _of_a_setting(evidence: Evidence) -> bool:
+    """Tell whether evidence is of a setting as written, and not of a quantity of ours or of records."""
+    key = evidence.source.key if evidence.source is not None else None
+    return key is not None and key == evidence.raw == evidence.metric and evidence.of == 1
+
+
+def _in_its_folder(evidence: Evidence) -> Evidence:
+    """Return evidence whose place names the file alone: on a screen its folder is told elsewhere."""
+    source = evidence.source
+    return evidence if source is None else replace(evidence, source=replace(source, path=Path(source.path).name))
 
 
 def sentence(evidence: Evidence) -> str:

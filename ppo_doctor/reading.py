@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor import columns, configuration, frameworks, monitors
+from ppo_doctor import columns, config_agreement, configuration, frameworks, monitors
 from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
@@ -23,6 +23,7 @@ from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summa
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
 
 if TYPE_CHECKING:
+    from ppo_doctor.config_beside import Beside
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import ConfigValue, Setting
     from ppo_doctor.readers import Item
@@ -263,7 +264,7 @@ class _Outer:
     container: str
     request: Request
     profile: Profile
-    beside: list[Found]
+    beside: list[Beside]
     joined: tuple[SourceSummary, ...]
 
 
@@ -280,7 +281,9 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     profile, path = outer.profile, outer.path
     summary = Content(path=path, container=outer.container, builder=builder).summary
     embedded = [found for found in embedded if CELL not in found.values]
-    found = [*given_settings(outer.request), *embedded, *outer.beside]
+    given = given_settings(outer.request)
+    beside, said = config_agreement.taken(profile, builder, path, embedded, outer.beside, given)
+    found = [*given, *embedded, *beside]
     settings = configuration.canonical_settings(profile, found)
     configuration.check_given(outer.request.settings, profile)
     profile = _without_constants(profile, settings, builder)
@@ -292,6 +295,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
     notes = columns.missing_aliases(outer.request.aliases, builder.keys, configuration.as_written(found))
+    guesses = names_guessed(replace(profile, fuzzy=kept), path, settings)
     series = cut(whole, outer.request.steps)
     some = outer.request.steps != (None, None)
     if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
@@ -307,10 +311,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(
-            *(*notes, *builder.notes, *restored, *decided),
-            *names_guessed(replace(profile, fuzzy=kept), path, settings),
-        ),
+        notes=(*notes, *builder.notes, *said, *restored, *decided, *guesses),
         keys=profile.uses(builder.keys),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},
         not_understood=columns.not_understood(profile, builder),
@@ -348,13 +349,13 @@ def given_settings(request: Request) -> list[Found]:
     return given + [config_files.read_config(path) for path in request.configs]
 
 
-def _beside(content: Content, request: Request, profile: Profile) -> list[Found]:
+def _beside(content: Content, request: Request, profile: Profile) -> list[Beside]:
     """Return the configurations beside the log, unless one was named."""
     if content.path == "-" or request.configs:
         return []
-    from ppo_doctor import config_files
+    from ppo_doctor import config_beside
 
-    found, notes = config_files.beside(Path(content.path), profile, content.folders)
+    found, notes = config_beside.beside(Path(content.path), profile, content.folders)
     content.builder.notes.extend(notes)
     return found
 

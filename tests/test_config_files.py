@@ -8,7 +8,8 @@ import zipfile
 
 import pytest
 
-from ppo_doctor.config_files import beside, read_config
+from ppo_doctor.config_beside import beside
+from ppo_doctor.config_files import read_config
 from ppo_doctor.configs import parse
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks import profile
@@ -124,7 +125,7 @@ def test_a_huge_file_is_no_configuration(tmp_path):
 
 
 def found(folder, framework="sb3", log="progress.csv"):
-    return [f.source.path.rpartition("/")[2] for f in beside(folder / log, profile(framework))[0]]
+    return [one.path.name for one in beside(folder / log, profile(framework))[0]]
 
 
 def test_known_names_are_found_in_their_order(tmp_path):
@@ -181,7 +182,9 @@ COMMAND = "python train.py --env MPE --ppo_epoch 10 --num_mini_batch 1 --lr 1e-0
 def test_a_command_beside_the_log_holds_its_settings(tmp_path):
     (tmp_path / "cmd.sh").write_text(COMMAND, encoding="utf-8")
     found, _ = beside(tmp_path / "log.csv", profile("canonical"))
-    assert [(f.values["ppo_epoch"], f.values["lr"], f.values["gamma"]) for f in found] == [(10, 1e-08, 0.9)]
+    assert [(f.found.values["ppo_epoch"], f.found.values["lr"], f.found.values["gamma"]) for f in found] == [
+        (10, 1e-08, 0.9)
+    ]
 
 
 def test_a_dict_as_pprint_writes_it_is_read(tmp_path):

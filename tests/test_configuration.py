@@ -351,7 +351,7 @@ def test_of_several_keys_that_are_set_alike_the_shortest_counts(canonical):
 def test_a_file_that_names_a_setting_as_we_do_is_told_what_the_framework_reads(tmp_path, cli, samples):
     log = (samples / "healthy/healthy.trl-grpo/trainer_state.json").read_text(encoding="utf-8")
     (tmp_path / "trainer_state.json").write_text(log, encoding="utf-8")
-    (tmp_path / "config.json").write_text('{"kl_coef": 0.04, "learning_rate": 1e-6}', encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"kl_coef": 0.04, "num_generations": 8}', encoding="utf-8")
     notes = cli("analyze", tmp_path, "--format", "json").json["run"]["notes"]
     assert [note for note in notes if "has no kl_coef" in note and "beta" in note]
     assert not [note for note in notes if "has no learning_rate" in note]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-__all__ = ["PARSERS", "UnreadableError", "Written", "line_of", "parse"]
+__all__ = ["PARSERS", "SCRIPTS", "UnreadableError", "Written", "line_of", "parse"]
 
 #: Suffix → "module:function"; every other file is text, of which JSON is tried first.
 PARSERS: Mapping[str, str] = {
@@ -19,8 +19,11 @@ PARSERS: Mapping[str, str] = {
     ".yaml": "yaml_text:read",
     ".yml": "yaml_text:read",
     ".json": "written_text:read_document",
+    ".py": "python_text:read",
 }
 _TEXT = "written_text:read_any"
+#: Programs, in which settings stand as literals.
+SCRIPTS = (".py",)
 #: Keys whose lines are kept.
 MOST_LINES = 20_000
 
@@ -29,12 +32,13 @@ MOST_LINES = 20_000
 class Written:
     """Settings as a file nests them; `lines` tells, by dotted key, the line (from 1) on which a key stands.
 
-    `other_lines` counts the lines of a text that hold something else.
+    `other_lines` counts the lines of a text that hold something else; `imports` is what a program imports.
     """
 
     values: Mapping[str, Any]
     lines: Mapping[str, int] = field(default_factory=dict)
     other_lines: int = 0
+    imports: tuple[str, ...] = ()
 
 
 class UnreadableError(ValueError):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import frameworks
+from ppo_doctor.derive.groups import broken_groups
 from ppo_doctor.derive.plan import LEFT_OVER, cut_of
+from ppo_doctor.derive.words import words_unknown
 from ppo_doctor.frameworks import domains
 from ppo_doctor.model import CONDITION, Evidence, Fact
 
@@ -137,16 +139,25 @@ def _paid(observations: Observations) -> bool:
 
 greedy_sampling = _counter(domains.GREEDY)
 group_of_one = _counter(domains.GROUP_OF_ONE)
-settings_impossible = _counter(domains.IMPOSSIBLE)
+
+
+def settings_impossible(observations: Observations) -> Fact | None:
+    """Count values that no run can mean, and groups that the batch does not hold a whole number of."""
+    return _count(observations, domains.IMPOSSIBLE, tuple(_said(*each) for each in broken_groups(observations)))
 
 
 def settings_unusual(observations: Observations) -> Fact | None:
-    """Count settings outside what is in use, and a minibatch that fits no usual number of environments."""
-    return _count(observations, domains.UNUSUAL, tuple(_odd_minibatch(observations)))
+    """Count settings outside what is in use, unknown words, and a minibatch that fits no number of environments."""
+    unknown = tuple(
+        _said(setting, f"{setting.key} = {setting.value} is none of those that we know: {', '.join(words)}")
+        for setting, words, meant in words_unknown(observations)
+        if meant is None
+    )
+    return _count(observations, domains.UNUSUAL, (*_odd_minibatch(observations), *unknown))
 
 
 def settings_misspelt(observations: Observations) -> Fact | None:
-    """Count keys that are no setting of the framework and nearly one that is not given."""
+    """Count keys that are nearly a setting of the framework which is not given, and words nearly one of its values."""
     run = observations.run
     if not observations.held & run.config.keys() and not run.misspelt:
         return None
@@ -155,6 +166,11 @@ def settings_misspelt(observations: Observations) -> Fact | None:
     found = tuple(
         _said(setting, f"{setting.key} {unknown} {meant}, which is not given{_in_force(profile, meant)}?")
         for meant, setting in run.misspelt.items()
+    )
+    found += tuple(
+        _said(setting, f"{setting.key} = {setting.value} is no value of it that we know; did you mean {meant}?")
+        for setting, _, meant in words_unknown(observations)
+        if meant is not None
     )
     return Fact(name="settings_misspelt", value=len(found), how="configured", unit="settings", counted=found)
 

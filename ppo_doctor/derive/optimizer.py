@@ -13,8 +13,10 @@ from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import CONDITION, Fact, Series
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ppo_doctor.derive import Observations
-    from ppo_doctor.model import BoolArray, FloatArray
+    from ppo_doctor.model import BoolArray, ConfigValue, FloatArray
 
 #: A policy has at least this many parameters, so that no coordinate's rms gradient exceeds a tenth of the norm.
 FEWEST_PARAMETERS = 100
@@ -32,6 +34,15 @@ NOT_WEIGHTS = frozenset(
 #: Formats that something else decides.
 UNTOLD = ("auto", "none", "")
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
+#: Keys that put an engine under the optimizer which keeps a float32 copy of 16-bit weights: DeepSpeed's ZeRO, FSDP as
+#: transformers drives it, Megatron's distributed optimizer. verl's FSDP keeps weights as its model_dtype says.
+ENGINES = frozenset(
+    {"deepspeed", "deepspeed_config", "use_deepspeed", "zero_stage", "fsdp", "use_distributed_optimizer"}
+)
+#: Keys whose value may name such an engine, and how it is named.
+ENGINE_NAMED_BY, ENGINE_NAMES = ("strategy", "distributed_type", "config_file"), ("deepspeed", "zero", "megatron")
+#: Values that switch an engine off.
+OFF = ("", "none", "false", "0", "no")
 #: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py), and the lower one of skrl
 #: (skrl/resources/schedulers/torch/kl_adaptive.py).
 BOUNDS = (1e-6, 1e-5, 1e-2)
@@ -103,10 +114,22 @@ def half_precision(observations: Observations) -> Fact | None:
     if word in UNTOLD:
         return None
     source = setting.source if setting is not None else None
-    says = f"weights in {named}"
-    return Fact(
-        name="half_precision", value=float(word in HALF), how="configured", unit=CONDITION, source=source, says=says
-    )
+    engine = _engine_with_copy(raw) if word in HALF else None
+    says = f"weights in {named}" + (f" with a float32 copy ({engine})" if engine else "")
+    value = float(word in HALF and engine is None)
+    return Fact(name="half_precision", value=value, how="configured", unit=CONDITION, source=source, says=says)
+
+
+def _engine_with_copy(raw: Mapping[str, ConfigValue]) -> str | None:
+    """Return the setting that runs the optimizer on a float32 copy of the weights; None where none says so."""
+    for key, value in raw.items():
+        *above, last = key.lower().split(".")
+        word = str(value).lower()
+        by_key = not {last, *above}.isdisjoint(ENGINES) and word not in OFF
+        by_value = last in ENGINE_NAMED_BY and any(name in word for name in ENGINE_NAMES)
+        if by_key or by_value:
+            return f"{key} = {value}"
+    return None
 
 
 def _of_weights(key: str) -> bool:

@@ -109,6 +109,8 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_size": _row("movement:kl_size", "approx_kl", "ratio_std"),
         "kl_over_noise": _row("noise:kl_over_noise", "approx_kl", "ratio_std"),
         "rate_over_usual": _row("movement:rate_over_usual", "learning_rate"),
+        "rate_over_most": _row("usual_rate:rate_over_most", "learning_rate"),
+        "rate_over_least": _row("usual_rate:rate_over_least", "learning_rate"),
         "advantage_link": _row("movement:advantage_link", "logratio_advantage_corr"),
         "gradient_over_epsilon": _row("optimizer:gradient_over_epsilon", "grad_norm"),
         "skipped_share": _row("optimizer:skipped_share", "skipped_steps"),

@@ -33,9 +33,26 @@ def fitting(remedies: Iterable[Remedy], run: Run, samples: str | None = None) ->
     """
     own = (None, run.framework, SAME_SETTINGS.get(run.framework))
     fit = (remedy for remedy in remedies if None in (samples, remedy.samples) or remedy.samples == samples)
-    ours = [remedy for remedy in fit if remedy.framework in own]
+    named = [remedy for remedy in fit if remedy.framework in own]
+    ours = [remedy for remedy in named if _settable(remedy, run)] or named
     open_ = [remedy for remedy in ours if not _followed(remedy, run)] or ours
     return tuple(_told(remedy, run) for remedy in open_[:MOST_REMEDIES])
+
+
+def _settable(remedy: Remedy, run: Run) -> bool:
+    """Tell whether a run's trainer has the setting to change: no upper clip bound where there is one for both sides.
+
+    The weight of a value loss means nothing to a critic with an optimizer of its own.
+    """
+    if remedy.setting is None:
+        return True
+    given = run.config.get(remedy.setting)
+    if given is not None and given.how != "default":
+        return True
+    apart = run.config.get("critic_learning_rate") is not None or "critic_learning_rate" in run.series
+    if remedy.setting == "vf_coef" and apart:
+        return False
+    return of_settings(run.framework) is None or _key(remedy.setting, run) is not None
 
 
 def _followed(remedy: Remedy, run: Run) -> bool:

@@ -34,7 +34,7 @@ _SCALE_BY_ANY_BOUND = frozenset(
     {"sb3", "cleanrl", "rsl-rl", "trl-ppo-legacy", "verl", "pufferlib", "torchrl", "baselines-ppo2", "stable-baselines"}
 )
 #: Trainers that refuse a group of one, or make its advantage 0.
-_COMPARE_GROUPS = frozenset({"trl-grpo", "trl-rloo", "ms-swift", "unsloth"})
+COMPARE_GROUPS = frozenset({"trl-grpo", "trl-rloo", "ms-swift", "unsloth"})
 #: Settings that methods without a critic do not read.
 OF_CRITICS = frozenset({"vf_coef", "critic_learning_rate", "vf_error_clamp", "gae_lambda"})
 
@@ -133,7 +133,7 @@ WRONG: tuple[Limit, ...] = (
         why="an answer that is compared with itself has an advantage of 0; the trainer may refuse it",
         counted_by=GROUP_OF_ONE,
         source="trl/trainer/grpo_trainer.py, trl/trainer/rloo_trainer.py: at least 2 generations",
-        only=_COMPARE_GROUPS,
+        only=COMPARE_GROUPS,
     ),
     *_impossible("clip_range clip_range_high", "below", 0, "the ratio is clipped to a constant", CLIP_CLOSED),
     _pointless("clip_range", 0, "no ratio may fall: every sample is clipped after the first step", CLIP_CLOSED),
@@ -196,6 +196,29 @@ USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
         "top_p": {COMPLETIONS: (0.5, 1.0)},
     }
 )
+_LOSSES = ("grpo", "dr_grpo", "bnpo", "dapo", "cispo", "sapo", "luspo", "vespo")
+_ESTIMATORS = ("gae", "grpo", "rloo", "reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
+#: Framework → setting → the words that it may be. Trainers add to them: another word is told, and is wrong where it is
+#: nearly one of them.
+WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "trl-grpo": {"loss_type": _LOSSES, "importance_sampling_level": ("token", "sequence", "sequence_token")},
+        "verl": {
+            "advantage_estimator": (*_ESTIMATORS, "remax", "opo", "grpo_passk", "gpg"),
+            "loss_aggregation": ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+        },
+        "openrlhf": {"advantage_estimator": (*_ESTIMATORS, "reinforce_baseline", "group_norm", "dr_grpo")},
+    }
+)
+#: Trainers whose words are another's.
+SAME_WORDS = MappingProxyType({"unsloth": "trl-grpo", "ms-swift": "trl-grpo"})
+
+
+def words_of(setting: str, framework: str) -> tuple[str, ...]:
+    """Return the words that a setting of a framework may be; none where it takes any."""
+    return WORDS.get(SAME_WORDS.get(framework, framework), {}).get(setting, ())
+
+
 #: Every setting that has a domain.
 JUDGED = frozenset({limit.setting for limit in WRONG} | set(USUAL))
 

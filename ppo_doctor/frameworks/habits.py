@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
@@ -22,6 +23,21 @@ OF_PPO = frozenset(
     {
         *("ppo_epochs", "num_minibatches", "clip_range", "clip_range_high", "clip_range_dual", "gae_lambda"),
         *("num_generations", "steps_per_generation", "updates_per_batch", "advantage_estimator"),
+    }
+)
+#: What a program imports to train by PPO or its kin → the framework whose settings it gives.
+MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("stable_baselines3.PPO", "stable_baselines3.ppo"), "sb3"),
+        **dict.fromkeys(("sb3_contrib.RecurrentPPO", "sb3_contrib.MaskablePPO", "sb3_contrib.ppo_"), "sb3"),
+        **dict.fromkeys(("stable_baselines.PPO2", "stable_baselines.ppo2"), "stable-baselines"),
+        **dict.fromkeys(("trl.GRPO", "trl.trainer.GRPO"), "trl-grpo"),
+        **dict.fromkeys(("trl.RLOO", "trl.trainer.RLOO"), "trl-rloo"),
+        **dict.fromkeys(("skrl.agents.torch.ppo", "skrl.agents.jax.ppo"), "skrl"),
+        **dict.fromkeys(("ray.rllib.algorithms.ppo",), "rllib"),
+        **dict.fromkeys(("tianshou.policy.PPO", "tianshou.algorithm.PPO"), "tianshou"),
+        **dict.fromkeys(("torchrl.objectives.ClipPPO",), "torchrl"),
+        **dict.fromkeys(("pfrl.agents.PPO",), "pfrl"),
     }
 )
 #: Settings of methods that learn from a replay buffer: two of them, and it is one.
@@ -59,6 +75,12 @@ def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likenes
     if scores[first] >= ENOUGH and ahead:
         return Likeness(name=first)
     return Likeness(name=None, nearest=tuple(name for name in ordered[:3] if scores[name] > 0))
+
+
+def imported(imports: Iterable[str]) -> str | None:
+    """Return the one framework that a program imports; None where it is none that we know, or several."""
+    found = {name for what in imports for begins, name in MODULES.items() if what.startswith(begins)}
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def learns_from_replay(keys: Collection[str]) -> bool:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection
 from difflib import SequenceMatcher
 
-#: Shorter names are all near one another.
-SHORTEST = 5
+#: Shorter names are all near one another; so are those that lack a letter of these, unless they begin alike.
+SHORTEST, SHORTEST_WRITTEN = 5, 4
 #: Names this long may be wrong in two places, if so much of them is the same.
 LONG, MUCH = 10, 0.9
 _DIGITS = re.compile(r"\d+")
@@ -18,8 +18,10 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
     Names that differ in their digits alone are two of a kind, and no slip.
     """
-    if len(name) < SHORTEST:
+    if len(name) < SHORTEST_WRITTEN:
         return None
+    if len(name) < SHORTEST:
+        known = [other for other in known if other[:1] == name[:1] and len(other) > len(name) and one_slip(name, other)]
     near = [
         other
         for other in known

@@ -108,7 +108,8 @@ def facts(diagnosis: Diagnosis) -> list[str]:
 def _updates(k: UpdatesPerBatch) -> str:
     if k.effective is None or not math.isfinite(k.effective):
         return updates(k)
-    return bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
+    told = bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
+    return f"{told} {bound('by default')}" if k.how == "default" else told
 
 
 def row_name(row: Row) -> str:

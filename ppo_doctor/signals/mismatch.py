@@ -22,11 +22,14 @@ from ppo_doctor.signals.course import (
     value_of,
     values_of,
 )
+from ppo_doctor.signals.rate import FEW_UPDATES, MANY_UPDATES, NATS_PER_RATE_COMPLETIONS, of_completions
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
+#: Times by which a KL is far beyond what one interval between records could have made.
+FAR_BEYOND = 4.0
 #: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
 LEFT_AT_ONCE = 0.25
 #: Records from which on the end of a run is told apart from its start.
@@ -90,9 +93,25 @@ def _first_reference(observations: Observations) -> float | None:
     ):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
-    gap = int(median(np.diff(steps)))
-    begun = steps[0] <= 1 or (steps[0] == gap and abs(values[1] - values[0]) < abs(values[0]))
-    return float(values[0]) if begun else None
+    first, gap = float(values[0]), int(median(np.diff(steps)))
+    if steps[0] <= 1 and gap <= 1:
+        return first
+    begun = steps[0] <= 1 or steps[0] == gap
+    return first if begun and _beyond_an_interval(observations, first, gap) else None
+
+
+def _beyond_an_interval(observations: Observations, first: float, gap: int) -> bool:
+    """Tell whether a KL is far more than the steps of one interval between records could have made of 0.
+
+    A log-ratio grows by what a step makes at most, and a KL is half its square. No where no learning rate is told.
+    """
+    rates, configured = series_of(observations, "learning_rate"), given(observations, "learning_rate")
+    rate = configured if rates is None else float(finite(rates)[:2].max())
+    if rate is None or not of_completions(observations):
+        return False
+    updates = value_of(observations.fact("updates_effective")) or FEW_UPDATES
+    reach = NATS_PER_RATE_COMPLETIONS * rate * max(1, gap) * max(1.0, min(updates, MANY_UPDATES))
+    return abs(first) > FAR_BEYOND * 0.5 * reach**2
 
 
 def reference_first(observations: Observations) -> Fact | None:

@@ -18,12 +18,17 @@ from ppo_doctor.sources.naming import (
     NAMED_DUMPS,
     is_config,
     is_read,
+    is_script,
     role_of,
     says_log,
 )
-from ppo_doctor.sources.walking import Walker
+from ppo_doctor.sources.walking import Folder, Walker
 
 __all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "named", "sources_in"]
+
+
+#: Configurations of a folder without a log that are looked into.
+MOST_SETTINGS = 50
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -81,7 +86,7 @@ def _sort_in(path: str, found: _Given) -> None:
         sources, dumps = _in_folder(Path(path))
         found.folders += sources
         found.dumps += dumps
-    elif is_config(Path(path)) or _reads_as_config(Path(path)):
+    elif is_config(Path(path)) or is_script(Path(path)) or _reads_as_config(Path(path)):
         found.configs.append(Path(path))
     elif is_dump(Path(path)):
         found.dumps.append(Path(path))
@@ -177,12 +182,22 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     ]
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
+        sources = _of_settings(tree)
+    if not sources and not dumps:
         told = "; ".join(walker.told)
         hint = told or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
         raise DoctorError(f"{folder}: no log in this folder", hint=hint)
     if sources and walker.told:
         sources[0] = replace(sources[0], told=(*sources[0].told, *walker.told))
     return sources, dumps
+
+
+def _of_settings(folder: Folder) -> list[RunSource]:
+    """Return a run for each configuration of a folder without any log, judged one by one as where they are named."""
+    from ppo_doctor.config_files import holds_settings
+
+    held = [path for path in folder.of("config")[:MOST_SETTINGS] if holds_settings(path)]
+    return [RunSource(logs=(), config=(path,)) for path in held]
 
 
 def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:

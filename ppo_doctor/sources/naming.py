@@ -50,6 +50,8 @@ CONFIG_WORD = re.compile(
     re.I,
 )
 CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
+#: Programs: settings where one is named, nothing in a folder, and never a log.
+SCRIPT_SUFFIXES = (".py",)
 #: Suffixes of files that hold a log or settings: what is in them has to tell.
 MAY_HOLD_SETTINGS = (".json", ".txt", ".sh", ".bash", ".args", ".cfg", ".conf", ".ini", ".log", ".out", "")
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -143,3 +145,8 @@ def other_algorithm(path: str) -> str | None:
         if found or _FAMILY.search(name):
             return None if _FAMILY.search(name) else found[0]
     return None
+
+
+def is_script(path: Path) -> bool:
+    """Tell a program, whose settings are read and which is never run."""
+    return path.suffix.lower() in SCRIPT_SUFFIXES

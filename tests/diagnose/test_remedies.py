@@ -85,6 +85,20 @@ def test_a_value_that_every_record_logs_is_the_one_in_force(logged: list[float],
     assert found.now == now
 
 
+def test_a_setting_that_the_trainer_lacks_is_no_remedy() -> None:
+    upper = Remedy(do="raise the upper bound", setting="clip_range_high", to=">= 0.28")
+    assert fitting([upper, OTHER], a_run()) == (OTHER,)
+    assert [one.do for one in fitting([upper, OTHER], a_run(framework="trl-grpo"))] == [upper.do, OTHER.do]
+
+
+def test_the_weight_of_a_value_loss_is_no_remedy_beside_an_optimizer_of_the_critic() -> None:
+    weight = Remedy(do="weigh the value loss", setting="vf_coef", to=">= 0.25")
+    assert [one.do for one in fitting([weight, OTHER], a_run(framework="canonical"))] == [weight.do, OTHER.do]
+    apart = configured("critic_learning_rate", "vf_lr", 1e-3)
+    assert fitting([weight, OTHER], a_run(framework="canonical", config=apart)) == (OTHER,)
+    assert fitting([weight, OTHER], a_run(framework="spinningup")) == (OTHER,)
+
+
 def test_a_framework_without_the_setting_is_told_no_key() -> None:
     found = told(Remedy(do="raise it", setting="num_generations", to="= 8"))
     assert (found.key, found.then) == (None, None)

@@ -286,3 +286,5 @@ def test_names_that_differ_in_digits_or_are_short_are_not_near():
     assert nearest("min_steps", ["max_steps"]) is None
     assert nearest("lerning_raet", ["learning_rate", "gamma"]) is None
     assert nearest("learnin_rates", ["learning_rate"]) == "learning_rate"
+    assert nearest("gama", ["gamma", "lambd"]) == "gamma"
+    assert nearest("type", ["dtype"]) is None

@@ -1,0 +1,262 @@
+"""Settings in a Python program, which is parsed and never run: literals of calls, argparse, dataclasses, constants."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from ppo_doctor.configs import UnreadableError, Written
+
+#: (dotted key, value, line)
+Setting: TypeAlias = tuple[str, object, int]
+
+#: Characters of a program that are parsed, and nodes of its tree that are gone through.
+LARGEST, MOST_NODES = 1 << 18, 200_000
+#: Exponents, and digits of what a sum may become: a literal is a setting, not a computation.
+MOST_POWER, LARGEST_NUMBER = 64, 1e18
+#: Ends of the names of classes whose arguments, or fields, are a run's settings, and of dicts that hold them.
+OF_SETTINGS = ("config", "args", "arguments", "params", "hparams", "hyperparameters", "settings", "cfg", "opts")
+#: What trainers are called, whose arguments are settings as well.
+TRAINERS = ("PPO", "GRPO", "RLOO", "A2C")
+#: Keywords of calls that say nothing about a run.
+NO_SETTINGS = frozenset({"help", "type", "action", "dest", "metavar", "choices", "nargs", "required", "default"})
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+
+
+class _NoLiteralError(Exception):
+    """An expression that only a running program could evaluate."""
+
+
+def read(text: str) -> Written:
+    """Read the settings of a program; of a name that has several values none is taken.
+
+    Raises:
+        UnreadableError: it is no Python, larger than a script, or holds no setting.
+    """
+    if len(text) > LARGEST:
+        raise UnreadableError(f"more than {LARGEST >> 10} KiB are too many for a script")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the program's own escapes
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        raise UnreadableError("it is no Python that we can parse", error.lineno) from error
+    except (MemoryError, RecursionError, ValueError) as error:
+        raise UnreadableError("it is nested too deeply, or no text") from error
+    found = _Program(tree).settings()
+    if not found:
+        raise UnreadableError("it holds no setting as a literal")
+    return Written(
+        imports=tuple(_imports(tree)),
+        values={key: value for key, (value, _) in found.items()},
+        lines={k: n for k, (_, n) in found.items()},
+    )
+
+
+class _Program:
+    """The constants of one program, and the settings that stand in it."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.nodes = [node for node, _ in zip(ast.walk(tree), range(MOST_NODES), strict=False)]
+        self.top = list(_statements(tree.body))
+        self.names: dict[str, object] = {}
+        self.options = {key: value for key, value, _ in self._options()}
+
+    def settings(self) -> dict[str, tuple[object, int]]:
+        """Return key → (value, line); what is told more surely first: calls, options, fields, constants."""
+        constants = list(self._constants())  # calls may name them
+        found: dict[str, tuple[object, int]] = {}
+        for source in (self._calls(), self._options(), self._fields(), iter(constants)):
+            held: dict[str, tuple[object, int]] = {}
+            torn: set[str] = set()
+            for key, value, line in source:
+                if key in held and held[key][0] != value:
+                    torn.add(key)
+                held.setdefault(key, (value, line))
+            found |= {key: value for key, value in held.items() if key not in torn and key not in found}
+        return found
+
+    def _value(self, node: ast.expr) -> object:
+        """Return the value of a literal, of arithmetic over numbers, or of a name or option that holds one.
+
+        Raises:
+            _NoLiteralError: nothing short of running the program tells it.
+        """
+        if isinstance(node, ast.Constant):
+            if node.value is None or isinstance(node.value, str | int | float | bool):
+                return node.value
+        elif isinstance(node, ast.List | ast.Tuple):
+            return [self._value(each) for each in node.elts[:16]]
+        elif isinstance(node, ast.Dict):
+            return dict(self._items(node))
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            value = self._number(node.operand)
+            return -value if isinstance(node.op, ast.USub) else value
+        elif isinstance(node, ast.BinOp):
+            return self._computed(node)
+        elif isinstance(node, ast.Name) and node.id in self.names:
+            return self.names[node.id]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in self.options:
+            return self.options[node.attr]
+        raise _NoLiteralError
+
+    def _number(self, node: ast.expr) -> int | float:
+        value = self._value(node)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _NoLiteralError
+        return value
+
+    def _computed(self, node: ast.BinOp) -> int | float:
+        left, right = self._number(node.left), self._number(node.right)
+        compute = _ARITHMETIC.get(type(node.op))
+        if compute is None or (isinstance(node.op, ast.Pow) and abs(right) > MOST_POWER):
+            raise _NoLiteralError
+        if max(abs(left), abs(right)) > LARGEST_NUMBER:
+            raise _NoLiteralError
+        try:
+            value = compute(left, right)
+        except (ArithmeticError, ValueError) as error:
+            raise _NoLiteralError from error
+        if isinstance(value, complex):
+            raise _NoLiteralError
+        return value
+
+    def _items(self, node: ast.Dict) -> Iterator[tuple[str, object]]:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                try:
+                    yield key.value, self._value(value)
+                except _NoLiteralError:
+                    continue
+
+    def _told(self, key: str, node: ast.expr | None, line: int) -> Iterator[Setting]:
+        if node is None:
+            return
+        try:
+            yield key, self._value(node), line
+        except _NoLiteralError:
+            return
+
+    def _calls(self) -> Iterator[Setting]:
+        """Yield keyword arguments: of configurations and trainers as they are, of other calls under their name."""
+        under = {id(node.value): node.targets[0] for node in self.nodes if isinstance(node, ast.Assign)}
+        for node in self.nodes:
+            name = _called(node.func) if isinstance(node, ast.Call) else ""
+            if not isinstance(node, ast.Call) or not name or name in ("add_argument", "field", "print"):
+                continue
+            target = under.get(id(node))
+            prefix = "" if _of_settings(name) else _prefix(name, target)
+            for keyword in node.keywords:
+                if keyword.arg is not None and keyword.arg not in NO_SETTINGS:
+                    yield from self._told(prefix + keyword.arg, keyword.value, keyword.value.lineno)
+            if name in TRAINERS and node.args and isinstance(node.args[0], ast.Constant):
+                yield from self._told("policy", node.args[0], node.args[0].lineno)
+
+    def _options(self) -> Iterator[Setting]:
+        """Yield argparse's options with their defaults."""
+        for node in self.nodes:
+            if not isinstance(node, ast.Call) or _called(node.func) not in ("add_argument", "add_flag"):
+                continue
+            told = {keyword.arg: keyword.value for keyword in node.keywords}
+            names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            long = next((name for name in names if name.startswith("--")), None)
+            dest = told.get("dest")
+            key = dest.value if isinstance(dest, ast.Constant) and isinstance(dest.value, str) else long
+            if key is None:
+                continue
+            default = told.get("default")
+            switch = told.get("action")
+            if default is None and isinstance(switch, ast.Constant) and switch.value in ("store_true", "store_false"):
+                yield _option(key), switch.value == "store_false", node.lineno
+            yield from self._told(_option(key), default, node.lineno)
+
+    def _fields(self) -> Iterator[Setting]:
+        """Yield the fields of classes with their defaults."""
+        for node in self.nodes:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            prefix = "" if _of_settings(node.name) else f"{node.name}."
+            for name, value in _assigned(node.body):
+                if isinstance(value, ast.Call) and _called(value.func) == "field":
+                    value = next((k.value for k in value.keywords if k.arg == "default"), None)  # noqa: PLW2901
+                yield from self._told(prefix + name, value, value.lineno if value is not None else node.lineno)
+
+    def _constants(self) -> Iterator[Setting]:
+        """Yield what is assigned at the top of the program, or in its main part, and remember it for what follows."""
+        for name, node in _assigned(self.top):
+            for _, value, line in self._told(name, node, node.lineno if node is not None else 0):
+                if name in self.names and self.names[name] != value:
+                    self.names.pop(name)
+                    continue
+                self.names[name] = value
+                if not isinstance(value, dict):
+                    yield name, value, line
+                    continue
+                prefix = "" if _of_settings(name) else f"{name}."
+                for key, inner in value.items():
+                    yield prefix + key, inner, line
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield what a program imports at its top, as in "trl.GRPOConfig"."""
+    for node in _statements(tree.body):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements at the top of a program, those under `if`, and those of its function `main`."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If) or (isinstance(node, ast.FunctionDef) and node.name in ("main", "train")):
+            yield from _statements(node.body)
+
+
+def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node.value
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+            if isinstance(target, ast.Name):
+                yield target.id, value
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                yield from ((t.id, v) for t, v in zip(target.elts, value.elts, strict=True) if isinstance(t, ast.Name))
+
+
+def _called(function: ast.expr) -> str:
+    """Return the last name of what is called: `PPO` of `sb3.PPO`."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _prefix(name: str, target: ast.expr | None) -> str:
+    """Return under what the arguments of a call stand: the name that it is given, which tells a critic's optimizer."""
+    if isinstance(target, ast.Attribute):
+        return f"{target.attr}."
+    return f"{target.id}." if isinstance(target, ast.Name) else f"{name}."
+
+
+def _of_settings(name: str) -> bool:
+    """Tell the name of a class, or dict, of a run's settings; what configures an adapter or an engine is another's."""
+    lowered = name.lower()
+    if lowered.startswith(("lora", "peft", "bitsandbytes", "quant", "deepspeed", "model", "eval", "vllm")):
+        return False
+    return lowered.endswith(OF_SETTINGS) or name.endswith(TRAINERS)
+
+
+def _option(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
