@@ -222,20 +222,40 @@ def test_a_folder_that_is_named_after_another_method(tmp_path, folder, refused):
     assert len(read_runs(str(path), Request())) == 1
 
 
-def test_fine_tuning_before_the_training_by_rewards_is_left_out(tmp_path):
-    def cell(html):
-        output = {"output_type": "display_data", "data": {"text/html": [html]}, "metadata": {}}
-        return {"cell_type": "code", "source": [], "metadata": {}, "outputs": [output]}
+def cell(html):
+    output = {"output_type": "display_data", "data": {"text/html": [html]}, "metadata": {}}
+    return {"cell_type": "code", "source": [], "metadata": {}, "outputs": [output]}
 
-    def table(names, rows):
-        body = "".join("<tr>" + "".join(f"<td>{value}</td>" for value in row) + "</tr>" for row in rows)
-        return "<table><tr>" + "".join(f"<th>{name}</th>" for name in names) + f"</tr>{body}</table>"
 
-    sft = cell(table(["Step", "Training Loss"], [(i, 1 / i) for i in range(1, 9)]))
-    rows = [(i, 0.01 * i, i / 9, 0.001 * i) for i in range(1, 9)]
-    grpo = cell(table(["Step", "Training Loss", "reward", "kl"], rows))
+def table(names, rows):
+    body = "".join("<tr>" + "".join(f"<td>{value}</td>" for value in row) + "</tr>" for row in rows)
+    return "<table><tr>" + "".join(f"<th>{name}</th>" for name in names) + f"</tr>{body}</table>"
+
+
+def notebook(tmp_path, *cells):
     path = tmp_path / "train.ipynb"
-    path.write_text(json.dumps({"cells": [sft, grpo], "nbformat": 4, "metadata": {}}, indent=1), encoding="utf-8")
-    (run,) = read_runs(str(path), Request())
+    path.write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}, indent=1), encoding="utf-8")
+    return read_runs(str(path), Request())
+
+
+GRPO = ["Step", "Training Loss", "reward", "kl"]
+
+
+def grpo(count, seed=1):
+    rng = random.Random(seed)
+    return [
+        (i, round(rng.random(), 4), round(rng.random(), 4), round(rng.random() / 9, 5)) for i in range(1, count + 1)
+    ]
+
+
+def test_fine_tuning_before_the_training_by_rewards_is_left_out(tmp_path):
+    sft = [(i, 1 / i) for i in range(1, 9)]
+    (run,) = notebook(tmp_path, cell(table(GRPO[:2], sft)), cell(table(GRPO, grpo(9))))
     assert "reward_mean" in run.series
     assert any("fine-tuning" in note.text for note in run.notes)
+
+
+def test_a_table_that_a_notebook_shows_again_is_one_run(tmp_path):
+    (run,) = notebook(tmp_path, cell(table(GRPO, grpo(9))), cell(table(GRPO, grpo(20))))
+    assert len(run.series["reward_mean"]) == 20
+    assert len(notebook(tmp_path, cell(table(GRPO, grpo(9))), cell(table(GRPO, grpo(20, seed=2))))) == 2
