@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor import monitors, readers
+import numpy as np
+
+from ppo_doctor import frameworks, monitors, readers
+from ppo_doctor.builder import RunBuilder
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
-from ppo_doctor.reading import Content, collect, told_apart
+from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.reading import Content, collect, parts_of, told_apart
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
     from ppo_doctor.reading import Request
     from ppo_doctor.sources import RunSource
+    from ppo_doctor.table import Table
 
 
 def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dict[str, DoctorError]]:
@@ -32,6 +38,8 @@ def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dic
             contents.append(_woven(links))
             continue
         contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
+    if request.framework is None:
+        contents = [_without_other_methods(content) for content in contents]
     return joined(contents, request.framework, together=source.together), failed
 
 
@@ -44,6 +52,45 @@ def _woven(links: Sequence[Content]) -> Content:
         first.extend(link)
     first.builder.tables = tables
     return first
+
+
+def _without_other_methods(content: Content) -> Content:
+    """Return a content without the sections of methods outside the PPO family, each of them a note.
+
+    One that holds nothing else stays as it is, for `runs_in` to refuse.
+    """
+    profile = frameworks.detect(content.builder.keys)
+    if profile is not None and not profile.ppo_family:  # which knows no clocks
+        profile = frameworks.as_written(frameworks.CANONICAL, content.builder.keys)
+    parts = parts_of(content, profile) if profile is not None else []
+    shown = [frameworks.detect({key for table in part for key in table.columns}) for part in parts]
+    others = [each is not None and not each.ppo_family for each in shown]
+    if len(parts) < 2 or not any(others) or all(others):
+        return content
+    tables: list[Table] = []
+    notes = list(content.builder.notes)
+    for part, found, other in zip(parts, shown, others, strict=True):
+        first, last = min(int(t.lines[0]) for t in part), max(int(t.lines[-1]) for t in part)
+        if other and found is not None:
+            text = f"not judged: lines {first} to {last} are of {found.title}, not of the PPO family"
+            notes.append(Note(text=text, source=SourceRef(path=content.path, line=first), kind="said"))
+        else:
+            within = (_between(table, first, last) for table in content.builder.tables)
+            tables += [table for table in within if len(table.records)]
+    return replace(content, builder=RunBuilder(path=content.path, tables=tables, notes=notes))
+
+
+def _between(table: Table, first: int, last: int) -> Table:
+    """Return the records of a table that stand between two lines."""
+    rows = np.flatnonzero((table.lines >= first) & (table.lines <= last))
+    kept = set(table.records[rows].tolist())
+    return replace(
+        table,
+        records=table.records[rows],
+        lines=table.lines[rows],
+        columns={key: values[rows] for key, values in table.columns.items()},
+        texts={key: tuple(cell for cell in cells if cell[0] in kept) for key, cells in table.texts.items()},
+    )
 
 
 def _chains(paths: Sequence[str]) -> Iterator[list[str]]:

@@ -191,9 +191,9 @@ def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
     for reading in readings:
         marks = _marks(reading.content)
         for pile in piles:
-            if not source.together and marks & pile.marks:
-                continue
             agreement = compared(pile.main.run, reading.run)
+            if not source.together and marks & pile.marks and not _shown_again(pile.main, reading, agreement):
+                continue
             pair = (pile.main.run, reading.run)
             printed = _prints(pile.main, reading) and averages(*pair)
             if printed or of_minibatches(*pair) or of_minibatches(*reversed(pair)):
@@ -216,6 +216,12 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
     if agreement.metrics or (named and _prints(main, reading)):
         return named
     return overlap(main.run, reading.run) >= COVERED
+
+
+def _shown_again(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
+    """Tell whether a notebook shows the records of a run twice: a table of its training, and later a longer one."""
+    one = main.content.container == NOTEBOOK and main.content.path == reading.content.path
+    return one and agreement.share is not None and agreement.share >= FOUND_ALIKE
 
 
 def _prints(main: _Reading, reading: _Reading) -> bool:
@@ -249,7 +255,8 @@ def _merged(pile: _Pile, request: Request) -> Run:
         notes += [*_differences(main, reading, agreement), _says(main, reading.run, added, unused, agreement)]
         notes += [note for note in reading.run.notes if note.of_the_run and note not in main.notes]
     others = [reading.run for reading in pile.readings[1:]]
-    again = tuple(replace(source, again=True) for run in others for source in run.sources)
+    ours = {source.path for source in main.sources}
+    again = tuple(replace(each, again=True) for run in others for each in run.sources if each.path not in ours)
     lent = {name: fact for run in reversed(others) for name, fact in run.facts.items() if name not in OF_STEPS}
     return replace(
         main, series=series, notes=tuple(notes), sources=(*main.sources, *again), facts=lent | dict(main.facts)

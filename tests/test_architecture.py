@@ -134,7 +134,9 @@ ALLOWED: dict[str, set[str]] = {
     # what Monitor files of several environments are together
     "monitors": {"model", "table"},
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
-    "contents": {"errors", "joining", "monitors", "readers", "reading", "sources"},
+    "contents": {
+        *("builder", "errors", "frameworks", "joining", "model", "monitors", "readers", "reading", "sources", "table"),
+    },
     "merging": {
         *("agreement", "arrays", "columns", "config_runs", "contents", "errors", "frameworks", "model"),
         *("reading", "sources"),

@@ -190,3 +190,72 @@ def test_nothing_but_a_closing_summary_is_no_log(tmp_path):
     with pytest.raises(DoctorError) as refused:
         runs(tmp_path, [CLOSING])
     assert "summary of the whole training" in str(refused.value.hint)
+
+
+def boxes(rows):
+    return "".join("---------------\n" + "".join(f"| {k} | {v} |\n" for k, v in row.items()) for row in rows) + "---\n"
+
+
+def test_the_section_of_another_method_is_left_out_by_name(tmp_path):
+    dqn = [{"rollout/exploration_rate": 0.5, "total_timesteps": i * 100, "train/loss": i / 99} for i in range(1, 9)]
+    ppo = [{"total_timesteps": i * 100, "train/approx_kl": i / 999, "train/value_loss": i / 7} for i in range(1, 9)]
+    (tmp_path / "out.txt").write_text(boxes(dqn) + "second\n" + boxes(ppo), encoding="utf-8")
+    (run,) = read_runs(str(tmp_path / "out.txt"), Request())
+    assert len(run.series["approx_kl"]) == 8
+    assert any("are of DQN" in note.text for note in run.notes)
+    (tmp_path / "out.txt").write_text(boxes(dqn), encoding="utf-8")
+    with pytest.raises(DoctorError):
+        read_runs(str(tmp_path / "out.txt"), Request())
+
+
+@pytest.mark.parametrize(("folder", "refused"), [("a2c_pong", True), ("ppo_vs_a2c", False), ("pong", False)])
+def test_a_folder_that_is_named_after_another_method(tmp_path, folder, refused):
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "log.csv"
+    path.write_text("step,reward,entropy\n" + "".join(f"{i},{i}.5,0.{i}\n" for i in range(1, 9)), encoding="utf-8")
+    if refused:
+        with pytest.raises(DoctorError, match="A2C"):
+            read_runs(str(path), Request())
+    else:
+        assert len(read_runs(str(path), Request())) == 1
+    path.write_text("step,reward,approx_kl\n" + "".join(f"{i},{i}.5,0.0{i}\n" for i in range(1, 9)), encoding="utf-8")
+    assert len(read_runs(str(path), Request())) == 1
+
+
+def cell(html):
+    output = {"output_type": "display_data", "data": {"text/html": [html]}, "metadata": {}}
+    return {"cell_type": "code", "source": [], "metadata": {}, "outputs": [output]}
+
+
+def table(names, rows):
+    body = "".join("<tr>" + "".join(f"<td>{value}</td>" for value in row) + "</tr>" for row in rows)
+    return "<table><tr>" + "".join(f"<th>{name}</th>" for name in names) + f"</tr>{body}</table>"
+
+
+def notebook(tmp_path, *cells):
+    path = tmp_path / "train.ipynb"
+    path.write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}, indent=1), encoding="utf-8")
+    return read_runs(str(path), Request())
+
+
+GRPO = ["Step", "Training Loss", "reward", "kl"]
+
+
+def grpo(count, seed=1):
+    rng = random.Random(seed)
+    return [
+        (i, round(rng.random(), 4), round(rng.random(), 4), round(rng.random() / 9, 5)) for i in range(1, count + 1)
+    ]
+
+
+def test_fine_tuning_before_the_training_by_rewards_is_left_out(tmp_path):
+    sft = [(i, 1 / i) for i in range(1, 9)]
+    (run,) = notebook(tmp_path, cell(table(GRPO[:2], sft)), cell(table(GRPO, grpo(9))))
+    assert "reward_mean" in run.series
+    assert any("fine-tuning" in note.text for note in run.notes)
+
+
+def test_a_table_that_a_notebook_shows_again_is_one_run(tmp_path):
+    (run,) = notebook(tmp_path, cell(table(GRPO, grpo(9))), cell(table(GRPO, grpo(20))))
+    assert len(run.series["reward_mean"]) == 20
+    assert len(notebook(tmp_path, cell(table(GRPO, grpo(9))), cell(table(GRPO, grpo(20, seed=2))))) == 2

@@ -19,6 +19,12 @@ _SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
 #: "reward over last 100 episodes"
 _LAST = r"(?: (?:last|past|over|previous) \d{1,6})?"
 _KEY = rf"(?:{_SEVERAL}{_SIGN % '='}|({WORD}){_SIGN % '='}|({WORD}(?:{_LAST} \(?{WORD}){{0,6}}){_SIGN % ':'})"
+#: "Eval metrics at step 600:", "Evaluation | "
+_EVALUATION = re.compile(
+    r"(?:Eval(?:uation)?|Validation)(?: (?:metrics|results?|stats|summary|scores?))?"
+    r"(?: (?:at|after|@) (?:(?:global )?step|iteration|update|epoch|episode) (\d{1,12}))? ?[:|] ",
+    re.IGNORECASE,
+)
 #: What adds nothing to a number but what it counts.
 UNIT = (
     r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
@@ -153,6 +159,9 @@ def bare(text: str) -> str:
 def pairs_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line, none where they are less than half of it."""
     body = bare(_MINIMIND.sub(r"Epoch: \1, Step: \2", text))
+    if (of := _EVALUATION.match(body)) is not None and (inner := pairs_of(body[of.end() :])):
+        step = [("step", of[1])] if of[1] else []
+        return step + [(f"eval/{key}", value) for key, value in inner]
     pairs, covered = _counters(body)
     if not pairs and "=" not in body and ":" not in body:
         return []

@@ -27,6 +27,11 @@ _SLASHED = re.compile(
 #: "reward: -959.97 +/- 246.97"
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
 #: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
+#: "Reward: mean=3.1, std=0.4"
+_OF_GROUP = re.compile(rf"\b(mean|avg|std|min|max|median) ?= ?({_NUMBER})")
+_GROUPED = re.compile(
+    rf"(?<![\w./])({_WORD}): ?((?:(?:mean|avg|std|min|max|median) ?= ?(?:{_NUMBER})(?:, ?|(?=\s|[;|]|\Z)))+)"
+)
 #: "reward -> 3.1" names a number; "3.1 -> 2.9" does not
 _ARROW = re.compile(rf"(?<=[A-Za-z_)%]) ?(?:->|=>|→) ?(?={_NUMBER})")
 #: where a terminal had no Greek they are u and s
@@ -60,6 +65,8 @@ def spelled_out(text: str) -> str:
     if ">" in text or "→" in text:
         text = _ARROW.sub(": ", text)
     text = text.replace(" :: ", " | ")
+    if "=" in text and ":" in text:
+        text = _GROUPED.sub(_with_group, text)
     for symbol, words in _SYMBOLS.items():
         text = text.replace(symbol, words, 1)
     if "σ" in text or ":usmM" in text:
@@ -67,6 +74,11 @@ def spelled_out(text: str) -> str:
     if "('" in text:
         text = _TUPLE.sub(r"\1: \2", text)
     return _LIST.sub(_summary, text) if "[" in text else text
+
+
+def _with_group(match: re.Match[str]) -> str:
+    """Return statistics behind one name, each with that name."""
+    return _OF_GROUP.sub(lambda found: f"{match[1]} {found[1]}={found[2]}", match[2])
 
 
 def _apart(match: re.Match[str]) -> str:

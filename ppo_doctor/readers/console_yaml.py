@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.ingest.naming import COUNTERS, metric_of
+from ppo_doctor.ingest.naming import COUNTERS, LONGEST, metric_of, setting_of
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -68,7 +68,8 @@ class YamlResults:
         self._lines, self._cells, self._above, self._deepest = [], {}, [], 0
         if not lines:
             return
-        means = {found for key in cells if (found := metric_of(key[-200:])) and found not in COUNTERS}
+        means = [key for key in cells if (found := metric_of(key[-LONGEST:])) and found not in COUNTERS]
+        means = [key for key in means if setting_of(key.rpartition("/")[2]) is None]
         if deep >= _LEVELS and means:
             self._sink.cells(lines[0].number, {key: value for key, value in cells.items() if value and value[0] != "{"})
         else:

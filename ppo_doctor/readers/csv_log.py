@@ -59,7 +59,7 @@ class _Reader:
         self._notes = source.notes
         self._values = Values(source.notes)
         self._packer = Packer(source.path, source.notes)
-        lines = source.head().decode("utf-8", "replace").split("\n")
+        lines = source.head().decode("utf-8", "replace").replace("\r", "\n").split("\n")
         self._delimiter = delimiter_of(lines) or ","
         rows = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#")]
         #: the first columns that alone go on below the first row, 0 where all do
@@ -216,6 +216,10 @@ class _Reader:
         """Read one line the slow way: quotes, texts, headers, comments, and every spelling of a number."""
         if self._open or row.count(b'"') % 2:
             self._quoted(row, line)
+            return
+        if b"\r" in row.rstrip(b"\r") and b'"' not in row:  # an end of a line, too, as old systems write it
+            for part in filter(None, row.split(b"\r")):
+                self._by_text(part, line)
             return
         cells = self._cells(row, line)
         if not any(cell and not cell.isspace() for cell in cells) and len(cells) < 2:

@@ -47,7 +47,7 @@ def sniff(head: bytes, name: str = "") -> str | None:
     container = _sniff_json(text)
     if container:
         return container
-    lines = [line for line in text.split("\n")[:_LINES] if line.strip()]
+    lines = [line for row in text.split("\n")[:_LINES] for line in row.split("\r") if line.strip()]
     return "csv" if delimiter_of(lines) else "console"
 
 

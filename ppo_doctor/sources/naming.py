@@ -131,8 +131,11 @@ _OTHERS = {
     "sac": "SAC",
     "qlearning": "Q-learning",
     "sarsa": "SARSA",
+    "reinforce": "REINFORCE",
+    "vpg": "a vanilla policy gradient",
+    "trpo": "TRPO",
 }
-_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo")
+_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
 _Q_LEARNING = re.compile(r"q[ _.-]?learning")
 
 

@@ -75,3 +75,10 @@ def test_arrays_of_one_number(reading):
 def test_arrays_among_pairs(reading):
     got = reading("step=1 loss=Array(0.5, dtype=float32) kl=0.01\nstep=2 loss=Array(0.25, dtype=float32) kl=0.02\n")
     assert [record["loss"] for record in got.records] == [0.5, 0.25]
+
+
+def test_a_history_of_lists_is_a_record_for_each_place(reading):
+    got = reading("history = {'reward': [1.5, 2.5, 3.5], 'kl': [0.01, 0.02, 0.03], 'seed': 7}\n")
+    assert got.records == []
+    got = reading("{'reward': [1.5, 2.5, 3.5], 'kl': [0.01, 0.02, 0.03], 'seed': 7}\n")
+    assert got.records == [{"reward": 1.5, "kl": 0.01}, {"reward": 2.5, "kl": 0.02}, {"reward": 3.5, "kl": 0.03}]

@@ -87,3 +87,15 @@ def test_letters_of_a_terminal_without_greek(reading):
     assert got.records[1]["rR mean"] == 0.25
     assert got.records[1]["rR std"] == 0.5
     assert got.records[1]["rR max"] == 1
+
+
+def test_an_evaluation_in_prose(reading):
+    line = "Eval metrics at step {}: Reward: mean={}.5, std=1.2, min=0.5; Length: mean=120.5\n"
+    got = reading("".join(line.format(i * 100, i) for i in range(1, 6)))
+    assert got.records[4] == {
+        "step": 500,
+        "eval/Reward mean": 5.5,
+        "eval/Reward std": 1.2,
+        "eval/Reward min": 0.5,
+        "eval/Length mean": 120.5,
+    }

@@ -98,3 +98,20 @@ def test_two_columns_without_rules_are_a_table_where_they_come_again(reading):
     block = head + "Policy/KL    0.0{n}\nLossAfter    -1e-{n}\nSteps   {n}00\n"
     got = reading("".join(block.format(n=n) for n in (1, 2, 3)))
     assert got.records == [{"Policy/KL": n / 100, "LossAfter": -(10.0**-n), "Steps": n * 100} for n in (1, 2, 3)]
+
+
+def test_a_frame_that_pandas_prints_numbers_its_rows(reading):
+    got = reading(
+        "   step  reward      kl\n0    10     1.5   0.010\n1    20     2.5   0.012\n2    30     3.5   0.011\n"
+    )
+    assert got.records == [
+        {"step": 10, "reward": 1.5, "kl": 0.010},
+        {"step": 20, "reward": 2.5, "kl": 0.012},
+        {"step": 30, "reward": 3.5, "kl": 0.011},
+    ]
+
+
+def test_a_table_in_a_quotation(reading):
+    table = "-----------------------\n| approx_kl  | 0.01  |\n| value_loss | 2.5   |\n-----------------------\n"
+    got = reading("".join(f"> {line}\n" for line in table.splitlines()) * 2)
+    assert got.records == [{"approx_kl": 0.01, "value_loss": 2.5}] * 2

@@ -88,3 +88,13 @@ def test_a_sentence_that_says_what_one_number_is_comes_again(reading):
     got = reading("".join(f"updates of {n} envs\naverage episode rewards is -{n}.5\n" for n in (1, 2)))
     assert got.records == [{"average episode rewards": -n - 0.5} for n in (1, 2)]
     assert reading("the importance ratio is 1\n").records == []
+
+
+def test_marks_of_a_script_between_names_and_numbers(reading):
+    rows = "".join(f"ep {i} :: G -{100 - i}.2 ; La 0.0{i} ; ent 0.{i}\n" for i in range(1, 9))
+    assert reading(rows).records[7] == {"ep": 8, "G": -92.2, "La": 0.08, "ent": 0.8}
+
+
+def test_an_arrow_names_a_number_and_joins_no_two(reading):
+    rows = "".join(f"[{i}/8] reward -> {i}.5 | kl -> 0.0{i} | entropy -> 0.{i}\n" for i in range(1, 9))
+    assert reading(rows).records[0] == {"reward": 1.5, "kl": 0.01, "entropy": 0.1}

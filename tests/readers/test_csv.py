@@ -147,3 +147,10 @@ def test_a_row_that_is_cut_off_among_whole_ones_is_still_no_row(reading):
     got = reading("step,reward,kl\n1,1.5,0.1\n2,2.5,0.1\n3,3.5\n4,4.5,0.1\n")
     assert [record["step"] for record in got.records] == [1, 2, 4]
     assert got.skipped == 1
+
+
+def test_a_carriage_return_alone_ends_a_line(reading):
+    got = reading("r,l,t\r10.5,83,6.25\n0.25,400,6.5\n0.5,400,6.75\n")
+    assert got.container == "csv"
+    assert [record["l"] for record in got.records] == [83, 400, 400]
+    assert got.lines == [1, 2, 3]

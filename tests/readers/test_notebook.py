@@ -127,3 +127,12 @@ def test_a_notebook_whose_cells_stand_behind_pages_of_widgets(reading, indent):
     got = reading(written(document, indent))
     assert got.container == "notebook"
     assert [record["loss"] for record in got.records] == [0.5, 0.25]
+
+
+def test_a_frame_numbers_its_rows_in_a_column_without_a_name(reading):
+    head = "<tr><th></th><th>step</th><th>reward</th><th>kl</th></tr>"
+    body = "".join(f"<tr><th>{i}</th><td>{i * 10}</td><td>{i}.5</td><td>0.0{i}</td></tr>" for i in range(4))
+    output = {"output_type": "display_data", "data": {"text/html": [f"<table>{head}{body}</table>"]}, "metadata": {}}
+    cell = {"cell_type": "code", "source": [], "metadata": {}, "outputs": [output]}
+    got = reading(json.dumps({"cells": [cell], "nbformat": 4, "metadata": {}}, indent=1))
+    assert got.records[3] == {"step": 30, "reward": 3.5, "kl": 0.03}
