@@ -249,5 +249,6 @@ def _named(table: Table, names: Sequence[str]) -> Table:
         columns={new[key]: values for key, values in table.columns.items()},
         decimals={new[key]: places for key, places in table.decimals.items()},
         texts={new[key]: cells for key, cells in table.texts.items()},
+        texts_left={new[key]: count for key, count in table.texts_left.items()},
         others=frozenset(new[key] for key in table.others),
     )

@@ -20,6 +20,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
+from ppo_doctor.unread_cells import notes_on, text_cells, uses
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
@@ -257,7 +258,10 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     whole, decided = settled(whole, open_names, path)
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
+    guessed = _names_guessed(replace(profile, fuzzy=kept), path, settings)
     series = cut(whole, outer.request.steps)
+    cells = text_cells(builder.tables)
+    unread = notes_on(cells, builder.keys, profile)
     some = outer.request.steps != (None, None)
     if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
         what = "no record within the steps asked for" if some else "no metric that any rule knows"
@@ -272,8 +276,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(*builder.notes, *restored, *decided, *_names_guessed(replace(profile, fuzzy=kept), path, settings)),
-        keys=profile.uses(builder.keys),
+        notes=(*builder.notes, *unread, *restored, *decided, *guessed),
+        keys=uses(profile, builder.keys, tuple(cells)),
     )
 
 

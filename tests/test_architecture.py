@@ -120,8 +120,9 @@ ALLOWED: dict[str, set[str]] = {
     "manual": {"errors", "frameworks", "metrics", "model", "report", "rulepack"},
     "reading": {
         *("builder", "config_files", "configuration", "cutting", "errors", "frameworks", "ingest", "model"),
-        *("readers", "rescaling", "splitting", "table"),
+        *("readers", "rescaling", "splitting", "table", "unread_cells"),
     },
+    "unread_cells": {"configuration", "frameworks", "model", "table"},
     "rescaling": {"arrays", "frameworks", "model"},
     "agreement": {"arrays", "model"},
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},

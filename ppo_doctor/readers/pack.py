@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections import Counter
 from mmap import mmap
 from sys import intern
 from typing import TYPE_CHECKING
@@ -39,13 +40,15 @@ _HAS_DIGIT = re.compile(r"\d")
 class Layout:
     """The records that hold the same keys, packed as two integers (ordinal, line) and one double per key."""
 
-    __slots__ = ("buffer", "decimals", "keys", "pack", "texts")
+    __slots__ = ("buffer", "decimals", "keys", "pack", "texts", "texts_left")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
         self.pack = struct.Struct(f"=qq{len(keys)}d").pack
         self.buffer = bytearray()
         self.texts: dict[str, list[tuple[int, str]]] = {}
+        #: text cells that are counted and not kept
+        self.texts_left: Counter[str] = Counter()
         self.decimals: dict[str, Decimals] = {}
 
     def table(self, path: str, *, disguised: bool) -> Table:
@@ -53,6 +56,7 @@ class Layout:
         table = self.peek(path, disguised=disguised)
         self.buffer.clear()  # the same object: readers hold its methods
         self.texts = {}
+        self.texts_left = Counter()
         self.decimals = {}
         return table
 
@@ -71,6 +75,7 @@ class Layout:
             columns=columns,
             decimals={key: seen.places for key, seen in self.decimals.items() if seen.certain_for(columns[key])},
             texts={key: tuple(texts) for key, texts in self.texts.items()},
+            texts_left=dict(self.texts_left),
         )
 
 
@@ -207,5 +212,6 @@ class Packer:
                 layout.texts.setdefault(key, []).append((self.ordinal, intern(text)))
                 self._texts_kept[key] = kept + 1
             else:
+                layout.texts_left[key] += 1
                 note = f"{key}: only the first {MOST_TEXTS:,} texts are kept"
                 self._notes.tell_once("more texts than are kept", key, note, line)
