@@ -386,7 +386,7 @@ def over(metric: str) -> str:
 
 def squashed(text: str) -> str:
     """Return letters and digits only, in lower case; what stands in brackets is a unit or a remark."""
-    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text).lower() if c.isalnum())
+    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text[:LONGEST]).lower() if c.isalnum())
 
 
 def clocks(keys: Iterable[str]) -> tuple[str, ...]:

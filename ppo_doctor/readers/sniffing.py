@@ -140,6 +140,8 @@ def delimiter_of(lines: list[str]) -> str | None:
 def _cells(row: str, delimiter: str) -> list[str]:
     import csv
 
+    if row.count('"') % 2:  # else a quote that is never closed makes one cell of a header
+        row = row.replace('"', "")
     try:
         return next(csv.reader([row], delimiter=delimiter), [])
     except csv.Error:
