@@ -121,7 +121,7 @@ def _complete(diagnosis: object) -> bool:
         return False
     run, causes = diagnosis.get("run"), diagnosis.get("causes")
     named = isinstance(run, Mapping) and isinstance(run.get("id"), str)
-    named = named and isinstance(run.get("config") or {}, Mapping)
+    named = named and isinstance(run, Mapping) and isinstance(run.get("config") or {}, Mapping)
     return named and isinstance(causes, list) and all(_is_cause(cause) for cause in causes)
 
 
