@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Severity
+from ppo_doctor.opening import contents
 
 if TYPE_CHECKING:
     from ppo_doctor.model import RankedCause
 
 #: Versions of our reports that hold what a baseline needs.
 READABLE = ("1", "2")
+#: Bytes of a report; one of a thousand runs has some 50 MiB.
+LARGEST = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,9 @@ def read_report(path: Path) -> list[Mapping[str, Any]]:
 
     hint = "write one with: ppo-doctor analyze RUN --format json -o main.json"
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(contents(path, LARGEST, pipes=True))
+    except DoctorError as error:
+        raise DoctorError(error.message, hint=hint, code=ExitCode.USAGE) from error
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not JSON"
         raise DoctorError(f"{path}: cannot read: {reason}", hint=hint, code=ExitCode.USAGE) from error
@@ -99,11 +104,10 @@ def read_report(path: Path) -> list[Mapping[str, Any]]:
         known = f"schema {raw['schema_version']}, and this version reads {' and '.join(READABLE)}"
         raise DoctorError(f"{path}: {known}", hint=hint, code=ExitCode.USAGE)
     diagnoses = raw.get("diagnoses", [raw])
-    if not isinstance(diagnoses, list) or not all(_complete(d) for d in diagnoses):
-        message = (
-            (raw.get("error") or {}).get("message", "no diagnosis in it") if "error" in raw else "no diagnosis in it"
-        )
-        raise DoctorError(f"{path}: {message}", hint=hint, code=ExitCode.USAGE)
+    if not isinstance(diagnoses, list) or not diagnoses or not all(_complete(d) for d in diagnoses):
+        failed = raw.get("error")
+        told = failed.get("message") if isinstance(failed, Mapping) else None
+        raise DoctorError(f"{path}: {told or 'no diagnosis in it'}", hint=hint, code=ExitCode.USAGE)
     return diagnoses
 
 
@@ -117,6 +121,7 @@ def _complete(diagnosis: object) -> bool:
         return False
     run, causes = diagnosis.get("run"), diagnosis.get("causes")
     named = isinstance(run, Mapping) and isinstance(run.get("id"), str)
+    named = named and isinstance(run, Mapping) and isinstance(run.get("config") or {}, Mapping)
     return named and isinstance(causes, list) and all(_is_cause(cause) for cause in causes)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.gating import gate
+from ppo_doctor.opening import plain_file
 from ppo_doctor.output import report
 
 if TYPE_CHECKING:
@@ -90,5 +91,5 @@ def _is_report(path: Path) -> bool:
     """Tell a report of ours from a log by its first bytes; a log of training has no `schema_version`."""
     if path.suffix != ".json" or not path.is_file():
         return False
-    with path.open("rb") as file:
+    with plain_file(path) as file:
         return b'"schema_version"' in file.read(200)

@@ -2,13 +2,15 @@
 
 A wheel carries the built-in packs compiled (see hatch_build.py). A checkout or a user's pack is cached in the user's
 cache folder, keyed by tool version and by each file's path, size and modification time. Without a writable cache the
-TOML is parsed every time. JSON, never pickle: a cache file is as untrusted as any other.
+TOML is parsed every time. JSON, never pickle: a cache file is as untrusted as any other. One that somebody else may
+have written, or that is not what was written, is parsed anew.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Mapping
@@ -16,15 +18,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ppo_doctor import __version__
+from ppo_doctor import __version__, toml_text
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.opening import contents, plain_file
 
 Compiled = dict[str, Any]
 #: file path relative to the pack's root → its parsed TOML
 Parsed = Mapping[str, Compiled]
 
 #: Raise when the compiled form changes within a version.
-FORMAT = 9
+FORMAT = 10
+_BINARY = getattr(os, "O_BINARY", 0)
+#: Bytes of one TOML file, and of a pack that was compiled.
+LARGEST, LARGEST_CACHE = 4 << 20, 64 << 20
 
 
 def parse_toml(path: Path) -> Compiled:
@@ -33,10 +39,10 @@ def parse_toml(path: Path) -> Compiled:
     Raises:
         DoctorError: the file cannot be read, is not UTF-8 or not TOML (exit code 2); the message names file and line.
     """
-    import tomllib  # not needed where the compiled pack is at hand
-
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml_text.loads(contents(path, LARGEST).decode("utf-8").replace("\r\n", "\n"))
+    except DoctorError as error:
+        raise DoctorError(error.message, hint=error.hint, code=ExitCode.USAGE) from error
     except OSError as error:
         raise DoctorError(f"{path}: cannot read it: {error.strerror or error}", code=ExitCode.USAGE) from error
     except RecursionError as error:
@@ -116,18 +122,34 @@ def _read_cache(cache: Path, stamp: list[object]) -> Compiled | None:
     import orjson
 
     # A missing, foreign or torn cache file only costs the parse that it would have saved.
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        found = orjson.loads(cache.read_bytes())
-        if found["stamp"] == stamp:
-            pack: Compiled = found["pack"]
-            return pack
+    with suppress(OSError, ValueError, TypeError, KeyError, DoctorError):
+        with plain_file(cache) as file:
+            if not _is_ours(os.fstat(file.fileno())):
+                return None
+            head, pack = file.readline(LARGEST), file.read(LARGEST_CACHE)
+        held = orjson.loads(head)
+        if held["stamp"] == stamp and held["checksum"] == zlib.crc32(pack):
+            found: Compiled = orjson.loads(pack)
+            return found
     return None
 
 
+def _is_ours(status: os.stat_result) -> bool:
+    """Tell whether nobody but this user, or root, can have written a file; where there are no users, anybody's is."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def _write_cache(cache: Path, stamp: list[object], built: Compiled) -> None:
+    pack = json.dumps(built).encode()
+    head = json.dumps({"stamp": stamp, "checksum": zlib.crc32(pack)}).encode()
     # A read-only home must not stop a diagnosis; the file appears whole or not at all.
     with suppress(OSError):
-        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = cache.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"stamp": stamp, "pack": built}), encoding="utf-8")
+        part.unlink(missing_ok=True)
+        # Never through a link that somebody else laid, and for nobody else to write.
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600), "wb") as file:
+            file.write(head + b"\n" + pack)
         part.replace(cache)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ppo_doctor import frameworks
 from ppo_doctor.configs import UnreadableError, Written, line_of, parse
@@ -18,6 +17,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.habits import OF_PPO
 from ppo_doctor.ingest.naming import setting_of
 from ppo_doctor.model import SourceRef
+from ppo_doctor.opening import plain_file
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
@@ -65,9 +65,7 @@ def _text(path: Path) -> str:
         OSError: it cannot be opened.
     """
     limit = LARGEST_YAML if path.suffix.lower() in (".yaml", ".yml") else LARGEST
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise UnreadableError("it is no regular file")
-    with path.open("rb") as file:
+    with _plain(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise UnreadableError(f"more than {limit >> 10} KiB are too many for a configuration")
@@ -75,6 +73,13 @@ def _text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError("not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from error
+
+
+def _plain(path: Path) -> BinaryIO:
+    try:
+        return plain_file(path)
+    except DoctorError as error:
+        raise UnreadableError("it is no regular file") from error
 
 
 def _training_args(path: Path) -> dict[str, ConfigValue]:
@@ -86,7 +91,7 @@ def _training_args(path: Path) -> dict[str, ConfigValue]:
     # zipfile raises the errors of its decompressors, and of fields that contradict each other, as they are.
     damaged = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError, EOFError, OverflowError)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _plain(path) as file, zipfile.ZipFile(file) as archive:
             pickles = [info for info in archive.infolist() if info.filename.endswith("data.pkl")][:1]
             small = [archive.read(info) for info in pickles if info.file_size <= LARGEST]
             settings = dict(_plain_items(small[0])) if small else None

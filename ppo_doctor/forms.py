@@ -96,6 +96,27 @@ def tables(path: str, raw: Mapping[str, Any], name: str) -> list[Mapping[str, An
     return value
 
 
+#: What a field that is there has to be → how that is said.
+_KINDS: Mapping[type, str] = {str: "some text", bool: "true or false", int: "a whole number", list: "a list of names"}
+
+
+def kinds(path: str, raw: Mapping[str, Any], expected: Mapping[str, type]) -> None:
+    """Refuse a field that is there and holds something of another kind than its reader takes.
+
+    A field of kind `list` holds texts.
+
+    Raises:
+        DoctorError: a field is of another kind.
+    """
+    for name, kind in expected.items():
+        if name not in raw:
+            continue
+        value = raw[name]
+        right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+        if not right or (kind is list and not all(isinstance(entry, str) for entry in value)):
+            raise fail(path, f"{name}: expected {_KINDS[kind]}")
+
+
 def whole(path: str, raw: Mapping[str, Any], name: str) -> int:
     """Return a field that holds a whole number, 0 where it is missing.
 
@@ -117,7 +138,10 @@ def number(path: str, raw: Mapping[str, Any], name: str) -> float:
     value = raw.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise fail(path, f"{name}: expected a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise fail(path, f"{name}: the number is too large") from None
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -105,7 +105,7 @@ def _one_record_each(contents: Sequence[Content]) -> list[Content]:
     """Join files of one record each with the same keys, whose names differ in their last number, in its order."""
     alike: dict[object, list[tuple[int, Content]]] = {}
     for content in contents:
-        before, number, after = re.fullmatch(r"(.*?)(\d*)(\D*)", Path(content.path).name).groups()  # type: ignore[union-attr]
+        before, number, after = re.fullmatch(r"(?s)(.*?)(\d*)(\D*)", Path(content.path).name).groups()  # type: ignore[union-attr]
         if content.builder.records == 1 and number and not _OF_ANOTHER.search(before):
             what = (Path(content.path).parent, before, after, content.container, content.builder.keys)
             alike.setdefault(what, []).append((int(number), content))
@@ -249,5 +249,6 @@ def _named(table: Table, names: Sequence[str]) -> Table:
         columns={new[key]: values for key, values in table.columns.items()},
         decimals={new[key]: places for key, places in table.decimals.items()},
         texts={new[key]: cells for key, cells in table.texts.items()},
+        texts_left={new[key]: count for key, count in table.texts_left.items()},
         others=frozenset(new[key] for key in table.others),
     )

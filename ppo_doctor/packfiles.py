@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed
-from ppo_doctor.forms import fail, fields, number, one_of, tables, text, texts, unique, whole
+from ppo_doctor.forms import fail, fields, kinds, number, one_of, tables, text, texts, unique, whole
 from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, TARGET, Link, Severity
 from ppo_doctor.model.kinds import FACETS
 from ppo_doctor.overrides import FILE as OVERRIDES
@@ -26,6 +26,26 @@ _CLAUSE_FIELDS = ("bound_source", "statistic", "window", "share", "least", "leas
 #: Fields of a clause that may refer to a parameter.
 _NUMBERS = ("bound", "share", "least", "least_records")
 _CAUSE_NEEDS = ("id", "title", "family", "severity", "prior", "benign", "link", "complaints", "says", "remedy")
+#: What the fields of rules, clauses, parameters, causes and their tables hold.
+_RULE_KINDS: dict[str, type] = {
+    **dict.fromkeys(("code", "name", "title", "pass_title", "status", "answers_when", "proof", "answers"), str),
+    **dict.fromkeys(("min_points", "min_points_tensor"), int),
+    **dict.fromkeys(("not_when_single_update", "before_training"), bool),
+    **dict.fromkeys(("link", "severity", *FACETS), str),
+    "algorithms": list,
+}
+_CLAUSE_KINDS: dict[str, type] = dict.fromkeys(("quantity", "is", "bound_source", "statistic", "window"), str)
+_PARAM_KINDS: dict[str, type] = {"unit": str, "source": str}
+_CAUSE_KINDS: dict[str, type] = {
+    **dict.fromkeys(("id", "title", "family", "severity", "prior", "link", "says", "not", *FACETS), str),
+    **dict.fromkeys(("benign", "never_proven"), bool),
+    **dict.fromkeys(("complaints", "twins"), list),
+}
+_TABLE_KINDS: dict[str, dict[str, type]] = {
+    "weight": {"finding": str, "source": str},
+    "remedy": dict.fromkeys(("do", "framework", "samples", "key", "setting", "to"), str),
+    "measure": {"log": str, "because": str},
+}
 _CAUSE_FIELDS = (
     *("weight", "twins", "measure", "never_proven", "references", "root_of", "not", *FACETS),
     *("proof", "requires", "excludes", "needs", "usual", "sometimes"),
@@ -110,6 +130,7 @@ _RULE_FIELDS = [
 
 def _compiled_rule(path: str, raw: Compiled) -> Compiled:
     fields(path, raw, _RULE_NEEDS, (*_RULE_FIELDS, "params"))
+    kinds(path, raw, _RULE_KINDS)
     fields(f"{path}: doc", raw["doc"], (), HEADINGS)
     one_of(path, "link", raw["link"], LINKS)
     one_of(path, "severity", raw["severity"], list(Severity))
@@ -122,6 +143,7 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
     for name, param in params.items():
         where = f"{path}: params.{name}"
         fields(where, param, ("value", "unit", "source"))
+        kinds(where, param, _PARAM_KINDS)
         number(where, param, "value")
     kept = {name: raw[name] for name in _RULE_FIELDS if name in raw}
     return kept | {
@@ -147,6 +169,7 @@ def _of_kinds(path: str, raw: Mapping[str, Any]) -> None:
 
 def _compiled_clause(path: str, raw: Mapping[str, Any], params: Compiled) -> Compiled:
     fields(path, raw, ("quantity", "is", "bound"), _CLAUSE_FIELDS)
+    kinds(path, raw, _CLAUSE_KINDS)
     one_of(path, "is", raw["is"], TESTS)
     one_of(path, "window", raw.get("window", "all"), WINDOWS)
     one_of(path, "statistic", raw.get("statistic", "each"), STATISTICS)
@@ -175,6 +198,10 @@ def _value(path: str, value: object, params: Compiled, clause: Compiled | None) 
 
 def _compiled_cause(path: str, raw: Compiled) -> Compiled:
     fields(path, raw, _CAUSE_NEEDS, _CAUSE_FIELDS)
+    kinds(path, raw, _CAUSE_KINDS)
+    for name, expected in _TABLE_KINDS.items():
+        for table in tables(path, raw, name):
+            kinds(path, table, expected)
     one_of(path, "severity", raw["severity"], list(Severity))
     one_of(path, "prior", raw["prior"], PRIORS)
     one_of(path, "link", raw["link"], LINKS)

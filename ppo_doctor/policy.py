@@ -212,7 +212,10 @@ class _Reader:
     def number(self, value: object, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.complain(f"{key}: expected a number")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.complain(f"{key}: the number is too large") from None
 
     def file(self, value: object, key: str) -> Path:
         """Return a path; a policy's paths are relative to the policy, wherever the gate is started."""

@@ -21,6 +21,7 @@ from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
 from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
+from ppo_doctor.unread_cells import notes_on, text_cells, uses
 
 if TYPE_CHECKING:
     from ppo_doctor.config_beside import Beside
@@ -297,6 +298,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     notes = columns.missing_aliases(outer.request.aliases, builder.keys, configuration.as_written(found))
     guesses = names_guessed(replace(profile, fuzzy=kept), path, settings)
     series = cut(whole, outer.request.steps)
+    cells = text_cells(builder.tables)
+    unread = notes_on(cells, builder.keys, profile)
     some = outer.request.steps != (None, None)
     if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
         what = "no record within the steps asked for" if some else "no metric that any rule knows"
@@ -311,8 +314,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, settings),
         config_raw=configuration.as_written(found),
-        notes=(*notes, *builder.notes, *said, *restored, *decided, *guesses),
-        keys=profile.uses(builder.keys),
+        notes=(*notes, *builder.notes, *unread, *said, *restored, *decided, *guesses),
+        keys=uses(profile, builder.keys, tuple(cells)),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},
         not_understood=columns.not_understood(profile, builder),
     )

@@ -169,5 +169,6 @@ def _by_run(table: Table, run_of: FloatArray, places: IntArray) -> Iterator[tupl
             lines=table.lines[rows],
             columns={key: values[rows] for key, values in table.columns.items()},
             texts={key: tuple(texts[run, key]) for key in table.texts},
+            texts_left={},  # nobody knows of which runs they are
         )
         yield run, part

@@ -39,6 +39,8 @@ class Table:
     decimals: Mapping[str, int] = field(default_factory=dict)
     #: text cells by key: (record, text); all of those that name a run, of others as many as the reader keeps
     texts: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    #: how many text cells of a key stand beyond those in `texts`
+    texts_left: Mapping[str, int] = field(default_factory=dict)
     #: keys of these records whose columns were not kept, because they can mean nothing to anyone
     others: frozenset[str] = frozenset()
 
@@ -85,4 +87,5 @@ def _renamed(table: Table, names: Mapping[str, str]) -> Table:
         columns={names.get(key, key): values for key, values in table.columns.items()},
         decimals={names.get(key, key): places for key, places in table.decimals.items()},
         texts={names.get(key, key): cells for key, cells in table.texts.items()},
+        texts_left={names.get(key, key): count for key, count in table.texts_left.items()},
     )

@@ -7,7 +7,7 @@ from importlib import import_module
 MIB = 1 << 20
 #: module, constant → how the page spells it
 LIMITS = {
-    ("readers.opening", "PATIENCE"): (10.0, "10 s"),
+    ("opening", "PATIENCE"): (10.0, "10 s"),
     ("readers.source", "ENDLESS"): (1024 * MIB, "1 GiB"),
     ("readers.source", "LONGEST_LINE"): (16 * MIB, "one line | 16 MiB"),
     ("readers.values", "DEEPEST"): (16, "16 deep"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ppo_doctor.configs import MOST_LINES, Written
+from ppo_doctor.toml_text import loads
 
 _TABLE = re.compile(r"\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?\Z")
 _LIST = re.compile(r"\s*\[\[")
@@ -14,9 +15,7 @@ _QUOTES = ('"""', "'''")
 
 def read(text: str) -> Written:
     """Read a TOML document; raise ValueError where it is none."""
-    import tomllib
-
-    return Written(values=tomllib.loads(text), lines=_lines(text))
+    return Written(values=loads(text), lines=_lines(text))
 
 
 def _lines(text: str) -> dict[str, int]:

@@ -16,7 +16,10 @@ Setting = tuple[str, Scalar, int]
 
 _CALL = re.compile(r"\b[A-Z]\w*\(\s*(?=[A-Za-z_]\w*\s*=)")
 _ARGUMENT = re.compile(r"\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)\Z", re.DOTALL)
-_PART = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[()\[\]{},\n]")
+#: A string, which ends in its quote unless it goes on to the end, or a sign: possessive, for a search that gives back
+#: takes the square of a text of quotes that are never closed.
+_PART = re.compile(r"(?s)'(?:[^'\\]++|\\.)*+['\\]?|\"(?:[^\"\\]++|\\.)*+[\"\\]?|[()\[\]{},\n]")
+_SIGN = re.compile(r"[()\[\]{},\n]")
 #: `key: value`, `key = value`, `key ..... value` as Megatron prints it, `| key | value |` as tables do, `'key': value,`
 #: of a dict that pprint writes
 _LINE = re.compile(
@@ -31,7 +34,7 @@ _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?::-(?P<otherwise>[^{}]*))?\}|\$(?P
 #: A line of a command that goes on: what stands alone on other lines are the shell's own variables.
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 #: Printed objects and characters of a line that are looked at: what goes on is no configuration.
-MOST_CALLS, LONGEST_LINE = 20, 4096
+MOST_CALLS, LONGEST_LINE, LONGEST_COMMAND = 20, 4096, 1 << 16
 #: Fewer settings than this are prose that happens to hold an equals sign.
 FEWEST = 2
 
@@ -95,7 +98,7 @@ def _calls(text: str) -> Iterator[Setting]:
 def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int]]:
     """Yield the text between the commas of a call, its line and its end, up to the parenthesis that closes the call."""
     depth, start, at = 0, begin, line
-    for match in _PART.finditer(text, begin):
+    for match in _parts(text, begin):
         part = match[0]
         line += part.count("\n")
         if part in "([{":
@@ -107,6 +110,15 @@ def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int
             start, at = match.end(), line
             if part == ")":
                 return
+
+
+def _parts(text: str, begin: int) -> Iterator[re.Match[str]]:
+    """Yield strings and signs; what follows a quote that is never closed holds signs alone."""
+    for match in _PART.finditer(text, begin):
+        if match[0][0] in "'\"" and (len(match[0]) == 1 or match[0][-1] != match[0][0]):
+            yield from _SIGN.finditer(text, match.start() + 1)
+            return
+        yield match
 
 
 def _literal(text: str) -> Scalar:
@@ -129,7 +141,8 @@ def _lines(text: str) -> Iterator[Setting]:
 def _options(text: str) -> Iterator[Setting]:
     """Yield the options of a command, and Hydra's overrides, with the shell's own plain variables put in."""
     variables: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, whole in enumerate(text.splitlines(), start=1):
+        line = whole[:LONGEST_COMMAND]
         if line.lstrip().startswith("#"):
             continue
         assigned = _ASSIGNED.match(line)

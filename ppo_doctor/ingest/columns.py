@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from itertools import count as count_from
 
 from ppo_doctor.ingest.chinese import english
-from ppo_doctor.ingest.naming import COUNTERS, metric_of, of_machine
+from ppo_doctor.ingest.naming import COUNTERS, LONGEST, metric_of, of_machine
 from ppo_doctor.ingest.settings_words import CLOCKS
 
 #: A number by which columns of one quantity are told apart: of a worker, a rank, an agent, an environment.
@@ -35,7 +35,7 @@ def over(metric: str) -> str:
 
 def squashed(text: str) -> str:
     """Return letters and digits only, in lower case; what stands in brackets is a unit or a remark."""
-    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text).lower() if c.isalnum())
+    return "".join(c for c in re.sub(r"[(\[{].*?[)\]}]", "", text[:LONGEST]).lower() if c.isalnum())
 
 
 def clocks(keys: Iterable[str]) -> tuple[str, ...]:

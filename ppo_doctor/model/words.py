@@ -17,11 +17,12 @@ Verdict = Literal["healthy", "warning", "unhealthy", "inconclusive"]
 Confidence = Literal["established", "likely", "suspected"]
 #: The surest first.
 CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
-#: "lost": the file goes on behind what was read, nobody knows for how long. "dropped": single values that cannot be.
+#: "lost": there is more than what was read: the file goes on, or cells of a metric hold no number. "dropped": single
+#: values that cannot be.
 NoteKind = Literal["said", "skipped", "lost", "dropped", "merged", "renamed", "info"]
 #: What is made of a native key: a metric by its framework's profile, one by the meaning of its name, a clock, a metric
-#: that another key gave already, of time or machine, bookkeeping that is known and not used, or nothing.
-KeyUse = Literal["mapped", "guessed", "clock", "again", "machine", "not used", "unknown"]
+#: that another key gave already, of time or machine, known and not used, text in every record, or nothing.
+KeyUse = Literal["mapped", "guessed", "clock", "again", "machine", "not used", "text", "unknown"]
 #: What a cause is to its problem: what breaks the link, why it does, what else may explain it, what stands beside it.
 Role = Literal["mechanism", "root", "alternative", "context"]
 #: How a problem breaks its link; "course" is a run that goes wrong by and by.

@@ -259,10 +259,17 @@ class _Reader:
             self._give_up_quote()
 
     def _give_up_quote(self) -> None:
-        """Skip the line with the odd quote, and read those behind it again by themselves."""
-        (_, *behind), line = self._open, self._open_at
+        """Skip the line with the odd quote, and read those behind it again by themselves.
+
+        A header is read without its quotes: without it nothing tells what the rest of the file is.
+        """
+        (first, *behind), line = self._open, self._open_at
         self._open = []
-        self._notes.skip("a quote is never closed", line)
+        if self._names:
+            self._notes.skip("a quote is never closed", line)
+        else:
+            self._notes.tell("quote", "a quote is never closed; it is read without", line)
+            self._by_text(first.replace(b'"', b""), line)
         for number, row in enumerate(behind, line + 1):
             self._by_text(row, number)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import SourceRef
+from ppo_doctor.opening import plain_file
 from ppo_doctor.readers.event_settings import value_of
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.points import Points, within
@@ -90,8 +91,10 @@ def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:
     settings: dict[str, ConfigValue] = {}
     for key, file in files_below(folder, notes):
         try:
-            with file.open("rb") as stream:
+            with plain_file(file) as stream:
                 settings[key] = value_of(stream.read(_LONGEST_PARAMETER).decode("utf-8", "replace"))
         except OSError as error:
             notes.tell("parameters", f"the parameter {key} cannot be read: {error.strerror}")
+        except DoctorError as error:
+            notes.tell("parameters", f"the parameter {key} cannot be read: {error.message}")
     return settings

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections import Counter
 from mmap import mmap
 from sys import intern
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.readers.keys import Keys
 from ppo_doctor.readers.special import restore
 from ppo_doctor.table import RUN_KEYS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ppo_doctor.model import FloatArray
     from ppo_doctor.readers.notes import Ledger
@@ -26,8 +28,9 @@ FLUSH_EVERY = 65_536
 LARGE = 500_000
 #: Texts kept per key and source, but for those that name a run: records without theirs would be given to another.
 MOST_TEXTS = 1_000
-#: Key layouts remembered between flushes; a log whose every record differs must not grow without end.
-_MOST_LAYOUTS = 4_096
+#: Key layouts remembered between flushes, and keys in all of them before a flush comes early; a log whose every record
+#: differs must not grow without end.
+_MOST_LAYOUTS, _MOST_REMEMBERED = 4_096, 1 << 20
 #: A column with more decimals than this is written in full.
 _MOST_DECIMALS = 9
 #: Values whose equal number of decimals is no accident.
@@ -39,22 +42,49 @@ _HAS_DIGIT = re.compile(r"\d")
 class Layout:
     """The records that hold the same keys, packed as two integers (ordinal, line) and one double per key."""
 
-    __slots__ = ("buffer", "decimals", "keys", "pack", "texts")
+    __slots__ = ("buffer", "decimals", "keys", "pack", "places", "texts", "texts_left")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
-        self.pack = struct.Struct(f"=qq{len(keys)}d").pack
+        #: of records that hold more keys than are read, the places of those that are
+        self.places: list[int] | None = None
+        self.pack: Callable[..., bytes] = struct.Struct(f"=qq{len(keys)}d").pack
         self.buffer = bytearray()
         self.texts: dict[str, list[tuple[int, str]]] = {}
+        #: text cells that are counted and not kept
+        self.texts_left: Counter[str] = Counter()
         self.decimals: dict[str, Decimals] = {}
 
     def table(self, path: str, *, disguised: bool) -> Table:
         """Return the packed records as a table and forget them; every column is contiguous."""
         table = self.peek(path, disguised=disguised)
-        self.buffer.clear()  # the same object: readers hold its methods
-        self.texts = {}
-        self.decimals = {}
+        # The same objects: readers hold methods of the buffer, and narrower layouts all of them.
+        self.buffer.clear()
+        self.texts.clear()
+        self.texts_left.clear()
+        self.decimals.clear()
         return table
+
+    def within(self, keys: tuple[str, ...]) -> Layout:
+        """Return a layout that takes records of more keys than these, and packs those of these alone."""
+        wider = Layout(self.keys)
+        wider.buffer, wider.texts, wider.texts_left, wider.decimals = (
+            self.buffer,
+            self.texts,
+            self.texts_left,
+            self.decimals,
+        )
+        kept = frozenset(self.keys)
+        wider.places = places = [place for place, key in enumerate(keys) if key in kept]
+        pack, width = self.pack, len(keys)
+
+        def pack_some(ordinal: int, line: int, *values: float) -> bytes:
+            if len(values) != width:
+                raise struct.error("another number of values than of keys")
+            return pack(ordinal, line, *[values[place] for place in places])
+
+        wider.pack = pack_some
+        return wider
 
     def peek(self, path: str, *, disguised: bool) -> Table:
         """Return the packed records as a table, a copy."""
@@ -71,6 +101,7 @@ class Layout:
             columns=columns,
             decimals={key: seen.places for key, seen in self.decimals.items() if seen.certain_for(columns[key])},
             texts={key: tuple(texts) for key, texts in self.texts.items()},
+            texts_left=dict(self.texts_left),
         )
 
 
@@ -141,12 +172,16 @@ class Packer:
         self._next_flush = every
         self._notes = notes
         self._texts_kept: dict[str, int] = {}
+        self._keys = Keys(notes)
+        #: layouts of records that hold keys which are not read, and how many keys all layouts have
+        self._wider: dict[tuple[str, ...], Layout] = {}
+        self._remembered = 0
         notes.held.append(self.peek)
 
     @property
     def full(self) -> bool:
         """Tell whether it is time to flush."""
-        return self.ordinal >= self._next_flush
+        return self.ordinal >= self._next_flush or self._remembered > _MOST_REMEMBERED
 
     def add(self, line: int, numbers: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
         """Take one record; without any value it is no record, and skipped with a note."""
@@ -170,7 +205,10 @@ class Packer:
         head = filled.view(np.int64)
         head[:, 0] = np.arange(self.ordinal, self.ordinal + rows)
         head[:, 1] = np.arange(line, line + rows)
-        self.layout(keys).buffer += filled.data.cast("B")
+        layout = self.layout(keys)
+        if layout.places is not None:
+            filled = np.ascontiguousarray(filled[:, [0, 1, *(place + 2 for place in layout.places)]])
+        layout.buffer += filled.data.cast("B")
         self.ordinal += rows
 
     def printed(self, keys: Iterable[str], written: Mapping[str, str], *, fixed: bool = False) -> None:
@@ -181,9 +219,14 @@ class Packer:
 
     def layout(self, keys: tuple[str, ...]) -> Layout:
         """Return the layout of these keys, made on first sight."""
-        layout = self.layouts.get(keys)
+        layout = self.layouts.get(keys) or self._wider.get(keys)
         if layout is None:
-            layout = self.layouts[keys] = Layout(keys)
+            self._remembered += len(keys)
+            kept = tuple(key for key in keys if self._keys.admit(key))
+            if len(kept) < len(keys):
+                layout = self._wider[keys] = self.layout(kept).within(keys)
+            else:
+                layout = self.layouts[keys] = Layout(keys)
         return layout
 
     def flush(self) -> Iterator[Table]:
@@ -191,8 +234,10 @@ class Packer:
         self._next_flush = self.ordinal + self._every
         filled = [layout for layout in self.layouts.values() if layout.buffer]
         tables = [layout.table(self.path, disguised=self.disguised) for layout in filled]
-        if len(self.layouts) > _MOST_LAYOUTS:
+        if len(self.layouts) + len(self._wider) > _MOST_LAYOUTS or self._remembered > _MOST_REMEMBERED:
             self.layouts.clear()
+            self._wider.clear()
+            self._remembered = 0
         yield from tables
 
     def peek(self) -> list[Table]:
@@ -202,10 +247,13 @@ class Packer:
 
     def _keep(self, layout: Layout, texts: Mapping[str, str], line: int) -> None:
         for key, text in texts.items():
+            if not self._keys.admit(key, line):
+                continue
             kept = self._texts_kept.get(key, 0)
             if kept < MOST_TEXTS or key in RUN_KEYS:
                 layout.texts.setdefault(key, []).append((self.ordinal, intern(text)))
                 self._texts_kept[key] = kept + 1
             else:
+                layout.texts_left[key] += 1
                 note = f"{key}: only the first {MOST_TEXTS:,} texts are kept"
                 self._notes.tell_once("more texts than are kept", key, note, line)

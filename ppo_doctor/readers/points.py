@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.readers.keys import Keys
 from ppo_doctor.table import Table
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 WINDOW = 1 << 20
 STEP, WALL_TIME = "step", "wall_time"
 _OWN = (STEP, WALL_TIME)
+#: What stands for each tag that is not read.
+_UNREAD = -1
 
 
 class Points:
@@ -35,6 +38,7 @@ class Points:
         self._notes = notes
         self._tags: dict[str, int] = {}
         self._names: list[str] = []
+        self._keys = Keys(notes)
         #: by tag: last step seen, and how often its steps fell back
         self._last = np.empty(0, dtype=np.int64)
         self._falls = np.empty(0, dtype=np.int64)
@@ -50,9 +54,11 @@ class Points:
         return self._held >= WINDOW
 
     def tag(self, name: str) -> int:
-        """Return the number that stands for a tag."""
+        """Return the number that stands for a tag, a negative one for a tag that is not read."""
         number = self._tags.get(name)
         if number is None:
+            if not self._keys.admit(name):
+                return _UNREAD
             number = self._tags[name] = len(self._names)
             self._names.append(self._column(name))
         return number
@@ -80,6 +86,9 @@ class Points:
             np.asarray(walls, dtype=np.float64),
             np.asarray(lines, dtype=np.int64),
         )
+        if (part[0] < 0).any():
+            read = part[0] >= 0
+            part = (part[0][read], part[1][read], part[2][read], part[3][read], part[4][read])
         if len(part[0]):
             self._parts.append(part)
             self._held += len(part[0])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.opening import plain_file
 from ppo_doctor.readers.mlflow_store import files_below
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.points import Points, within
@@ -37,9 +38,9 @@ def is_store(files: Iterable[Path]) -> bool:
 
 def _begins(file: Path) -> bool:
     try:
-        with file.open("rb") as stream:
+        with plain_file(file) as stream:
             return _LINE.match(stream.read(_HEAD)) is not None
-    except OSError:
+    except (OSError, DoctorError):
         return False
 
 

@@ -151,6 +151,8 @@ def cells_of(row: str, delimiter: str) -> list[str]:
     """Return the cells of a row; none of what is no row."""
     import csv
 
+    if row.count('"') % 2:  # else a quote that is never closed makes one cell of a header
+        row = row.replace('"', "")
     try:
         return next(csv.reader([row], delimiter=delimiter), [])
     except csv.Error:

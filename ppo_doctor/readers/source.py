@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.opening import opened, plain_file
 from ppo_doctor.readers.notes import Ledger
-from ppo_doctor.readers.opening import opened
 from ppo_doctor.readers.sniffing import sniff_binary
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Source:
         """
         self.head()
         if self._stream is None and self._plain and self._seekable:
-            return self._file.open("rb"), self._file
+            return plain_file(self._file), self._file
         held = io.BytesIO()
         for block in self.blocks():
             if held.tell() + len(block) > limit:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.notes import Ledger
 
 #: Spellings of "no value here"; a missing value is an absent key, never a NaN.
-_ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>"})
+_ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>", "-", "--", "\N{EM DASH}"})
 #: Words that are numbers: booleans, and NaN and infinity as old Windows spells them (float() reads the rest).
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf}
 _WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"), nan)

@@ -43,7 +43,12 @@ class Export:
                 records=table.records * count + place,
                 columns=columns,
                 decimals={renamed[key]: places for key, places in table.decimals.items() if key in renamed},
-                texts={},
+                texts={
+                    renamed[key]: tuple((record * count + place, text) for record, text in cells)
+                    for key, cells in table.texts.items()
+                    if key in renamed
+                },
+                texts_left={renamed[key]: left for key, left in table.texts_left.items() if key in renamed},
             )
 
 

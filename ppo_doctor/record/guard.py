@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
+import numpy as np
+
 _FORKED = (
     "this process was forked from the one that records; it records nothing, for every step would be there twice. "
     "Make a recorder of its own, with a file of its own, in the process that trains"
@@ -39,7 +41,8 @@ def guarded(method: Method) -> Method:
         if self.quiet:
             return None
         try:
-            return method(self, *args, **kwargs)
+            with np.errstate(all="ignore"):  # what training raises for is no fault here: NaN in a record is a finding
+                return method(self, *args, **kwargs)
         except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
             self.fail(fault)
             return None

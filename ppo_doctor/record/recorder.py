@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ppo_doctor.record import measures, tally
+from ppo_doctor.record import measures, tally, values
 from ppo_doctor.record.array_weights import ArrayWeights
 from ppo_doctor.record.guard import guarded, tell, tell_fault
 from ppo_doctor.record.kinds import Array, Foreign, Tensor
@@ -72,16 +72,16 @@ class Recorder:
         stop_on: str | None = None,
     ) -> None:
         self.quiet, self.pid = False, os.getpid()
-        self.every, self.clip_range, self.sequence_ratio = max(int(every), 1), clip_range, sequence_ratio
+        self.every, self.clip_range, self.sequence_ratio = values.count(every), clip_range, sequence_ratio
         self.update = 0
-        self._config = dict(config or {})
+        self._config = values.settings(config)
         self._others = {"old_policy_shared": old_policy, "reference_shared": reference}
         self._target = target
         self._file: LineFile | None = None
         self._sinks: list[Sink] = []
         self._weights: Weights | ArrayWeights | None = None
         self._online = _online(target, dump_when, dump_folder, stop_on)
-        self._opened = self._on = self._told_full = False
+        self._opened, self._on, self._told_full, self._lost = False, False, False, 0
         self._reset()
         if model is not None:
             self.watch(model, optimizer)
@@ -119,7 +119,7 @@ class Recorder:
     @guarded
     def configure(self, config: Mapping[str, Any]) -> None:
         """Add settings of the run, before its first update."""
-        self._config.update(config)
+        self._config.update(values.settings(config))
 
     @guarded
     def start_update(self, *, advantages: Tensor = None) -> None:
@@ -245,7 +245,7 @@ class Recorder:
             rate = self._weights.learning_rate()
             metrics = {"learning_rate": rate, **metrics} if rate is not None else metrics
         for name, value in metrics.items():
-            if value is not None:
+            if value is not None and not values.is_empty(value):
                 self._parcel.add(f"given {name}", value)
         elapsed = time.perf_counter() - self._begun
         if probe is not None:
@@ -253,7 +253,7 @@ class Recorder:
         minibatches = self._parcel.count("minibatch")
         with np.errstate(all="ignore"):  # NaN in a record is a finding, not an error
             numbers = self._numbers(self._parcel.fetch(), minibatches)
-        at = self.update if step is None else step
+        at = self.update if step is None else values.number(step)
         self._write(at, {**numbers, "time_update": elapsed})
         return {"step": at, **numbers}
 
@@ -276,7 +276,7 @@ class Recorder:
             numbers |= {"rollout_kl": before["approx_kl_k1"]} if "approx_kl_k1" in before else {}
         numbers |= {name: float(np.mean(rows[name])) for name in _SCALARS.values() if name in rows}
         numbers |= self._steps(rows) | self._ownership(minibatches)
-        given = {name[6:]: float(values[0, 0]) for name, values in rows.items() if name.startswith("given ")}
+        given = {name[6:]: float(cells[0, 0]) for name, cells in rows.items() if name.startswith("given ")}
         return numbers | given
 
     def _steps(self, rows: dict[str, Array]) -> dict[str, float]:
@@ -316,16 +316,19 @@ class Recorder:
                 self._file = LineFile(Path(target))
             else:
                 self._sinks.append(forward(target))
-        head = {"ppo_doctor": 1, "config": {name: value for name, value in self._config.items() if _plain(value)}}
-        self._to_file(head)
-        self._judge(head)
+        for take in (self._to_file, self._judge):
+            take({"ppo_doctor": 1, "config": self._config})
 
     def _write(self, step: float, numbers: Mapping[str, float]) -> None:
         # The mark stands in every line, so that no other trainer's names are seen in a part of the file.
         record = {"ppo_doctor": 1, "step": step, "update": self.update, **numbers}
         self._to_file(record)
-        for sink in self._sinks:
-            sink(step, numbers)
+        for sink in tuple(self._sinks):
+            try:
+                sink(step, numbers)
+            except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so does the file
+                tell_fault("a logger gets no more records, training goes on", fault)
+                self._sinks.remove(sink)
         self._judge(record)
 
     def _judge(self, record: Mapping[str, Any]) -> None:
@@ -351,8 +354,10 @@ class Recorder:
         if self._file is None:
             return
         try:
-            self._file.write(record)
+            self._file.write({**record, "records_lost": self._lost} if self._lost else record)
+            self._lost = 0
         except OSError as fault:
+            self._lost += 1
             if not self._told_full:
                 self._told_full = True
                 tell(f"a record could not be written, training goes on: {fault.strerror or fault}")
@@ -379,10 +384,6 @@ def _note_gradient(
     recorder: Recorder, parcel: Parcel, place: int, advantages: Tensor, mask: Tensor, gradient: Tensor
 ) -> None:
     recorder.note_gradient(parcel, place, gradient, advantages, mask)
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _told(record: Mapping[str, Any]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import math
@@ -36,28 +37,41 @@ class LineFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+        #: whether the last line of ours has no end
+        self._torn = False
         self._close_torn_line()
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record.
 
         Raises:
-            OSError: the disk is full, say; what was written of the line is taken back.
+            OSError: the file was deleted, or the disk is full, say. What was written of the line is taken back, unless
+                another writer's line came between: then the next begins on a line of its own.
         """
-        line = line_of(record)
-        end = os.fstat(self._file).st_size
+        line = (b"\n" if self._torn else b"") + line_of(record)
+        status, written = os.fstat(self._file), 0
+        if not status.st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted")
         try:
             written = os.write(self._file, line)
             if written < len(line):  # the disk filled up within the line: say so
                 os.write(self._file, line[written:])
         except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, end)
+            self._take_back(status.st_size, written)
             raise
+        self._torn = False
 
     def close(self) -> None:
         """Close the file; what is written is with the system already."""
         os.close(self._file)
+
+    def _take_back(self, end: int, written: int) -> None:
+        """Cut off what was written of a line, where nobody else wrote since."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._file).st_size == end + written:
+                os.ftruncate(self._file, end)
+                return
+        self._torn = self._torn or written > 0
 
     def _close_torn_line(self) -> None:
         size = os.fstat(self._file).st_size

@@ -78,6 +78,7 @@ _USES: Mapping[KeyUse, str] = {
     "again": "of a metric that another key gives",
     "machine": "of time or the machine",
     "not used": "known and not used",
+    "text": "text in every record",
     "unknown": "unknown",
 }
 

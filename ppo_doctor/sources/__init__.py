@@ -24,6 +24,9 @@ from ppo_doctor.sources.naming import (
 )
 from ppo_doctor.sources.walking import Folder, Walker
 
+#: Files of a folder that say by nothing that they are logs, and are looked into all the same.
+MOST_LOOKED_INTO = 500
+
 __all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "named", "sources_in"]
 
 
@@ -175,6 +178,11 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     if not sources:
         # Nothing that says it is a log: whatever may be one is looked into.
         doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
+        if len(doubtful) > MOST_LOOKED_INTO:
+            walker.told.append(
+                f"only {MOST_LOOKED_INTO:,} of {len(doubtful):,} files that may be logs were looked into"
+            )
+            doubtful = sorted(doubtful, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
         sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
     sure = any(source.logs for source in sources)
     sources = [

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ppo_doctor.sources.naming import Role, role_of
+from ppo_doctor.sources.naming import Role, is_read, role_of
 
-#: Folders below this depth are not looked into, nor more folders than this, nor more entries of one of them.
+#: Folders below this depth are not looked into, nor more folders than this, nor more entries of one of them; of more
+#: names than are listed nobody knows which are logs.
 DEEPEST = 12
 MOST_FOLDERS = 5_000
 MOST_ENTRIES = 20_000
+MOST_LISTED = 400_000
 #: Folders that never hold a run's log: caches, environments, what trackers keep of images and models.
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "artifacts", "media"})
 #: Hidden folders that hold logs all the same (Sample Factory).
@@ -61,7 +63,9 @@ class Walker:
         for child in sorted(below, key=lambda p: (p.is_symlink(), p.name)):
             if os.path.realpath(child) in self._seen:
                 continue
-            if depth >= DEEPEST:
+            if not os.access(child, os.R_OK | os.X_OK):  # who asked for what lies in it would be refused
+                self.told.append(f"{child} is closed to this user and was not looked into")
+            elif depth >= DEEPEST:
                 self.told.append(f"{child} lies too deep and was not looked into")
             elif len(self._seen) >= MOST_FOLDERS:
                 self._missed += 1
@@ -75,12 +79,13 @@ class Walker:
         entries: list[os.DirEntry[str]] = []
         try:
             with os.scandir(path) as scan:
-                entries = list(islice(scan, MOST_ENTRIES))
-                if next(scan, None) is not None:
-                    self.told.append(f"{path} holds more than {MOST_ENTRIES} files; the rest was not looked at")
+                entries = list(islice(scan, MOST_LISTED))
         except OSError as error:
             self.told.append(f"{path} cannot be listed: {error.strerror}")
-        return sorted(entries, key=lambda entry: entry.name)
+        if len(entries) > MOST_ENTRIES:
+            self.told.append(f"{path} holds more than {MOST_ENTRIES} files; the rest was not looked at")
+            entries.sort(key=lambda entry: (not _is_folder(entry) and not is_read(Path(entry.name)), entry.name))
+        return sorted(entries[:MOST_ENTRIES], key=lambda entry: entry.name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.opening import plain_file
 from ppo_doctor.tensors.legacy import MAGIC, read_legacy
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
 from ppo_doctor.tensors.rows import is_rows, read_jsonl_dump, read_parquet
@@ -112,7 +113,7 @@ def _refuse_others(path: Path, head: bytes) -> None:
 
 
 def _first(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with plain_file(path) as file:
         return file.read(16)
 
 

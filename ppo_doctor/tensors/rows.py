@@ -13,6 +13,7 @@ import orjson
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.opening import plain_file
 from ppo_doctor.tensors.columns import Columns
 from ppo_doctor.tensors.naming import role
 from ppo_doctor.tensors.tensor import Archive, Tensor
@@ -62,7 +63,7 @@ def read_jsonl_dump(path: Path) -> Archive:
 def _take(path: Path, columns: Columns) -> int:
     """Take every line of a file, and return how many could not be used."""
     skipped = 0
-    with path.open("rb") as file:
+    with plain_file(path) as file:
         for line in _lines(file, str(path)):
             record = _parsed(line)
             if isinstance(record, dict):

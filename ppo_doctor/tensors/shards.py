@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.opening import contents
 from ppo_doctor.tensors.storages import DAMAGED
 from ppo_doctor.tensors.tensor import Archive, Tensor
 
@@ -58,7 +59,7 @@ def _places(path: Path, size: int) -> dict[str, str]:
     if size > LARGEST_INDEX:
         raise DoctorError(f"{path} has {size:,} bytes", hint=DAMAGED)
     try:
-        index = json.loads(path.read_bytes())
+        index = json.loads(contents(path, LARGEST_INDEX))
     except (OSError, ValueError, RecursionError) as error:
         raise DoctorError(f"{path} cannot be read: {str(error)[:200]}", hint=DAMAGED) from error
     places = index.get("weight_map") if isinstance(index, dict) else None

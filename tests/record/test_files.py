@@ -122,7 +122,7 @@ def test_a_torn_line_of_an_earlier_process_is_closed(tmp_path):
 def test_the_settings_stand_in_the_first_line(tmp_path):
     recorder = Recorder(tmp_path / "run.jsonl", config={"n_epochs": 4, "schedule": lambda _: 0, "nan": float("nan")})
     one_update(recorder)
-    assert records(tmp_path / "run.jsonl")[0] == {"ppo_doctor": 1, "config": {"n_epochs": 4}}
+    assert records(tmp_path / "run.jsonl")[0] == {"ppo_doctor": 1, "config": {"n_epochs": 4, "nan": "nan"}}
 
 
 class Writer:

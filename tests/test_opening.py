@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor import opening
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.readers import opening, read
+from ppo_doctor.readers import read
 from tests.readers.conftest import gather
 
 TEXT = b"".join(b'{"step": %d, "loss": 0.5}\n' % step for step in range(5_000))
@@ -65,3 +66,46 @@ def test_a_socket_is_no_log(tmp_path, monkeypatch):
         with pytest.raises(DoctorError, match="cannot be read") as error:
             read("run.jsonl")
     assert error.value.code == ExitCode.NOTHING_TO_JUDGE
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("where", ["baseline", "policy's baseline", "rules", "config"])
+def test_what_is_no_file_is_refused_wherever_a_file_is_named(cli, tmp_path, monkeypatch, kind, where):
+    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    log, odd = tmp_path / "run.jsonl", tmp_path / ("x.toml" if where == "rules" else "odd")
+    log.write_bytes(TEXT)
+    if where == "rules":
+        (tmp_path / "pack.toml").write_text('name = "mine"\n')
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("/dev/zero")
+    (tmp_path / "policy.txt").write_text('baseline = "odd"\n')
+    given = {
+        "baseline": ("gate", log, "--baseline", odd),
+        "policy's baseline": ("gate", log, "--policy", tmp_path / "policy.txt"),
+        "rules": ("analyze", log, "--rules", tmp_path),
+        "config": ("analyze", log, "--config", odd),
+    }[where]
+    assert cli(*given).code == 2
+
+
+@posix
+def test_a_baseline_may_come_out_of_a_pipe(cli, tmp_path):
+    log, report = tmp_path / "run.jsonl", tmp_path / "pipe"
+    log.write_text("".join(f'{{"step": {i}, "approx_kl": 0.01, "reward_mean": {i}}}\n' for i in range(40)))
+    made = cli("analyze", log, "--format", "json")
+    os.mkfifo(report)
+    writer = threading.Thread(target=report.write_text, args=(made.out,))
+    writer.start()
+    outcome = cli("gate", log, "--baseline", report)
+    writer.join()
+    assert outcome.code in (0, 1, 4)
+
+
+def test_more_than_the_limit_is_refused_and_not_read(tmp_path):
+    (tmp_path / "file").write_bytes(b"a" * 11)
+    assert opening.contents(tmp_path / "file", 11) == b"a" * 11
+    with pytest.raises(DoctorError, match="larger"):
+        opening.contents(tmp_path / "file", 10)

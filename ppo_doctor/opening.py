@@ -1,4 +1,7 @@
-"""Opening what was named: a file or a pipe as a stream of bytes, and nothing that may never answer or never end."""
+"""Opening what is read: a file or a pipe as a stream of bytes, and nothing that may never answer or never end.
+
+Every file whose content somebody else wrote is opened here: logs, settings, policies, baselines, packs and caches.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,48 @@ def opened(path: Path) -> tuple[BinaryIO, bool]:
         os.close(handle)
         raise
     return os.fdopen(handle, "rb"), plain
+
+
+def contents(path: Path, limit: int, *, pipes: bool = False) -> bytes:
+    """Return the bytes of a plain file, or of what else was named where `pipes` says so.
+
+    Raises:
+        DoctorError: it is no plain file, or holds more than `limit` bytes.
+        OSError: it cannot be opened or read.
+    """
+    stream, plain = opened(path) if pipes else (plain_file(path), True)
+    with stream:
+        data = stream.read(limit + 1) if plain else _drained(stream, limit + 1)
+    if len(data) > limit:
+        raise DoctorError(f"{path} is larger than {limit >> 20:,} MiB", hint="is it the file that was meant?")
+    return data
+
+
+def plain_file(path: Path) -> BinaryIO:
+    """Return a plain file to read.
+
+    Raises:
+        DoctorError: it is a device or a pipe.
+        OSError: it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDONLY | _AT_ONCE)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise DoctorError(f"{path} is no file, but a device or a pipe, which may never end")
+
+
+def _drained(stream: BinaryIO, most: int) -> bytes:
+    """Return what comes out of a pipe until its writer leaves, at most so many bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while size < most and (block := stream.read(min(1 << 16, most - size))):
+        parts.append(block)
+        size += len(block)
+    return b"".join(parts)
 
 
 def _is_file(handle: int, path: Path) -> bool:
