@@ -6,6 +6,7 @@ otherwise pass everything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -121,7 +122,18 @@ def read_policy(path: Path) -> Policy:
     return _Reader(path=path).policy(raw)
 
 
+#: The ways of writing a table of ours in a pyproject.toml. Every start looks for one, and parsing TOML is slow.
+_MAY_HOLD_OURS = re.compile(
+    rb"""tool["']?\s*\.\s*["']?ppo-doctor|^\s*\[\s*["']?tool["']?\s*\]|^\s*["']?tool["']?\s*=""", re.MULTILINE
+)
+
+
 def _section(path: Path) -> Mapping[str, Any] | None:
+    try:
+        if not _MAY_HOLD_OURS.search(path.read_bytes()):
+            return None
+    except OSError:
+        pass  # parsing says why it cannot be read
     tool = parse_toml(path).get("tool", {})
     section = tool.get("ppo-doctor") if isinstance(tool, Mapping) else None
     return section if isinstance(section, Mapping) else None

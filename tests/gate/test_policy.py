@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.policy import Policy, applied, find_policy, read_policy
+from ppo_doctor.policy import Policy, applied, find_policy, project_aliases, read_policy
 from ppo_doctor.rulepack import load_pack
 
 FULL = """
@@ -149,3 +149,24 @@ def test_other_rules_stay_as_they_are(tmp_path):
     policy = read_policy(written(tmp_path, "[thresholds.LOS001]\nshare = 0.5"))
     changed = [a.name for a, b in zip(load_pack().rules, applied(policy, load_pack()).rules, strict=True) if a != b]
     assert changed == ["policy-loss-exactly-zero"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.ppo-doctor.alias]\nG = "entropy"\n',
+        '[tool."ppo-doctor".alias]\nG = "entropy"\n',
+        '[tool]\nppo-doctor.alias.G = "entropy"\n',
+        'tool = { ppo-doctor = { alias = { G = "entropy" } } }\n',
+        'tool . ppo-doctor . alias = { G = "entropy" }\n',
+    ],
+)
+def test_a_table_of_ours_is_found_however_it_is_written(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    assert project_aliases(tmp_path) == {"G": "entropy"}
+
+
+def test_a_project_without_a_table_of_ours_names_nothing(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nppo-doctor = "x:y"\n[tool.ruff]\n', encoding="utf-8")
+    assert project_aliases(tmp_path) == {}
