@@ -91,18 +91,29 @@ def _first_reference(observations: Observations) -> float | None:
     ):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
-    first, gap = float(values[0]), int(median(np.diff(steps)))
+    first, own, gap = float(values[0]), int(median(np.diff(steps))), _spacing(observations)
     if steps[0] <= 1 and gap <= 1:
         return first
-    begun = steps[0] <= 1 or steps[0] == gap
-    return first if begun and _beyond_an_interval(observations, first, gap) else None
+    begun = steps[0] <= 1 or steps[0] in (own, gap)
+    at_sampling = series.aggregation == "sum over tokens"  # of answers that were sampled before the update
+    return first if begun and (at_sampling or _beyond_an_interval(observations, first, gap)) else None
+
+
+def _spacing(observations: Observations) -> int:
+    """Return the steps between records of the log: some metrics stand in records with a generation alone."""
+    axes = [series.axis.steps for series in observations.run.series.values() if len(series) > 1]
+    return min((int(median(np.diff(steps))) for steps in axes), default=1)
 
 
 def _beyond_an_interval(observations: Observations, first: float, gap: int) -> bool:
     """Tell whether a KL is far more than the steps of one interval between records could have made of 0.
 
-    A log-ratio grows by what a step makes at most, and a KL is half its square. No where no learning rate is told.
+    A log-ratio grows by what a step makes at most, and a KL is half its square: by the KL of the updates where that is
+    logged, else by the learning rate. No where neither is told.
     """
+    moved = series_of(observations, "approx_kl")
+    if moved is not None and np.isfinite(moved.values[0]):
+        return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1, gap) ** 2
     rates, configured = series_of(observations, "learning_rate"), given(observations, "learning_rate")
     rate = configured if rates is None else float(finite(rates)[:2].max())
     if rate is None or not of_completions(observations):
