@@ -112,13 +112,15 @@ def _beyond_an_interval(observations: Observations, first: float, gap: int) -> b
     logged, else by the learning rate. No where neither is told.
     """
     moved = series_of(observations, "approx_kl")
+    updates = value_of(observations.fact("updates_effective")) or FEW_UPDATES
     if moved is not None and np.isfinite(moved.values[0]):
-        return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1, gap) ** 2
+        # statistics of all minibatches are those of one batch, whatever the steps of the log count
+        steps = updates if (moved.aggregation or "").startswith("all minibatches") else gap
+        return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1.0, steps) ** 2
     rates, configured = series_of(observations, "learning_rate"), given(observations, "learning_rate")
     rate = configured if rates is None else float(finite(rates)[:2].max())
     if rate is None or not of_completions(observations):
         return False
-    updates = value_of(observations.fact("updates_effective")) or FEW_UPDATES
     reach = NATS_PER_RATE_COMPLETIONS * rate * max(1, gap) * max(1.0, min(updates, MANY_UPDATES))
     return abs(first) > FAR_BEYOND * 0.5 * reach**2
 
