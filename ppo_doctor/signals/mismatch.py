@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
+#: What a mean over samples scatters below 0 where the KL is 0.
+LEAST_NEGATIVE = 0.01
 #: Times by which a KL is far beyond what one interval between records could have made.
 FAR_BEYOND = 4.0
 #: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
@@ -126,8 +128,13 @@ def _beyond_an_interval(observations: Observations, first: float, gap: int) -> b
 
 
 def reference_first(observations: Observations) -> Fact | None:
-    """Return |KL| to the reference before the first step, which is 0 where the reference is the start."""
+    """Return the KL to the reference before the first step, which is 0 where the reference is the start.
+
+    None where it is negative: no KL between two models is, whichever they are; the samples are of another policy.
+    """
     first = _first_reference(observations)
+    if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:
+        return None
     series = series_of(observations, "ref_kl")
     return (
         None
