@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
+#: What a mean over samples scatters below 0 where the KL is 0.
+LEAST_NEGATIVE = 0.01
 #: Times by which a KL is far beyond what one interval between records could have made.
 FAR_BEYOND = 4.0
 #: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
@@ -93,30 +95,48 @@ def _first_reference(observations: Observations) -> float | None:
     ):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
-    first, gap = float(values[0]), int(median(np.diff(steps)))
+    first, own, gap = float(values[0]), int(median(np.diff(steps))), _spacing(observations)
     if steps[0] <= 1 and gap <= 1:
         return first
-    begun = steps[0] <= 1 or steps[0] == gap
-    return first if begun and _beyond_an_interval(observations, first, gap) else None
+    begun = steps[0] <= 1 or steps[0] in (own, gap)
+    at_sampling = series.aggregation == "sum over tokens"  # of answers that were sampled before the update
+    return first if begun and (at_sampling or _beyond_an_interval(observations, first, gap)) else None
+
+
+def _spacing(observations: Observations) -> int:
+    """Return the steps between records of the log: some metrics stand in records with a generation alone."""
+    axes = [series.axis.steps for series in observations.run.series.values() if len(series) > 1]
+    return min((int(median(np.diff(steps))) for steps in axes), default=1)
 
 
 def _beyond_an_interval(observations: Observations, first: float, gap: int) -> bool:
     """Tell whether a KL is far more than the steps of one interval between records could have made of 0.
 
-    A log-ratio grows by what a step makes at most, and a KL is half its square. No where no learning rate is told.
+    A log-ratio grows by what a step makes at most, and a KL is half its square: by the KL of the updates where that is
+    logged, else by the learning rate. No where neither is told.
     """
+    moved = series_of(observations, "approx_kl")
+    updates = value_of(observations.fact("updates_effective")) or FEW_UPDATES
+    if moved is not None and np.isfinite(moved.values[0]):
+        # statistics of all minibatches are those of one batch, whatever the steps of the log count
+        steps = updates if (moved.aggregation or "").startswith("all minibatches") else gap
+        return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1.0, steps) ** 2
     rates, configured = series_of(observations, "learning_rate"), given(observations, "learning_rate")
     rate = configured if rates is None else float(finite(rates)[:2].max())
     if rate is None or not of_completions(observations):
         return False
-    updates = value_of(observations.fact("updates_effective")) or FEW_UPDATES
     reach = NATS_PER_RATE_COMPLETIONS * rate * max(1, gap) * max(1.0, min(updates, MANY_UPDATES))
     return abs(first) > FAR_BEYOND * 0.5 * reach**2
 
 
 def reference_first(observations: Observations) -> Fact | None:
-    """Return |KL| to the reference before the first step, which is 0 where the reference is the start."""
+    """Return the KL to the reference before the first step, which is 0 where the reference is the start.
+
+    None where it is negative: no KL between two models is, whichever they are; the samples are of another policy.
+    """
     first = _first_reference(observations)
+    if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:
+        return None
     series = series_of(observations, "ref_kl")
     return (
         None
