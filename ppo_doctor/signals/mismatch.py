@@ -177,7 +177,7 @@ def reference_follows(observations: Observations) -> Fact | None:
 def penalty_coefficient(observations: Observations) -> Fact | None:
     """Return the coefficient of the KL penalty: as logged, else as rewards or the loss hold it, else as configured."""
     logged = series_of(observations, "kl_coef")
-    if logged is not None:
+    if logged is not None and observations.run.keys.get(logged.raw) != "guessed":
         first = float(finite(logged)[0])
         return fact("penalty_coefficient", first, logged, f"{logged.raw} is {first:g} at first")
     paid, kl = series_of(observations, "kl_penalty_reward"), series_of(observations, "ref_kl")
