@@ -10,6 +10,7 @@ import numpy as np
 from ppo_doctor.arrays import beside, finite_of, mean_of, median, running_medians, scatter_of
 from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.derive.onset import thinned
+from ppo_doctor.derive.outcome import outcome
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -29,11 +30,16 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     """Return the share of what evaluation had gained that is lost at the end, while the training reward still rose.
 
     Evaluation is cut at its best (running median of three); what follows has to lie three scatters below it, and the
-    training reward's median over the last part above that around the best. 0 otherwise. None where samples are steps of
-    episodes: there the greedy policy is evaluated by the same reward in the same task, and has its own ups and downs.
+    training reward's median over the last part above that around the best. One that never gained, or that is lost,
+    has lost the share of its best that is gone. 0 otherwise. The greedy policy of a control task is evaluated by the
+    same reward, and has its own ups and downs: there only what is lost for good counts.
     """
     judged, paid = observations.run.series.get("eval_return"), _training(observations)
-    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS or of_episodes(observations):
+    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+        return None
+    if (gone := _gone(observations)) is not None:
+        return gone
+    if of_episodes(observations):
         return None
     keep = np.isfinite(judged.values)
     steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
@@ -51,6 +57,35 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     value = float(lost / gained) if falls else 0.0
     return Fact(
         name="evaluation_lost", value=value, how="computed", unit="of the gain", source=judged.source(best), says=says
+    )
+
+
+def _gone(observations: Observations) -> Fact | None:
+    """Return the share of its best that an evaluation lost for good beside a training reward that rose."""
+    became = outcome(observations.run)
+    tested = became.evaluation
+    if tested is None or tested.what not in ("lost", "fell") or not became.sound or not tested.best:
+        return None
+    share = (tested.best - (tested.end or 0.0)) / abs(tested.best)
+    says = f"{tested.key} goes from {tested.start:.3g} to {tested.end:.3g}; "
+    says += f"{became.key} from {became.start:.3g} to {became.end:.3g}"
+    return Fact(
+        name="evaluation_lost", value=share, how="computed", unit="of its best", source=tested.source, says=says
+    )
+
+
+def evaluation_behind(observations: Observations) -> Fact | None:
+    """Return the share of the training return's gain that the evaluation of a control task made."""
+    became = outcome(observations.run)
+    tested = became.evaluation
+    if tested is None or became.metric != "episode_return" or became.what not in ("learned", "levelled_off"):
+        return None
+    if None in (tested.end, became.end, became.start) or tested.records < EVALUATIONS or not of_episodes(observations):
+        return None
+    start, end, level = float(became.start or 0), float(became.end or 0), float(tested.end or 0)
+    says = f"{tested.key} ends at {level:.4g}, {became.key} goes from {start:.4g} to {end:.4g}"
+    return Fact(
+        name="evaluation_behind", value=(level - start) / (end - start), how="computed", source=tested.source, says=says
     )
 
 

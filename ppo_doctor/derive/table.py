@@ -160,6 +160,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "loss_tokens_per_written": _row(
             "baselines:loss_tokens_per_written", "tokens_in_loss+response_length+rollout_size+ppo_epochs"
         ),
+        "evaluation_behind": _row("goal:evaluation_behind", "eval_return+episode_return"),
         "evaluation_lost": _row("goal:evaluation_lost", "eval_return+reward_mean", "eval_return+episode_return"),
         "accuracy_since_format": _row("goal:accuracy_since_format", "reward_component"),
         "pretraining_loss_rise": _row("goal:pretraining_loss_rise", "ptx_loss"),

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 #: Spellings of "no value here"; a missing value is an absent key, never a NaN.
 _ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>", "-", "--", "\N{EM DASH}"})
-#: Words that are numbers: booleans, and NaN and infinity as old Windows spells them (float() reads the rest).
-_WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf}
-_WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind"), nan)
+#: Words that are numbers: booleans, and NaN and infinity as old Windows and YAML spell them (float() reads the rest).
+_WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf, ".inf": inf, "+.inf": inf, "-.inf": -inf}
+_WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind", ".nan"), nan)
 _WRAPPED = (
     r"(?:(?:np|numpy|torch|jnp|jax)\.)?(?:float|int|uint|bool|tensor|Tensor|array|Array|DeviceArray)\w*"
     r"\((?:\[([^][(),]+)\]|([^(),]+))[),].*\Z"
