@@ -73,7 +73,7 @@ def became(outcome: Outcome) -> str:
         "fell": f"{key} fell: {way}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",
         "not_logged": "No reward is logged",
-        "too_short": f"{key} has {_few(outcome.records)}, too few to show a course",
+        "too_short": f"{key} has {_few(outcome.records)}",
     }
     return sentences[outcome.what]
 
@@ -107,7 +107,9 @@ def _seen(evidence: Evidence) -> str:
 
 
 def _few(records: int) -> str:
-    return {0: "no number", 1: "1 number"}.get(records, f"{records} numbers")
+    if not records:
+        return "no number in any record: no episode has ended, or its reward is none"
+    return f"{records} {'number' if records == 1 else 'numbers'}, too few to show a course"
 
 
 def _way(outcome: Outcome) -> str:

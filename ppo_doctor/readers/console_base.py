@@ -98,6 +98,8 @@ class Sink:
         self._loose_cells = 0
         self._loose_kept = 0
         self._loose_dropped = 0
+        #: the first line that was dropped, and its keys
+        self._loose_first: tuple[int, str] = (0, "")
         self.notes.held.append(self.peek)
 
     def cells(self, line: int, cells: Mapping[str, str]) -> None:
@@ -137,7 +139,8 @@ class Sink:
         """Yield what is left, configurations last."""
         self._settle()
         if self._loose_dropped:
-            text = f"lines of “key=value” taken for other messages and not read: {self._loose_dropped:,}"
+            first, keys = self._loose_first
+            text = f"{self._loose_dropped:,} lines such as line {first} ({keys}) hold no metrics and were not read"
             self.notes.tell("loose", text)
         yield from self.packer.flush()
         yield from self.configs
@@ -171,16 +174,23 @@ class Sink:
 
     def _settle(self) -> None:
         if self._has_better():
-            self._loose_dropped += len(self._loose)
+            self._drop(self._loose)
         else:
             kept = _recurring(self._loose)
             held = set(map(id, kept))
             others = [record for record in self._loose if id(record) not in held]
-            self._loose_dropped += len(others) - self._as_settings(others, kept)
+            self._drop(others[self._as_settings(others, kept) :])
             self._loose_kept += len(kept)
             for line, cells in kept:
                 self._pack(line, cells)
         self._loose = []
+
+    def _drop(self, records: list[_Loose]) -> None:
+        """Count lines that are not read, and keep the first."""
+        if records and not self._loose_dropped:
+            line, cells = records[0]
+            self._loose_first = line, ", ".join(list(cells)[:3])
+        self._loose_dropped += len(records)
 
     def _as_settings(self, others: list[_Loose], kept: list[_Loose]) -> int:
         """Take what was printed once before all records as a configuration, if it is one; return how many lines are."""
