@@ -69,7 +69,7 @@ def assemble(
         said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
     died = next((note.text for note in observations.run.notes if DIED in note.text), None)
     if died is not None and said == "healthy":
-        said, because = "inconclusive", f"nothing was found in what was logged, and {died}"
+        said, because = "inconclusive", f"nothing was found in what was logged before {died}"
     shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")
     samples = observations.kind.samples.value
     causes = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)

@@ -27,6 +27,17 @@ SHOWN: Mapping[LinkState, Break] = {"dead": "dead", "wrong": "wrong", "weak": "w
 COURSES = ("policy-degenerates", "steps-too-large", "proxy-diverges")
 #: What became of a reward that is a problem by itself, and how grave it is.
 GONE: Mapping[str, Severity] = {"lost": Severity.CRITICAL, "fell": Severity.HIGH}
+#: Checks of a reward that falls, and one that says that it does not.
+OF_A_FALL = frozenset(
+    {
+        "reward-declines",
+        "reward-below-its-start",
+        "reward-collapses-late",
+        "reward-gone",
+        "reward-falls-as-policy-moves",
+    }
+)
+OF_A_LEVEL = frozenset({"moves-without-gain"})
 #: What became of a reward that is no problem by itself, and that suspicions explain.
 STOOD = ("flat", "never_earned")
 #: The link of a reward that was lost, and what its problem is called in reports for machines.
@@ -37,7 +48,8 @@ def problems_shown(
     groups: Sequence[Group], findings: Iterable[Finding], outcome: Outcome, links: Sequence[ChainLink]
 ) -> tuple[Problem, ...]:
     """Return the problems in the order in which they are told: what is sure or critical first, then by severity."""
-    excused = {rule for group in groups if group.verdict == "healthy" for rule in group.openers}
+    excused = frozenset(rule for group in groups if group.verdict == "healthy" for rule in group.openers)
+    excused |= OF_A_LEVEL if outcome.what in GONE else frozenset()
     fired = {f.rule: f for f in findings if f.status == "fired" and f.rule not in excused}
     grave = {name: f for name, f in fired.items() if f.severity.at_least(Severity.MEDIUM)}
     led = [group for group in groups if any(c.leader and not c.benign for c in group.causes)]
@@ -48,7 +60,8 @@ def problems_shown(
     made += _unexplained([f for name, f in grave.items() if name not in named], links)
     loose = [group for group in led if all(group is not other for other, _ in kept)]
     if outcome.what in GONE:
-        made = _with_outcome(made, outcome, loose, links, fired)
+        loose = [group for group in loose if group.complaint not in STANDING]  # what stands still does not fall
+        made = _with_outcome(made, outcome, loose, links)
     elif outcome.what in STOOD and loose:
         made.append(_of_outcome(outcome, [], loose, links))
     firm = {group.id for group, _ in kept if group.firm}
@@ -143,20 +156,14 @@ def _without_cause(link: str, found: Sequence[Finding], links: Sequence[ChainLin
     )
 
 
-def _of_rewards(problem: Problem, fired: Mapping[str, Finding]) -> bool:
-    """Tell whether a problem is shown by the reward alone."""
-    return bool(problem.findings) and all(fired[name].link == REWARDS for name in problem.findings)
-
-
 def _with_outcome(
     made: Sequence[Problem],
     outcome: Outcome,
     loose: Sequence[Group],
     links: Sequence[ChainLink],
-    fired: Mapping[str, Finding],
 ) -> list[Problem]:
-    """Return the problems with that of a lost reward, which takes the place of those of its link."""
-    ours = [problem for problem in made if _of_rewards(problem, fired) and not problem.proven]
+    """Return the problems with that of a lost reward, which takes the place of those that its fall shows."""
+    ours = [problem for problem in made if problem.findings and OF_A_FALL.issuperset(problem.findings)]
     return [_of_outcome(outcome, ours, loose, links), *(problem for problem in made if problem not in ours)]
 
 

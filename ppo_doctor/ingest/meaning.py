@@ -159,7 +159,7 @@ def _to_reference(kl: Series) -> Series | None:
     third = (len(values) - begins) // 3
     if third < FIRST or not 0 < begins <= third or values[:begins].any() or not values[begins:].all():
         return None
-    grown = float(np.median(values[-third:])) > GROWN * float(np.median(values[begins : begins + FIRST])) > 0
+    grown = float(np.median(values[-third:])) > GROWN * float(np.median(values[begins : begins + third])) > 0
     return replace(kl, name="ref_kl", says="it is 0 at first and grows from there") if grown else None
 
 

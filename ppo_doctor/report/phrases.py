@@ -42,7 +42,8 @@ def outcome(told: Story) -> str:
     """Return in a sentence what became of the run, then what only the verdict can say."""
     parts = [became(told.outcome), _evaluation(told.outcome), _target(told.outcome)]
     parts.append(_course(told.entropy) if told.entropy is not None else "")
-    sentences = [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
+    sentences = [stopped(f"The run died: {flowing(told.died)}")] if told.died else []
+    sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
     if told.because:
         sentences.append(stopped(capital(flowing(told.because))))
     if told.verdict == "healthy":

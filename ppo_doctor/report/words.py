@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import number, says
-from ppo_doctor.model import DIED
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.story.actions import action
@@ -127,14 +126,14 @@ def listed(names: Sequence[str], joint: str = "or") -> str:
 
 
 def run_facts(run: RunSummary) -> list[str]:
-    """Return what was read: framework, algorithm, steps, records, K, and of what the run died where it says so."""
+    """Return what was read: framework, algorithm, steps, records and K."""
     if settings_only(run):
         read = (_trainer(run), "a configuration, no log")
         return [*(bound(phrase) for phrase in read if phrase), updates(run.updates_per_batch)]
     skipped = sum(source.skipped for source in run.sources)
     records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
     logged = (_trainer(run), _steps(run.steps), records)
-    return [*(bound(phrase) for phrase in logged if phrase), updates(run.updates_per_batch), *_death(run)]
+    return [*(bound(phrase) for phrase in logged if phrase), updates(run.updates_per_batch)]
 
 
 def _trainer(run: RunSummary) -> str:
@@ -142,12 +141,6 @@ def _trainer(run: RunSummary) -> str:
     name = "own script" if run.framework == OWN_SCRIPT else plain(run.framework)
     algorithm = plain(run.algorithm).upper()
     return " ".join(filter(None, (name, algorithm if algorithm.lower() not in name.lower() else "")))
-
-
-def _death(run: RunSummary) -> list[str]:
-    """Return what ended the run, as the last lines of its console tell."""
-    told = [note.partition(f"{DIED}: ")[2] for note in run.notes]
-    return [f"died of {plain(last)}" for last in [each for each in told if each][-1:]]
 
 
 def settings_only(run: RunSummary) -> bool:

@@ -170,6 +170,8 @@ class Story:
     because: str
     entropy: Course | None
     checks: Checks
+    #: what the run died of, as the last lines of its console tell
+    died: str = ""
     #: where numbers stop being finite
     broken: Broken | None = None
     table: Table | None = None

@@ -44,6 +44,7 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
         because=_because(diagnosis, problems, unanswered),
         entropy=entropy,
         checks=_checks(diagnosis),
+        died=_death(diagnosis),
         broken=broke,
         table=table,
         problems=problems,
@@ -56,7 +57,12 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
 
 def _because(diagnosis: Diagnosis, problems: Sequence[Told], unanswered: Sequence[Open]) -> str:
     """Return why it was judged so; nothing where problems or what became of the reward tell."""
-    if diagnosis.verdict == "healthy" or problems or became(diagnosis.outcome) in diagnosis.verdict_because:
+    if (
+        diagnosis.verdict == "healthy"
+        or problems
+        or _death(diagnosis)
+        or became(diagnosis.outcome) in diagnosis.verdict_because
+    ):
         return ""
     if unanswered and diagnosis.verdict_because.startswith(LEFT_OPEN):
         return "nothing was found, but not every question could be answered"
@@ -71,6 +77,12 @@ def _without_quantities(diagnosis: Diagnosis) -> str:
             shown = next((f.title for f in diagnosis.findings if f.status == "fired" and says(f) in link.witness), "")
             return because.removesuffix(f": {link.witness}") + (f": {shown}" if shown else "")
     return because
+
+
+def _death(diagnosis: Diagnosis) -> str:
+    """Return what ended the run; nothing where no line of it tells."""
+    told = (note.partition(f"{DIED}: ")[2] for note in diagnosis.run.notes)
+    return next(filter(None, reversed(list(told))), "")
 
 
 def _numbers(
@@ -227,7 +239,7 @@ def _checks(diagnosis: Diagnosis) -> Checks:
 
 
 def _reading(diagnosis: Diagnosis, run: Run | None) -> tuple[str, ...]:
-    """Return the gravest notes on reading; what the run died of is told with its facts."""
+    """Return the gravest notes on reading; what the run died of is told first."""
     kinds = {str(note): NOTE_KINDS.index(note.kind) for note in run.notes} if run is not None else {}
     notes = [note for note in diagnosis.run.notes if DIED not in note]
     return tuple(sorted(notes, key=lambda note: kinds.get(note, 0)))[:MOST_NOTES]
