@@ -62,15 +62,15 @@ def number(value: float | None) -> str:
 def became(outcome: Outcome) -> str:
     """Return what became of the reward as a sentence without its full stop, with its levels and the step."""
     key = f"The reward ({outcome.key})" if outcome.key.lower() not in ("", "reward", "rewards") else "The reward"
-    way = _way(outcome)
+    levels = way(outcome)
     since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
     sentences: Mapping[OutcomeKind, str] = {
-        "learned": f"{key} rises: {way}",
-        "levelled_off": f"{key} rose and levelled off{since}: {way}",
-        "at_ceiling": f"{key} is at its known ceiling: {way}",
-        "flat": f"{key} does not rise: {way}",
-        "lost": f"{key} was lost: {way}, gone for good{since}",
-        "fell": f"{key} fell: {way}",
+        "learned": f"{key} rises: {levels}",
+        "levelled_off": f"{key} rose and levelled off{since}: {levels}",
+        "at_ceiling": f"{key} is at its known ceiling: {levels}",
+        "flat": f"{key} does not rise: {levels}",
+        "lost": f"{key} was lost: {levels}, gone for good{since}",
+        "fell": f"{key} fell: {levels}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",
         "not_logged": "No reward is logged",
         "too_short": f"{key} has {_few(outcome.records)}",
@@ -112,7 +112,7 @@ def _few(records: int) -> str:
     return f"{records} {'number' if records == 1 else 'numbers'}, too few to show a course"
 
 
-def _way(outcome: Outcome) -> str:
+def way(outcome: Outcome) -> str:
     """Return the levels at start and end, with the best where much of it is gone at the end."""
     start, best, end = (number(_rounded(level)) for level in (outcome.start, outcome.best, outcome.end))
     if None in (outcome.start, outcome.best, outcome.end) or start == end == best:

@@ -11,6 +11,7 @@ from ppo_doctor.arrays import beside, finite_of, mean_of, median, running_median
 from ppo_doctor.derive.mismatch import of_episodes
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.derive.outcome import outcome
+from ppo_doctor.evidence import way
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def _gone(observations: Observations) -> Fact | None:
     if tested is None or tested.what not in ("lost", "fell") or not became.sound or not tested.best:
         return None
     share = (tested.best - (tested.end or 0.0)) / abs(tested.best)
-    says = f"{tested.key} goes from {tested.start:.3g} to {tested.end:.3g}; "
-    says += f"{became.key} from {became.start:.3g} to {became.end:.3g}"
+    says = f"{tested.key}: {way(tested)}; {became.key}: {way(became)}"
     return Fact(
         name="evaluation_lost", value=share, how="computed", unit="of its best", source=tested.source, says=says
     )

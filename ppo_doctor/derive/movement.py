@@ -55,6 +55,8 @@ def rate_over_usual(observations: Observations) -> Fact | None:
         known, exact = finite_of(rate.values), rate.resolution.absolute
         if not len(known) or median(known) <= exact:
             return None  # zero, or zero in print
+        if len(known) > 1 and bool((np.diff(known) > 0).all()):
+            return None  # still warming up: nobody knows to what
         value = float(known.max())
     else:
         value = float(rate.value) if isinstance(rate.value, int | float) else math.nan

@@ -29,13 +29,10 @@ COURSES = ("policy-degenerates", "steps-too-large", "proxy-diverges")
 GONE: Mapping[str, Severity] = {"lost": Severity.CRITICAL, "fell": Severity.HIGH}
 #: Checks of a reward that falls, and one that says that it does not.
 OF_A_FALL = frozenset(
-    {
-        "reward-declines",
-        "reward-below-its-start",
-        "reward-collapses-late",
-        "reward-gone",
+    (
+        *("reward-declines", "reward-below-its-start", "reward-collapses-late", "reward-gone"),
         "reward-falls-as-policy-moves",
-    }
+    )
 )
 OF_A_LEVEL = frozenset({"moves-without-gain"})
 #: What became of a reward that is no problem by itself, and that suspicions explain.

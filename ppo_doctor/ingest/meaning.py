@@ -26,7 +26,7 @@ MOST_BATCHES = 0.75
 #: Records that are looked at for the start of a run.
 FIRST = 3
 #: By how much a distance grows from the start of a run to its last third; a KL per update rather falls.
-GROWN = 4
+GROWN = 2
 #: Units that a name says; a percentage is at most so much.
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 _PERCENT, PERCENT = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
@@ -159,7 +159,8 @@ def _to_reference(kl: Series) -> Series | None:
     third = (len(values) - begins) // 3
     if third < FIRST or not 0 < begins <= third or values[:begins].any() or not values[begins:].all():
         return None
-    grown = float(np.median(values[-third:])) > GROWN * float(np.median(values[begins : begins + third])) > 0
+    first, last = (float(np.median(part)) for part in (values[begins : begins + third], values[-third:]))
+    grown = last > GROWN * first > 0
     return replace(kl, name="ref_kl", says="it is 0 at first and grows from there") if grown else None
 
 

@@ -80,7 +80,7 @@ OutcomeKind = Literal[
 
 #: What the outcome of a run is told by: a word, and the metrics of which the first that is logged is meant.
 OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"reward": ("reward_mean", "episode_return", "eval_return"), "entropy": ("entropy",)}
+    {"reward": ("episode_return", "reward_mean", "eval_return"), "entropy": ("entropy",)}
 )
 #: How sentences begin that one part writes and another knows again.
 LEFT_OPEN, WOULD_DECIDE, NOT_SO = "nothing found, but the log does not show", "it would decide ", "not so: "

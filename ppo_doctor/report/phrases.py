@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import became
+from ppo_doctor.evidence import became, way
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
@@ -56,7 +56,7 @@ def _evaluation(reward: Outcome) -> str:
     tested = reward.evaluation
     if tested is None or tested.start is None or tested.end is None:
         return ""
-    return f"evaluation ({plain(tested.key)}) {bound(f'{short(tested.start)} → {short(tested.end)}')}"
+    return f"evaluation ({plain(tested.key)}) {way(tested)}"
 
 
 def _target(reward: Outcome) -> str:

@@ -190,6 +190,8 @@ def penalty_coefficient(observations: Observations) -> Fact | None:
     held = observations.fact("penalty_in_loss")
     if held is not None:
         return replace(held, name="penalty_coefficient")
+    if kl is None and series_of(observations, "approx_kl") is None:
+        return None  # a penalty of which no KL is logged is not seen to act
     names = [name for name in ("kl_coef", "kl_loss_coef") if observations.configured(name)]
     size_set = observations.number(names[0]) if names else None
     return None if not size_set else fact("penalty_coefficient", size_set, None, f"{names[0]} is {size_set:g}")

@@ -35,7 +35,7 @@ MOVING_KL = 1e-3
 #: What a sample earns, then what an episode does, then evaluation.
 REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
 #: Fewest records of a reward that never varies; of one that says by its value why, fewer.
-FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 5, 4
+FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 3, 2
 #: Records in which a reward that had varied is exactly 0, before it counts as gone.
 GONE = 4
 
@@ -70,6 +70,8 @@ def _enough(observations: Observations, values: FloatArray) -> int:
 
     0 does, and an episode's limit.
     """
+    if "episode_return" not in observations.run.series:
+        return FEWEST  # a batch of answers is not a mean over many episodes
     if _at_limit(observations, values) or _alike_within(observations, values):
         return FEWEST_AT_LIMIT
     return FEWEST_OF_ZERO if values[0] == 0 else FEWEST
