@@ -55,7 +55,7 @@ def assemble(
     became = outcome(observations.run, target=target)
     found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.sound)
     odd = unexplained(findings, pack, found)
-    if odd is not None:
+    if odd is not None and all(group.leader.benign for group in found):
         found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.sound, odd=odd.rule)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
