@@ -12,11 +12,12 @@ from ppo_doctor import aliases, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.settings import SETTINGS
-from ppo_doctor.ingest.assignment import assigned
+from ppo_doctor.ingest.assignment import assigned, looks_like_ppo
 from ppo_doctor.ingest.columns import clocks
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
 from ppo_doctor.ingest.shapes import counts_up
+from ppo_doctor.ingest.unnamed import by_form
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import DIED, Note
 from ppo_doctor.sources.naming import other_algorithm
@@ -154,8 +155,11 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         return profile
     columns = {key: builder.column(key) for key in open_keys}
     found = assigned(columns, held, keys, language=of_language(keys))
+    if not found and not looks_like_ppo(held):
+        aligned = {key: builder.by_record(key) for key in open_keys}
+        found = by_form(aligned, held, keys, language=of_language(keys))
     metrics = {
-        reading.metric: MetricProfile(name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset)
+        reading.metric: MetricProfile(name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog)
         for raw, reading in found.items()
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
