@@ -31,6 +31,8 @@ RELATED = 1.2
 ROOT = (0.38, 0.62)
 #: Entropy of a normal distribution with a deviation of 1, in nats.
 _UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
+#: The mean deviation over the root of a KL, which is 1.13 for normal log-ratios, in nats.
+FACTOR = (0.4, 2.5)
 #: More of the same number than this and there is no course.
 _SAME = 1e-12
 
@@ -82,7 +84,7 @@ def form_of(values: FloatArray) -> Form | None:
 
 def _earned(form: Form) -> float | None:
     if form.still:
-        return None if form.zero else -0.5
+        return None if form.zero else 0.0
     drift = abs(form.end - form.start) > 2.0 * float(np.abs(np.diff(form.known)).mean())
     # nothing else of a policy is so large, or negative throughout and not small
     large = form.size > 15.0 or (form.negative > 0.9 and form.size > 1.0)
@@ -95,8 +97,9 @@ def _entropy(form: Form) -> float | None:
     fresh = _is_fresh(start)
     if form.known.max() > 60 or form.known.min() < -60 or form.size < 0.01 or (form.still and not fresh):
         return None
-    total = 0.7 if form.spread < 0.02 else 0.9 if form.rough < 0.12 else 0.3 if form.rough < 0.3 else -1.2
-    total += 0.6 if form.end <= form.start else -0.2 if form.end < 2 * abs(form.start) else -0.6
+    smooth = 1.3 if form.rough < 0.06 else 0.9 if form.rough < 0.12 else 0.3 if form.rough < 0.3 else -1.2
+    total = max(smooth, 0.7) if form.spread < 0.02 else smooth
+    total += 0.6 if form.end <= form.start + 0.02 * abs(form.start) else -0.2 if form.end < 2 * abs(form.start) else -0.6
     total += 0.6 * (0.2 < start < 12.0) + 0.5 * fresh - 0.6 * (form.negative > 0)
     return total - 2.0 * (form.size > 15.0)
 
@@ -137,16 +140,18 @@ def _clipped(form: Form) -> float | None:
     low = form.known.max() <= 1.0
     lowest = bool((form.known == 0).any())
     often = float((form.known == 0).mean()) > 0.2
-    return (0.6 if low else 0.1) + 0.5 * lowest + 0.4 * often + 0.2 * (form.rough > 0.15) - 1.0 * (not low and not form.known.max() > 3)
+    return (0.6 if low else 0.1) + 0.5 * lowest + 0.4 * often + 0.2 * (form.rough > 0.15) - 1.0 * (
+        (not low and not form.known.max() > 3) or (not lowest and form.spread < 0.5 and form.size < 0.7)
+    )
 
 
 def _explained(form: Form) -> float | None:
     if form.known.max() > 1.0 + 1e-6 or form.still:
         return None
     most = float(np.quantile(form.known, 0.95))
-    below = form.known.min() < 0.35
+    below = bool(form.known.min() < 0.35)
     rises = form.end > form.start
-    return 0.5 * (0.2 < most) + 0.5 * rises + 0.4 * below + 0.6 * bool(0 < form.negative < 0.6) - 0.4
+    return (0.5 if most > 0.2 else -0.8) + 0.5 * rises + 0.4 * below + 0.6 * bool(0 < form.negative < 0.6) - 0.4
 
 
 def _error(form: Form) -> float | None:
@@ -172,7 +177,7 @@ def _gradient(form: Form) -> float | None:
     if form.still or form.known.min() < 0:
         return None
     return (0.7 if 0.02 < form.size < 30.0 else -0.5) + 0.4 * (form.spread < 0.8) + 0.4 * bool(form.known.min() > 0) + (
-        0.4 * (form.rough > 0.08)
+        0.4 * (form.rough > 0.08) - 0.8 * (form.spread < 0.02)
     )
 
 
@@ -268,17 +273,16 @@ def _by_name_beside(
         return
     if longer.endswith((" min", " max", " std", " median")):
         say(key, "episode_return", 2.0)
-    elif (one > 0).all() and (other >= 0).all() and (other <= one * 1.01 + 1e-6).all() and (other < one).any():
-        # a spread is not smaller than its mean in every record where the mean goes to 0 with it
-        capped = float(np.quantile(other, 0.9)) <= 1.5 * float(np.median(other)) or np.allclose(other, one)
-        if longer.lower().endswith(("std", "sd", "dev")) or not capped or _correlation(_ranks(one), _ranks(other)) < 0.4:
-            say(key, "episode_return", 1.4)
-            say(longer, "reward_std", 1.6)
-        if capped:
-            say(key, "grad_norm", 1.2)
-    elif (other >= 0).all():
-        say(key, "episode_return", 1.0)
-        say(longer, "reward_std", 1.6)
+        return
+    if (other < 0).any():
+        return
+    below = bool((one > 0).all() and (other <= one * 1.01 + 1e-6).all() and (other < one).any())
+    kept = float(np.isclose(one, other, rtol=0.02).mean()) > 0.05 or other.std() < 0.4 * one.std()
+    if below and kept and not longer.lower().endswith(("std", "sd", "dev")):  # a norm, and what clipping leaves of it
+        say(key, "grad_norm", 1.4)
+    else:
+        say(key, "episode_return", 1.8)
+        say(longer, "reward_std", 1.8)
 
 
 def extends(longer: str, key: str) -> bool:
@@ -315,7 +319,12 @@ def _is_small(values: FloatArray) -> bool:
 
 def _is_share(values: FloatArray) -> bool:
     known = _finite(values)
-    return bool(len(known) >= LEAST and known.min() >= 0 and known.max() <= 100 and not _stands(known))
+    return bool(
+        len(known) >= LEAST
+        and known.min() >= 0
+        and (known.max() <= 1 or (3 < known.max() <= 100 and (known == 0).any()))
+        and not _stands(known)
+    )
 
 
 def _is_explained(values: FloatArray) -> bool:
@@ -333,12 +342,12 @@ def _stands(known: FloatArray) -> bool:
 
 
 def _is_root(root: FloatArray, values: FloatArray) -> bool:
-    """Tell whether one column is as the root of another, but for a factor."""
+    """Tell whether one column is as the root of another: a small KL is half the variance of a ratio's logarithm."""
     both = (values > 0) & (root > 0)
     if both.sum() < LEAST:
         return False
     x, y = np.log(values[both]), np.log(root[both])
-    if x.std() < 0.1:
+    if x.std() < 0.1 or not FACTOR[0] < float(np.exp(np.median(y - x / 2))) < FACTOR[1]:
         return False
     slope = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
     return ROOT[0] < slope < ROOT[1]

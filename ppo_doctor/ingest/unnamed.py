@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import MEANINGS
-from ppo_doctor.ingest.assignment import MOST_COLUMNS, Fates, solved
+from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, solved
 from ppo_doctor.ingest.forms import FORMS, Form, extends, form_of, related
 from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of
 from ppo_doctor.ingest.settings_words import CLOCKS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Nats that a form has to weigh to be better than none, and what a reading of the name weighs, less its cost.
-BAR, NAMED = 1.5, 2.2
+BAR, NAMED = 0.7, 2.2
 #: A name that may mean something, of which the metric is nothing.
 OTHERWISE = 0.8
 #: What a unit or a word that is known weighs for the metrics that it may be said of.
@@ -119,8 +119,8 @@ def _told(key: str, keys: Collection[str], language: bool) -> _Named:
     signs = [sign.lower() for sign in _SIGNED.findall(key)]
     words = {word for part in words_of(key) for word in part} | set(signs)
     sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
-    if any(extends(key, other) for other in keys):
-        sets.append(frozenset({"reward_std"}))
+    if any(extends(key, other) for other in keys):  # a statistic of what that is
+        sets = [frozenset({"reward_std"})]
     allowed = frozenset.intersection(*sets) if sets else None
     return _Named(
         meant=meant,
@@ -151,7 +151,7 @@ def _weighed(
     fates: dict[str, tuple[float, Reading]] = {}
     for metric, weigh in FORMS.items():
         reading = name.meant.get(metric) or (_alike(metric, name) if name.meant else None)
-        if metric in named or (name.allowed is not None and metric not in name.allowed and reading is None):
+        if metric in named or (name.allowed is not None and metric not in name.allowed):
             continue
         turned = form if reading is None or reading.scale > 0 else form_of(-form.known)
         weight = weigh(turned) if turned is not None else None
@@ -168,8 +168,8 @@ def _weighed(
         weight += 2.2 * (name.executed and metric == "optimizer_steps")
         scale = (reading.scale if reading is not None else 1.0) * (0.01 if _in_percent(metric, name) else 1.0)
         if weight > BAR:
-            written = Reading(metric=metric, cost=BAR - weight, scale=scale, antilog=name.logarithm)
-            fates[metric] = (weight - BAR, written)
+            written = Reading(metric=metric, cost=0.0, scale=scale, antilog=name.logarithm)
+            fates[metric] = (weight - BAR + OPEN, written)
     return fates
 
 
@@ -199,8 +199,9 @@ def _still(
     found: dict[str, Reading] = {}
     for metric in (m for m in _ZEROS if m not in held):
         hinted = [key for key in zeros if key not in found and (metric in told[key].meant or metric in (told[key].allowed or ()))]
-        if hinted:
-            found[hinted[0]] = told[hinted[0]].meant.get(metric) or Reading(metric=metric, cost=0.0)
+        if hinted:  # the name that can mean the least else
+            key = min(hinted, key=lambda key: (metric not in told[key].meant, len(told[key].allowed or FORMS)))
+            found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
     held |= {reading.metric for reading in found.values()}
     plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
     missing = [metric for metric in _ZEROS if metric not in held]
@@ -231,7 +232,8 @@ def _is_a_picture(
 ) -> bool:
     """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
     metrics = {reading.metric for reading in chosen.values()} | set(named)
-    whole = bool(metrics & _EARNED) and "entropy" in metrics and bool(metrics & _MOVED) and bool(metrics & _MOVING)
+    policy = "entropy" in metrics or (metrics >= _OF_CRITICS and "policy_loss" in metrics)
+    whole = policy and all(metrics & part for part in (_EARNED, _MOVED, _MOVING))
     by_name = {r.metric for key, r in chosen.items() if r.metric in told[key].meant or told[key].allowed}
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
     ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
