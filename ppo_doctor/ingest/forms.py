@@ -89,7 +89,7 @@ def _earned(form: Form) -> float | None:
     # nothing else of a policy is so large, or negative throughout and not small
     large = form.size > 15.0 or (form.negative > 0.9 and form.size > 1.0)
     rises = drift and form.end > form.start
-    return 0.3 + 0.5 * drift + 0.3 * rises + 1.2 * large + (0.3 if form.size > 0.1 else -1.0)
+    return 0.3 + 0.5 * drift + 0.3 * rises + 1.2 * large + (0.3 if form.size > 0.1 else -0.3)
 
 
 def _entropy(form: Form) -> float | None:
@@ -118,9 +118,15 @@ def _divergence(form: Form) -> float | None:
         return 0.4 if form.zero else None
     small = 1e-10 < form.size < 0.08
     tail = float(form.known.min()) > -1.5 * float(form.known.max())  # samples of it may be below 0, its mean is not
+    often = float((form.known == 0).mean()) > 0.2
     return (1.0 if small else -0.6 if form.size < 1 else -1.5) + 0.4 * (form.negative < 0.1) + 0.3 * tail - 0.5 * (
         form.negative > 0.15
-    )
+    ) - 1.0 * (often or _leaves_zero(form))
+
+
+def _leaves_zero(form: Form) -> bool:
+    """Tell whether a column is 0 in its first record alone, as what is measured from where training began."""
+    return bool(form.known[0] == 0 and (form.known[1:6] > 0).all())
 
 
 def _to_reference(form: Form) -> float | None:
@@ -128,8 +134,8 @@ def _to_reference(form: Form) -> float | None:
         return None
     top = float(form.known.max())
     begins, grown = float(form.known[0]) < 0.1 * top, form.end > 3.0 * max(form.start, 0.05 * top) or form.end > 0.5 * top
-    exactly = bool(form.known[0] == 0 and (form.known[1:6] > 0).all())
-    return 0.8 * begins + 0.6 * grown + 1.6 * exactly - 1.2 * (not exactly and form.rough > 0.5)
+    exactly = _leaves_zero(form)
+    return 0.8 * begins + 0.6 * grown + 2.0 * exactly - 1.2 * (not exactly and form.rough > 0.5)
 
 
 def _clipped(form: Form) -> float | None:
@@ -140,9 +146,9 @@ def _clipped(form: Form) -> float | None:
     low = form.known.max() <= 1.0
     lowest = bool((form.known == 0).any())
     often = float((form.known == 0).mean()) > 0.2
-    return (0.6 if low else 0.1) + 0.5 * lowest + 0.4 * often + 0.2 * (form.rough > 0.15) - 1.0 * (
-        (not low and not form.known.max() > 3) or (not lowest and form.spread < 0.5 and form.size < 0.7)
-    )
+    total = (0.6 if low else 0.1) + 0.5 * lowest + 0.4 * often + 0.2 * (form.rough > 0.15)
+    narrow = not lowest and form.spread < 0.5 and form.size < 0.7
+    return total - 1.0 * (not low and not form.known.max() > 3) - 0.5 * narrow
 
 
 def _explained(form: Form) -> float | None:
@@ -151,7 +157,9 @@ def _explained(form: Form) -> float | None:
     most = float(np.quantile(form.known, 0.95))
     below = bool(form.known.min() < 0.35)
     rises = form.end > form.start
-    return (0.5 if most > 0.2 else -0.8) + 0.5 * rises + 0.4 * below + 0.6 * bool(0 < form.negative < 0.6) - 0.4
+    return (0.5 if most > 0.2 else -0.8) + 0.5 * rises + 0.4 * below + 0.6 * bool(0 < form.negative < 0.6) - (
+        1.2 if float((form.known == 0).mean()) > 0.05 else 0.4
+    )
 
 
 def _error(form: Form) -> float | None:
@@ -176,7 +184,7 @@ def _gradient(form: Form) -> float | None:
         return 0.2
     if form.still or form.known.min() < 0:
         return None
-    return (0.7 if 0.02 < form.size < 30.0 else -0.5) + 0.4 * (form.spread < 0.8) + 0.4 * bool(form.known.min() > 0) + (
+    return (1.0 if 0.02 < form.size < 30.0 else -0.5) + 0.4 * (form.spread < 0.8) + 0.4 * bool(form.known.min() > 0) + (
         0.4 * (form.rough > 0.08) - 0.8 * (form.spread < 0.02)
     )
 
@@ -243,23 +251,28 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
         found[key, metric] = max(found.get((key, metric), 0.0), weight)
 
     ranks = {key: _ranks(values) for key, values in columns.items()}
+    of_others = {key for key in columns if any(extends(key, other) for other in columns)}
     for one, values in columns.items():
         for other, beside in columns.items():
-            if one == other:
+            if extends(other, one):
+                _by_name_beside(one, values, other, beside, say)
+            if one == other or one in of_others or other in of_others:
                 continue
             rank = _correlation(ranks[one], ranks[other])
-            at_once = _correlation(np.diff(ranks[one]), np.diff(ranks[other])) if rank > TOGETHER else 0.0
+            apart = TOGETHER > rank > AGAINST
+            at_once = 0.0 if apart else _correlation(np.diff(ranks[one]), np.diff(ranks[other]))
             if at_once > AT_ONCE and _is_small(values) and _is_share(beside):
                 say(one, "approx_kl")
                 say(other, "clip_fraction")
             if rank > 0.8 and at_once > 0.7 and _is_small(values) and _is_root(beside, values):
                 say(one, "approx_kl", 1.5 * RELATED)
                 say(other, "ratio_abs_dev", 1.5 * RELATED)
-            if rank < AGAINST and _is_explained(values) and _is_error(beside):
+            if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
                 say(one, "explained_variance", 0.8)
                 say(other, "value_loss", 0.8)
-            if extends(other, one):
-                _by_name_beside(one, values, other, beside, say)
+            if rank > TOGETHER and at_once > AT_ONCE and _is_distance(values) and _is_signed(beside):
+                say(one, "ref_kl", 0.6)
+                say(other, "policy_loss")
     return found
 
 
@@ -277,7 +290,8 @@ def _by_name_beside(
     if (other < 0).any():
         return
     below = bool((one > 0).all() and (other <= one * 1.01 + 1e-6).all() and (other < one).any())
-    kept = float(np.isclose(one, other, rtol=0.02).mean()) > 0.05 or other.std() < 0.4 * one.std()
+    steady = other.std() < 0.4 * one.std() and other.std() <= 0.15 * other.mean()
+    kept = steady or float(np.isclose(one, other, rtol=0.02).mean()) > 0.05
     if below and kept and not longer.lower().endswith(("std", "sd", "dev")):  # a norm, and what clipping leaves of it
         say(key, "grad_norm", 1.4)
     else:
@@ -314,7 +328,7 @@ def _finite(values: FloatArray) -> FloatArray:
 
 def _is_small(values: FloatArray) -> bool:
     known = _finite(values)
-    return bool(len(known) >= LEAST and known.min() > -0.05 and 0 < np.median(np.abs(known)) < 0.3 and not _stands(known))
+    return bool(len(known) >= LEAST and (known < 0).mean() < 0.03 and 0 < np.median(np.abs(known)) < 0.3 and not _stands(known))
 
 
 def _is_share(values: FloatArray) -> bool:
@@ -329,7 +343,20 @@ def _is_share(values: FloatArray) -> bool:
 
 def _is_explained(values: FloatArray) -> bool:
     known = _finite(values)
-    return bool(len(known) >= LEAST and known.max() <= 1.0 and known.max() > 0.05 and known.min() < 0.5 and not _stands(known))
+    return bool(
+        len(known) >= LEAST and 0.2 < known.max() <= 1.0 and known.min() < 0.4 and (known == 0).mean() < 0.1
+    )
+
+
+def _is_distance(values: FloatArray) -> bool:
+    """Tell whether a column is like a KL to where training began: never negative, and growing from little."""
+    known = _finite(values)
+    return bool(len(known) >= LEAST and known.min() >= 0 and 0.3 * known.max() > known[0] and known[-1] > 2 * known[0])
+
+
+def _is_signed(values: FloatArray) -> bool:
+    known = _finite(values)
+    return bool(len(known) >= LEAST and known.min() < 0 < known.max())
 
 
 def _is_error(values: FloatArray) -> bool:

@@ -65,6 +65,7 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "tokens": frozenset({"clip_fraction"}),
     "groups": frozenset({"frac_reward_zero_std"}),
 }
+_UNITS = frozenset({"%", "pct", "percent", "nat", "nats", "bit", "bits"})
 _SIGNED = re.compile(r"%|[^\W\d_]+")
 #: The logarithm to the base 10, and what it is taken of.
 _LOGARITHM, _LOGGED = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE), frozenset({"grad_norm", "learning_rate"})
@@ -80,6 +81,8 @@ class _Named:
 
     meant: Mapping[str, Reading]
     allowed: frozenset[str] | None
+    #: the name says a unit, which few metrics have
+    united: bool
     percent: bool
     squared: bool
     logarithm: bool
@@ -107,7 +110,7 @@ def by_form(
         key: fates for key, form in forms.items() if (fates := _weighed(key, form, told[key], company, named))
     }
     chosen = dict(solved(held))
-    chosen |= _still(forms, told, chosen, named)
+    chosen |= _still(forms, told, chosen, {*named, *_open(held, chosen)})
     chosen |= _counted(columns, chosen, named)
     return _as_rewards(chosen) if _is_a_picture(chosen, told, company, named) else {}
 
@@ -122,10 +125,14 @@ def _told(key: str, keys: Collection[str], language: bool) -> _Named:
     if any(extends(key, other) for other in keys):  # a statistic of what that is
         sets = [frozenset({"reward_std"})]
     allowed = frozenset.intersection(*sets) if sets else None
+    percent = "%" in key or not words.isdisjoint({"pct", "percent"})
+    if percent and not _OF_CRITICS.isdisjoint(meant):
+        allowed, meant = frozenset({"explained_variance"}), {}
     return _Named(
         meant=meant,
         allowed=allowed,
-        percent="%" in key or not words.isdisjoint({"pct", "percent"}),
+        united=not words.isdisjoint(_UNITS),
+        percent=percent,
         squared=_SQUARED.search(key) is not None,
         logarithm=_LOGARITHM.search(key) is not None,
         executed=f"{key} planned" in keys,
@@ -162,7 +169,7 @@ def _weighed(
             weight += max(NAMED - reading.cost, 0.3)
         elif name.meant:
             weight -= OTHERWISE
-        weight += HINTED * (name.allowed is not None and metric in name.allowed)
+        weight += HINTED * (name.allowed is not None) * (1 + (name.united and metric != "frac_reward_zero_std"))
         weight += HINTED * (name.logarithm + (name.squared and metric == "value_loss"))
         weight += 0.5 * (name.logarithm and metric == "grad_norm")
         weight += 2.2 * (name.executed and metric == "optimizer_steps")
@@ -186,6 +193,11 @@ def _in_percent(metric: str, name: _Named) -> bool:
     return name.percent and metric in ("explained_variance", "ratio_abs_dev")
 
 
+def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
+    """Return the metrics that a column which stays open may well be."""
+    return {metric for key, fates in held.items() if key not in chosen for metric, (weight, _) in fates.items() if weight > OPEN / 2}
+
+
 def _still(
     forms: Mapping[str, Form], told: Mapping[str, _Named], chosen: Mapping[str, Reading], named: Collection[str]
 ) -> dict[str, Reading]:
@@ -197,8 +209,12 @@ def _still(
     held = {reading.metric for reading in chosen.values()} | set(named)
     zeros = [key for key, form in forms.items() if form.zero and key not in chosen]
     found: dict[str, Reading] = {}
-    for metric in (m for m in _ZEROS if m not in held):
-        hinted = [key for key in zeros if key not in found and (metric in told[key].meant or metric in (told[key].allowed or ()))]
+    for metric in (m for m in (*_ZEROS, "learning_rate") if m not in held):
+        hinted = [
+            key
+            for key in zeros
+            if key not in found and (metric in told[key].meant or metric in (told[key].allowed or ()))
+        ]
         if hinted:  # the name that can mean the least else
             key = min(hinted, key=lambda key: (metric not in told[key].meant, len(told[key].allowed or FORMS)))
             found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
