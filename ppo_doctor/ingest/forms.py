@@ -25,6 +25,7 @@ LEAST = 16
 TOGETHER, AGAINST = 0.5, -0.35
 #: The same of what they change by from record to record, which no common course explains.
 AT_ONCE = 0.4
+HELD = 0.9
 #: What a known relation of two columns weighs for both.
 RELATED = 1.2
 #: Slopes of a logarithm over another that say "the root of".
@@ -185,7 +186,7 @@ def _gradient(form: Form) -> float | None:
     if form.still or form.known.min() < 0:
         return None
     return (1.0 if 0.02 < form.size < 30.0 else -0.5) + 0.4 * (form.spread < 0.8) + 0.4 * bool(form.known.min() > 0) + (
-        0.4 * (form.rough > 0.08) - 0.8 * (form.spread < 0.02)
+        (0.4 if form.rough > 0.15 else -0.3) - 0.8 * (form.spread < 0.02)
     )
 
 
@@ -270,9 +271,16 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
                 say(one, "explained_variance", 0.8)
                 say(other, "value_loss", 0.8)
-            if rank > TOGETHER and at_once > AT_ONCE and _is_distance(values) and _is_signed(beside):
+            # a loss holds it, times a coefficient
+            held = at_once > (AT_ONCE if _is_signed(beside) else HELD)
+            if rank > TOGETHER and held and _is_distance(values):
                 say(one, "ref_kl", 0.6)
                 say(other, "policy_loss")
+    for key, metric in list(found):  # what moves with a distance from the start need not be the KL of an update
+        if metric == "policy_loss":
+            found.pop((key, "approx_kl"), None)
+        if metric == "ref_kl":
+            found.pop((key, "clip_fraction"), None)
     return found
 
 
@@ -344,7 +352,7 @@ def _is_share(values: FloatArray) -> bool:
 def _is_explained(values: FloatArray) -> bool:
     known = _finite(values)
     return bool(
-        len(known) >= LEAST and 0.2 < known.max() <= 1.0 and known.min() < 0.4 and (known == 0).mean() < 0.1
+        len(known) >= LEAST and 0.2 < known.max() <= 1.0 and np.ptp(known) > 0.2 and (known == 0).mean() < 0.1
     )
 
 

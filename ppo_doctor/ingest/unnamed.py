@@ -58,7 +58,7 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "bits": _IN_NATS,
     "critic": _OF_CRITICS,
     "value": _OF_CRITICS,
-    "actor": _OF_POLICY,
+    "actor": frozenset({"policy_loss", "grad_norm", "entropy", "learning_rate"}),
     "policy": _OF_POLICY,
     "sample": frozenset({"clip_fraction"}),
     "samples": frozenset({"clip_fraction"}),
@@ -103,14 +103,14 @@ def by_form(
     plain = {key: _plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     forms = {key: form for key, values in plain.items() if (form := form_of(values)) is not None}
     company = related({key: plain[key] for key in forms})
-    if forms:
+    if forms and _EARNED.isdisjoint(named):
         first = next(iter(forms)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
     held = {
         key: fates for key, form in forms.items() if (fates := _weighed(key, form, told[key], company, named))
     }
     chosen = dict(solved(held))
-    chosen |= _still(forms, told, chosen, {*named, *_open(held, chosen)})
+    chosen |= _still(forms, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
     return _as_rewards(chosen) if _is_a_picture(chosen, told, company, named) else {}
 
@@ -158,7 +158,8 @@ def _weighed(
     fates: dict[str, tuple[float, Reading]] = {}
     for metric, weigh in FORMS.items():
         reading = name.meant.get(metric) or (_alike(metric, name) if name.meant else None)
-        if metric in named or (name.allowed is not None and metric not in name.allowed):
+        earned = metric == "episode_return" and not _EARNED.isdisjoint(named)
+        if metric in named or earned or (name.allowed is not None and metric not in name.allowed):
             continue
         turned = form if reading is None or reading.scale > 0 else form_of(-form.known)
         weight = weigh(turned) if turned is not None else None
@@ -199,7 +200,11 @@ def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
 
 
 def _still(
-    forms: Mapping[str, Form], told: Mapping[str, _Named], chosen: Mapping[str, Reading], named: Collection[str]
+    forms: Mapping[str, Form],
+    told: Mapping[str, _Named],
+    chosen: Mapping[str, Reading],
+    named: Collection[str],
+    open_ones: Collection[str],
 ) -> dict[str, Reading]:
     """Return what columns of zeros are: as their names hint, else by what is missing, if none of these is left over.
 
@@ -220,9 +225,9 @@ def _still(
             found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
     held |= {reading.metric for reading in found.values()}
     plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
-    missing = [metric for metric in _ZEROS if metric not in held]
-    some = missing if len(plain) >= len(missing) else [m for m in missing if m in _ZEROS[:2]]
-    if some in (["approx_kl"], ["policy_loss"], ["grad_norm"]) or len(plain) < len(some):
+    missing = [metric for metric in _ZEROS if metric not in held and metric not in open_ones]
+    some = missing if len(plain) >= len(missing) else missing[:2]
+    if some[:2] != list(_ZEROS[:2]) or len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
 
