@@ -186,7 +186,7 @@ def _gradient(form: Form) -> float | None:
     if form.still or form.known.min() < 0:
         return None
     return (1.0 if 0.02 < form.size < 30.0 else -0.5) + 0.4 * (form.spread < 0.8) + 0.4 * bool(form.known.min() > 0) + (
-        (0.4 if form.rough > 0.15 else -0.3) - 0.8 * (form.spread < 0.02)
+        (0.4 if form.rough > 0.15 else -0.3) - 1.2 * (form.spread < 0.02)
     )
 
 
@@ -272,10 +272,11 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
                 say(one, "explained_variance", 0.8)
                 say(other, "value_loss", 0.8)
             # a loss holds it, times a coefficient
-            held = at_once > (AT_ONCE if _is_signed(beside) else HELD)
+            part = at_once > HELD and np.nanmedian(beside) < np.nanmedian(values)
+            held = part or (at_once > AT_ONCE and _is_signed(beside))
             if rank > TOGETHER and held and _is_distance(values):
                 say(one, "ref_kl", 0.6)
-                say(other, "policy_loss")
+                say(other, "policy_loss", 1.5 * RELATED)
     for key, metric in list(found):  # what moves with a distance from the start need not be the KL of an update
         if metric == "policy_loss":
             found.pop((key, "approx_kl"), None)
@@ -303,7 +304,7 @@ def _by_name_beside(
     if below and kept and not longer.lower().endswith(("std", "sd", "dev")):  # a norm, and what clipping leaves of it
         say(key, "grad_norm", 1.4)
     else:
-        say(key, "episode_return", 1.8)
+        say(key, "episode_return", 2.0)
         say(longer, "reward_std", 1.8)
 
 
@@ -345,6 +346,7 @@ def _is_share(values: FloatArray) -> bool:
         len(known) >= LEAST
         and known.min() >= 0
         and (known.max() <= 1 or (3 < known.max() <= 100 and (known == 0).any()))
+        and known.min() < 0.3 * np.median(known) + 1e-9
         and not _stands(known)
     )
 
