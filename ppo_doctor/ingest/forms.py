@@ -149,7 +149,7 @@ def _clipped(form: Form) -> float | None:
     often = float((form.known == 0).mean()) > 0.2
     total = (0.6 if low else 0.1) + 0.5 * lowest + 0.4 * often + 0.2 * (form.rough > 0.15)
     narrow = not lowest and form.spread < 0.5 and form.size < 0.7
-    return total - 1.0 * (not low and not form.known.max() > 3) - 0.5 * narrow
+    return total - 1.0 * (not low and not form.known.max() > 3) - 0.5 * narrow - 0.8 * _counts_few(form)
 
 
 def _explained(form: Form) -> float | None:
@@ -220,10 +220,14 @@ def _spread(form: Form) -> float | None:
 def _without_spread(form: Form) -> float | None:
     if form.known.min() < 0 or form.known.max() > 1 or form.still:
         return None
-    least = float(form.known[form.known > 0].min())
-    grid = [n for n in range(2, 129) if least * n > 0.9]
-    counts = any(np.allclose(form.known * n, np.round(form.known * n), atol=0.02) for n in grid)
-    return (1.8 if counts else -0.5) + 0.4 * (form.known[0] <= 0.1 and form.end > form.start)
+    return (1.8 if _counts_few(form) else -0.5) + 0.4 * (form.known[0] <= 0.1 and form.end > form.start)
+
+
+def _counts_few(form: Form) -> bool:
+    """Tell whether shares are of at most 128: of groups, where those of samples are finer."""
+    some = np.unique(form.known[form.known > 0])[:64]
+    grid = [n for n in range(2, 129) if some[0] * n > 0.9] if len(some) else []
+    return any(np.allclose(some * n, np.round(some * n), atol=0.02) for n in grid)
 
 
 FORMS: Mapping[str, Callable[[Form], float | None]] = {
@@ -276,10 +280,11 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             held = part or (at_once > AT_ONCE and _is_signed(beside))
             if rank > TOGETHER and held and _is_distance(values):
                 say(one, "ref_kl", 0.6)
-                say(other, "policy_loss", 1.5 * RELATED)
+                say(other, "policy_loss", 2.0 * RELATED)
     for key, metric in list(found):  # what moves with a distance from the start need not be the KL of an update
         if metric == "policy_loss":
             found.pop((key, "approx_kl"), None)
+            found.pop((key, "clip_fraction"), None)
         if metric == "ref_kl":
             found.pop((key, "clip_fraction"), None)
     return found

@@ -21,7 +21,7 @@ NEAR_ZERO = 0.3
 FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
 #: The same below it where the name has the base of the logarithm, as "Ent2".
 NEAR_NAMED = 0.05
-_BASE_TWO = re.compile(r"2$")
+_BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 
 

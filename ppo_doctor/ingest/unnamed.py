@@ -14,7 +14,7 @@ import numpy as np
 
 from ppo_doctor.ingest.abbreviations import MEANINGS
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, solved
-from ppo_doctor.ingest.forms import FORMS, Form, extends, form_of, related
+from ppo_doctor.ingest.forms import FORMS, LEAST, Form, extends, form_of, related
 from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of
 from ppo_doctor.ingest.settings_words import CLOCKS
 from ppo_doctor.model.frozen import frozen
@@ -32,7 +32,7 @@ HINTED = 1.1
 FIRST = 0.5
 #: Metrics that make the picture: what it earns, how sure it is, how far it moved, and what moved it.
 _EARNED = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
-_MOVED = frozenset({"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl"})
+_MOVED = frozenset({"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"})
 _MOVING = frozenset(
     {"policy_loss", "loss", "value_loss", "explained_variance", "grad_norm", "learning_rate", "optimizer_steps"}
 )
@@ -70,8 +70,9 @@ _SIGNED = re.compile(r"%|[^\W\d_]+")
 #: The logarithm to the base 10, and what it is taken of.
 _LOGARITHM, _LOGGED = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE), frozenset({"grad_norm", "learning_rate"})
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
-#: What was planned, and not what was done.
-_PLANNED = re.compile(r" planned\Z")
+PLANNED = "planned"
+#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
+_PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
 
 
@@ -135,7 +136,7 @@ def _told(key: str, keys: Collection[str], language: bool) -> _Named:
         percent=percent,
         squared=_SQUARED.search(key) is not None,
         logarithm=_LOGARITHM.search(key) is not None,
-        executed=f"{key} planned" in keys,
+        executed=f"{key} {PLANNED}" in keys,
     )
 
 
@@ -196,7 +197,7 @@ def _in_percent(metric: str, name: _Named) -> bool:
 
 def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
     """Return the metrics that a column which stays open may well be."""
-    return {metric for key, fates in held.items() if key not in chosen for metric, (weight, _) in fates.items() if weight > OPEN / 2}
+    return {metric for key, fates in held.items() if key not in chosen for metric in fates}
 
 
 def _still(
@@ -252,7 +253,7 @@ def _is_a_picture(
     named: Collection[str],
 ) -> bool:
     """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
-    metrics = {reading.metric for reading in chosen.values()} | set(named)
+    metrics = {reading.metric for reading in _as_rewards(chosen).values()} | set(named)
     policy = "entropy" in metrics or (metrics >= _OF_CRITICS and "policy_loss" in metrics)
     whole = policy and all(metrics & part for part in (_EARNED, _MOVED, _MOVING))
     by_name = {r.metric for key, r in chosen.items() if r.metric in told[key].meant or told[key].allowed}
@@ -278,3 +279,22 @@ def _as_rewards(chosen: Mapping[str, Reading]) -> dict[str, Reading]:
         else reading
         for key, reading in kept.items()
     }
+
+
+def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]) -> dict[str, float]:
+    """Return settings that columns beside metrics show: the steps that were planned, the norm to which gradients are cut.
+
+    `columns` hold the finite numbers of each column, `metrics` are metric → column.
+    """
+    shown = {}
+    planned = columns.get(f"{metrics.get('optimizer_steps', '')} {PLANNED}")
+    if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
+        shown["updates_per_batch"] = float(planned[0])
+    norm = metrics.get("grad_norm", "")
+    for key, cut in columns.items():
+        before = columns.get(norm)
+        if before is None or not extends(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
+            continue
+        if (cut <= before * 1.01).all() and (before > cut[0]).all() and (cut == cut[0]).all() and cut[0] > 0:
+            shown["max_grad_norm"] = float(cut[0])
+    return shown

@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ppo_doctor.ingest.unnamed import PLANNED
 from ppo_doctor.readers.console_base import HELD_BACK
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
 
 if TYPE_CHECKING:
-    from ppo_doctor.readers.console_base import Line, Sink
+    from ppo_doctor.ingest.unnamed import PLANNED
+from ppo_doctor.readers.console_base import Line, Sink
 
 #: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.
 LONGEST, MOST_NUMBERS, MOST_TEMPLATES, LOOKED_AT = 1 << 10, 24, 256, 2_048
@@ -25,8 +27,6 @@ OFTEN, SHARE = 4, 0.05
 FEWEST = 3
 #: Words that a name keeps: those nearest to its number.
 MOST_WORDS = 4
-#: What the second of two numbers is called in "3 of 40 steps".
-PLANNED = "planned"
 
 #: "-3.2 on average over 16 games": how many samples a number is of, named by what follows.
 _AVERAGE = frozenset({"average", "averaged", "avg", "mean", "total"})
