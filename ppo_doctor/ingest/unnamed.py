@@ -167,6 +167,8 @@ def _weighed(
         if weight is None or (name.logarithm and metric not in _LOGGED):
             continue
         weight += company.get((key, metric), 0.0)
+        if metric == "approx_kl":  # a loss that holds a KL looks like one
+            weight -= company.get((key, "policy_loss"), 0.0) / 2
         if reading is not None:
             weight += max(NAMED - reading.cost, 0.3)
         elif name.meant:
