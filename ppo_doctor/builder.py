@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import metrics, rounding
-from ppo_doctor.arrays import together
+from ppo_doctor.arrays import finite_median, together
 from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
 from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
@@ -156,8 +157,12 @@ class RunBuilder:
 
     def column(self, key: str) -> FloatArray:
         """Return the finite numbers of a column, in the order of their records."""
-        values = self._by_record(key, self.size)
+        values = self.by_record(key)
         return values[np.isfinite(values)]
+
+    def by_record(self, key: str) -> FloatArray:
+        """Return the number of each record in a column, NaN where it has none."""
+        return self._by_record(key, self.size)
 
     def _by_record(self, key: str, size: int) -> FloatArray:
         out = np.full(size, np.nan)
@@ -204,6 +209,9 @@ class RunBuilder:
         axis, values = self._possible(key, metric, placement.axis, values)
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
         values = np.square(values) if metric.root else values
+        if metric.antilog:
+            values = np.power(10.0, values)
+            resolution = resolution.scaled(math.log(10) * finite_median(values))
         values = values if (metric.scale, metric.offset) == (1.0, 0.0) else values * metric.scale + metric.offset
         estimator = self._estimator(key, metric, values)
         least = rounding.of(metric.name, estimator, metric.aggregation, values)
@@ -221,6 +229,8 @@ class RunBuilder:
 
     def _possible(self, key: str, metric: MetricProfile, axis: Axis, values: FloatArray) -> tuple[Axis, FloatArray]:
         """Leave out the records of a metric that hold a number which it cannot be, and say so; not where many do."""
+        if metric.antilog:
+            return axis, values
         low, high = sorted((limit - metric.offset) / metric.scale for limit in metrics.limits(metric.name))
         room = ROUNDED / abs(metric.scale)
         beyond = np.isfinite(values) & ((values < low - room) | (values > high + room))

@@ -12,7 +12,8 @@ from ppo_doctor import aliases, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.settings import SETTINGS
-from ppo_doctor.ingest.assignment import assigned
+from ppo_doctor.ingest import unnamed
+from ppo_doctor.ingest.assignment import assigned, looks_like_ppo
 from ppo_doctor.ingest.columns import clocks
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
@@ -154,8 +155,11 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         return profile
     columns = {key: builder.column(key) for key in open_keys}
     found = assigned(columns, held, keys, language=of_language(keys))
+    if not found and not looks_like_ppo(held):
+        aligned = {key: builder.by_record(key) for key in open_keys}
+        found = unnamed.by_form(aligned, held, keys, language=of_language(keys))
     metrics = {
-        reading.metric: MetricProfile(name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset)
+        reading.metric: MetricProfile(name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog)
         for raw, reading in found.items()
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
@@ -165,6 +169,14 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         fuzzy=dict(profile.fuzzy) | inferred,
         inferred=inferred,
     )
+
+
+def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
+    """Return the settings that columns of a log by nobody's trainer show beside its metrics."""
+    if not profile.inferred:
+        return {}
+    metrics = {metric: raw for raw, metric in profile.inferred.items()}
+    return unnamed.settings_shown({key: builder.column(key) for key in builder.keys}, metrics)
 
 
 def _is_bare(key: str) -> bool:

@@ -283,6 +283,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     summary = Content(path=path, container=outer.container, builder=builder).summary
     embedded = [found for found in embedded if CELL not in found.values]
     given = given_settings(outer.request)
+    if shown := columns.settings_shown(profile, builder):
+        embedded = [*embedded, Found(values=shown, source=SourceRef(path=path))]
     beside, said = config_agreement.taken(profile, builder, path, embedded, outer.beside, given)
     found = [*given, *embedded, *beside]
     settings = configuration.canonical_settings(profile, found)

@@ -37,6 +37,8 @@ _OF_PPO = frozenset(
     | {"ratio_std", "ratio_abs_dev", "clip_range", "ref_kl"}
 )
 _OF_POLICIES = frozenset({"policy_loss", "entropy", "entropy_loss", "value_loss", "explained_variance"})
+#: metric → weight and reading of a column
+Fates = Mapping[str, tuple[float, Reading]]
 #: So many metrics of a policy, or one of PPO among so many, make a log one of PPO.
 ENOUGH, ENOUGH_WITH_PPO = 3, 2
 
@@ -52,6 +54,12 @@ def assigned(
         return {}
     weighed = {key: _weighed(key, values, named, language) for key, values in columns.items()}
     held = _paired(dict([each for each in weighed.items() if each[1]][:MOST_COLUMNS]))
+    found = solved(held)
+    return found if looks_like_ppo({*named, *(reading.metric for reading in found.values())}) else {}
+
+
+def solved(held: Mapping[str, Fates]) -> dict[str, Reading]:
+    """Return key → reading of the heaviest assignment, without the columns for which another one is nearly as heavy."""
     while True:
         best, total = _best(held)
         clear = {
@@ -60,10 +68,8 @@ def assigned(
             if total - _best({**held, key: _without(held[key], metric)})[1] >= MARGIN
         }
         if not (dropped := best.keys() - clear.keys()):
-            break
+            return {key: held[key][metric][1] for key, metric in clear.items()}
         held = {key: fates for key, fates in held.items() if key not in dropped}
-    found = {key: held[key][metric][1] for key, metric in clear.items()}
-    return found if looks_like_ppo({*named, *clear.values()}) else {}
 
 
 def looks_like_ppo(metrics: Collection[str]) -> bool:
@@ -72,10 +78,7 @@ def looks_like_ppo(metrics: Collection[str]) -> bool:
     return len(policies) >= ENOUGH or (bool(ours) and len(ours) + len(policies) >= ENOUGH_WITH_PPO)
 
 
-_Fates = Mapping[str, tuple[float, Reading]]
-
-
-def _weighed(key: str, values: FloatArray, named: Collection[str], language: bool) -> _Fates:
+def _weighed(key: str, values: FloatArray, named: Collection[str], language: bool) -> Fates:
     """Return metric → weight and reading of a column; nothing where it is likelier the same as one that is named."""
     meant = [reading for reading in readings(key, language=language) if reading.metric in SHAPES]
     commonest = max((_expected(reading.metric, language) for reading in meant), default=0.0)
@@ -93,7 +96,7 @@ def _weighed(key: str, values: FloatArray, named: Collection[str], language: boo
     return {metric: fate for metric, fate in fates.items() if fate[0] > again}
 
 
-def _paired(columns: Mapping[str, _Fates]) -> dict[str, _Fates]:
+def _paired(columns: Mapping[str, Fates]) -> dict[str, Fates]:
     """Return the columns with more weight where one is named for the policy as another is for the critic."""
     forms = {
         metric: {(fates[metric][1].form, key) for key, fates in columns.items() if metric in fates} for metric in _PAIR
@@ -113,11 +116,11 @@ def _expected(metric: str, language: bool) -> float:
     return SHAPES[metric].expected - (OTHER_KIND if metric in (_OF_AGENTS if language else _OF_LANGUAGE) else 0.0)
 
 
-def _without(fates: _Fates, metric: str) -> _Fates:
+def _without(fates: Fates, metric: str) -> Fates:
     return {name: fate for name, fate in fates.items() if name != metric}
 
 
-def _best(columns: Mapping[str, _Fates]) -> tuple[dict[str, str], float]:
+def _best(columns: Mapping[str, Fates]) -> tuple[dict[str, str], float]:
     """Return column → metric of the heaviest assignment, and what it weighs; columns may stay open.
 
     Kuhn's and Munkres' algorithm, by shortest augmenting paths; each column has an open place of its own.

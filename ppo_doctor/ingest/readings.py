@@ -32,6 +32,8 @@ class Reading:
     cost: float
     scale: float = 1.0
     offset: float = 0.0
+    #: the numbers are logarithms to the base 10
+    antilog: bool = False
     form: frozenset[str] = frozenset()
 
 

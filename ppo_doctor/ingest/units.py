@@ -21,7 +21,8 @@ NEAR_ZERO = 0.3
 FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
 #: The same below it where the name has the base of the logarithm, as "Ent2".
 NEAR_NAMED = 0.05
-_BASE_TWO = re.compile(r"2$")
+_BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
+_DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 
 
@@ -39,6 +40,11 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
         says.append(f"'{one.raw}' is read as {found.says}")
         del kept[name]
         kept[found.name] = replace(found, says="")
+    if "entropy" in kept and kept["entropy"] is not series.get("entropy"):
+        for name in sorted(_DIVERGENCES & kept.keys() & guessed):
+            if (mark := _BASE_TWO.search(series["entropy"].raw)) and kept[name].raw.endswith(mark[0]):
+                says.append(f"'{kept[name].raw}' is read in bits, as '{series['entropy'].raw}' is")
+                kept[name] = _from_bits(kept[name])
     return kept, says
 
 
@@ -81,8 +87,11 @@ def _of_entropy(entropy: Series) -> Series | None:
     if not _BITS.search(entropy.raw) and not (bounded and not in_nats):
         return None
     says = f"entropy in bits: it starts at {start:.4g}" + (f", that of {whole} actions" if uniform else "")
-    scaled = entropy.resolution.scaled(math.log(2))
-    return replace(entropy, values=entropy.values * math.log(2), resolution=scaled, says=says)
+    return replace(_from_bits(entropy), says=says)
+
+
+def _from_bits(one: Series) -> Series:
+    return replace(one, values=one.values * math.log(2), resolution=one.resolution.scaled(math.log(2)))
 
 
 _ASKED = {"ratio_mean": _of_ratio, "entropy": _of_entropy}

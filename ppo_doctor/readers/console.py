@@ -14,6 +14,7 @@ from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
+from ppo_doctor.readers.console_sentences import Sentences
 from ppo_doctor.readers.console_several import Lists
 from ppo_doctor.readers.console_verl import Verl
 from ppo_doctor.readers.console_words import Words
@@ -82,7 +83,7 @@ class Feed:
             Boxes(sink),
         )
         reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
-        last = (UnitySummaries(sink), Columns(sink), Rows(sink), Pairs(sink), Words(sink))
+        last = (UnitySummaries(sink), Columns(sink), Rows(sink), Pairs(sink), Words(sink), Sentences(sink))
         self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:

@@ -60,7 +60,7 @@ PREFIX = re.compile(
     r"|[DIWE]\d{4} [\d:.]{8,15}\s+\d+ [\w.]{1,80}:\d+\]))+\s*"
 )
 #: "trainer.py:228" is a place in a file, not a pair.
-_PLACE = re.compile(r"(?<![\w./<>-])[\w./<>-]{1,120}\.(?:py|cc|cpp|cu|rs|jsonl?|log|txt|ya?ml|toml|sh|csv):\d+(?!\w)")
+PLACE = re.compile(r"(?<![\w./<>-])[\w./<>-]{1,120}\.(?:py|cc|cpp|cu|rs|jsonl?|log|txt|ya?ml|toml|sh|csv):\d+(?!\w)")
 #: A bar drawn behind a text, which may hold pairs, and the values behind the bar.
 _TQDM = re.compile(r"(.*?)[ \d]{0,3}\d%\|[^|]*+\| *[\d.]+k?/[\d.]+k? \[[^,\]]*,[^,\]]*(?:, |\])")
 _RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
@@ -153,7 +153,7 @@ def bare(text: str) -> str:
     """Return what a line says, without what a logger or a frame puts around it, and with a name for each number."""
     prefix = PREFIX.match(text)
     text = text[prefix.end() if prefix else 0 :]
-    return spelled_out(_PLACE.sub("", text).strip(" \t-=*#"))
+    return spelled_out(PLACE.sub("", text).strip(" \t-=*#"))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:

@@ -178,8 +178,15 @@ def _numbers(text: str) -> list[str]:
 
 
 def _aligned(names: str, numbers: str) -> bool:
-    """Tell whether each number stands below its name, or tabs set both."""
+    """Tell whether each number stands below its name, or tabs set both; one wider than its column moves the rest."""
     if names.strip().count("\t") == numbers.strip().count("\t") > 0:
         return True
     above, below = ([found.span() for found in _CELL.finditer(text.expandtabs())] for text in (names, numbers))
-    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(above, below, strict=True))
+    moved, end = 0, 0
+    for name, number in zip(above, below, strict=True):
+        if number[1] - number[0] >= name[1] - end > 0:  # it fills its column, or more
+            moved = number[1] - name[1]
+        if name[0] + moved > number[1] or number[0] > name[1] + moved:
+            return False
+        end = name[1]
+    return True

@@ -1,0 +1,207 @@
+"""Prose that comes again in every iteration: a line with other numbers is the same sentence, each number a column.
+
+A number is named by the words before it in its clause, by those behind it where it opens one ("0.4% of the samples"),
+and by the quantity before a bracket ("return -3.2 (worst -9.1)"). "3 of 40 steps" is what was done of what was planned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ppo_doctor.ingest.unnamed import PLANNED
+from ppo_doctor.readers.console_base import HELD_BACK
+from ppo_doctor.readers.console_pairs import PLACE, PREFIX
+from ppo_doctor.readers.console_several import spelled_out
+
+if TYPE_CHECKING:
+    from ppo_doctor.ingest.unnamed import PLANNED
+from ppo_doctor.readers.console_base import Line, Sink
+
+#: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.
+LONGEST, MOST_NUMBERS, MOST_TEMPLATES, LOOKED_AT = 1 << 10, 24, 256, 2_048
+#: A sentence of a log of training comes so often, and in such a share of the records of the commonest one.
+OFTEN, SHARE = 4, 0.05
+#: Columns that hold different numbers in a log of training, at least.
+FEWEST = 3
+#: Words that a name keeps: those nearest to its number.
+MOST_WORDS = 4
+
+#: "-3.2 on average over 16 games": how many samples a number is of, named by what follows.
+_AVERAGE = frozenset({"average", "averaged", "avg", "mean", "total"})
+_FILLER = frozenset(
+    "a about above again all also an and approximately are around as at be been being below but by current currently"
+    " did do does equals far for from got had has have having here how i in into is it its just least more most my no"
+    " not now of off on only or our out over quite right roughly s so some still than that the their them then there"
+    " these they this to under until up used using very was we went were what where which while with you your".split()
+)
+_STATISTICS = {
+    **dict.fromkeys(("worst", "lowest", "least", "min", "minimum", "smallest"), "min"),
+    **dict.fromkeys(("best", "highest", "max", "maximum", "largest", "peak"), "max"),
+    **dict.fromkeys(("std", "stdev", "spread", "deviation", "sd"), "std"),
+    **dict.fromkeys(("median", "mean"), ""),
+}
+_NUMBER = re.compile(
+    r"(?<![\w.])(?:[-+]?(?:\d++(?:,\d{3})*+(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b)"
+    r"(?=(?:%|[a-z]{1,2}\b)?(?:[^\w]|\Z))",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(r"\s*\[([A-Za-z_]+ *[#:=]?) *(\d+)(?:/\d+)?\]")
+_UNIT = re.compile(r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|min(?:ute)?s?\b|hours?\b)", re.IGNORECASE)
+_TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
+_OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
+_BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
+_WORD = re.compile(r"[^\W\d_][\w/]*")
+
+
+class Sentences:
+    """Reads the sentences that recur, those of one iteration as one record; what came once or twice is given back."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._held: list[tuple[Line, str]] = []
+        self._templates: Counter[str] = Counter()
+        self._settled = False
+        self._records: list[tuple[int, dict[str, str]]] = []
+        #: the record that is open, its first line and its sentences
+        self._cells: dict[str, str] = {}
+        self._first = 0
+        self._holds: set[str] = set()
+
+    def take(self, line: Line) -> bool:
+        """Read a sentence with numbers, or hold it back until it is known which of them recur."""
+        text = line.text
+        if len(text) > LONGEST or line.torn or not any(map(str.isdigit, text)):
+            return False
+        template = template_of(text)
+        if template not in self._templates and (self._settled or len(self._templates) >= MOST_TEMPLATES):
+            return False
+        if self._settled:
+            self._read(line, template)
+            return True
+        self._templates[template] += 1
+        self._held.append((line, template))
+        if len(self._held) >= LOOKED_AT:
+            self._settle()
+        return True
+
+    def finish(self) -> None:
+        """Hand on the records, where other dialects found next to none."""
+        if not self._settled:
+            self._settle()
+        self._close()
+        if 2 * self._sink.records <= len(self._records) and self._moving() >= FEWEST:
+            for first, cells in self._records:
+                self._sink.loose(first, cells)
+        self._records = []
+
+    def _moving(self) -> int:
+        """Return how many columns hold different numbers: in other text than a log of training few do."""
+        seen: dict[str, set[str]] = {}
+        for _, cells in self._records:
+            for key, cell in cells.items():
+                held = seen.setdefault(key, set())
+                if len(held) < 2:
+                    held.add(cell)
+        return sum(len(held) > 1 for held in seen.values())
+
+    def _settle(self) -> None:
+        """Keep the sentences that recur and read what was held back of them; the rest is given back."""
+        enough = max(OFTEN, int(SHARE * max(self._templates.values(), default=0)))
+        self._templates = Counter({template: n for template, n in self._templates.items() if n >= enough})
+        self._settled = True
+        for line, template in self._held:
+            if template in self._templates:
+                self._read(line, template)
+            else:
+                self._sink.given_back.append(line)
+        self._held = []
+
+    def _read(self, line: Line, template: str) -> None:
+        cells = dict(named_numbers(line.text))
+        if template in self._holds or any(self._cells.get(key, cell) != cell for key, cell in cells.items()):
+            self._close()
+        self._first = self._first if self._cells else line.number
+        self._holds.add(template)
+        self._cells |= cells
+
+    def _close(self) -> None:
+        if len(self._cells) > 1 and len(self._records) < HELD_BACK:
+            self._records.append((self._first, self._cells))
+        self._cells, self._holds = {}, set()
+
+
+def template_of(text: str) -> str:
+    """Return a line without its numbers: what two lines that say the same of two iterations share."""
+    return _NUMBER.sub("#", _body(text))
+
+
+def named_numbers(text: str) -> list[tuple[str, str]]:
+    """Return the numbers of a sentence under their names, each name once; those of which nothing is said are left out."""
+    body = _body(text)
+    numbers = list(_NUMBER.finditer(body))[:MOST_NUMBERS]
+    found: dict[str, str] = {}
+    depth, at, quantity = 0, 0, ""
+    planned_of = ""
+    for i, number in enumerate(numbers):
+        before = body[at : number.start()]
+        end = numbers[i + 1].start() if i + 1 < len(numbers) else len(body)
+        after = body[number.end() : end]
+        depth = max(0, depth + before.count("(") - before.count(")"))
+        more = numbers[i + 1].end() if i + 1 < len(numbers) else end
+        of = counted = _OF.fullmatch(after) is not None
+        if planned_of:
+            name, planned_of = f"{planned_of} {PLANNED}", ""
+        elif of:
+            behind = _words(_BREAK.split(body[more:])[0], first=True)
+            planned_of = name = behind or _before(before)
+        else:
+            name = _name(before, after, quantity if depth else "")
+            counted = _counts_samples(before)
+        if name and name not in found:
+            found[name] = number[0].replace(",", "")
+        quantity = quantity if depth or counted else name
+        at = number.end()
+    return list(found.items())
+
+
+def _body(text: str) -> str:
+    """Return what a line says, without the time and the level of a logger; "[iter 3]" is a counter."""
+    opening = _OPENING.match(text)
+    if opening:
+        return f"{opening[1]} {opening[2]}, {spelled_out(text[opening.end() :])}"
+    prefix = PREFIX.match(text)
+    return spelled_out(PLACE.sub("", text[prefix.end() if prefix else 0 :]))
+
+
+def _name(before: str, after: str, quantity: str) -> str:
+    """Return the name of a number between two texts, in a bracket behind a quantity or outside of one."""
+    unit = _UNIT.match(after)
+    rest = after[unit.end() :] if unit else after
+    words = "" if _counts_samples(before) else _before(before)
+    words = words or _words(_BREAK.split(rest)[0], first=True)
+    if quantity and words:
+        statistic = _STATISTICS.get(words.lower())
+        words = f"{quantity} {words if statistic is None else statistic}".strip()
+    if not words or unit is None:
+        return words
+    return f"{words} {'seconds' if _TIMES.fullmatch(unit[1]) else unit[1].lower()}"
+
+
+def _counts_samples(text: str) -> bool:
+    """Tell whether a number behind a text is how many samples the one before it is of."""
+    words = _before(text).lower().split()
+    return bool(words) and _AVERAGE.issuperset(words) and text[:1] == " "
+
+
+def _before(text: str) -> str:
+    """Return the words of the clause that a number ends."""
+    return _words(_BREAK.split(text.rstrip(" :=~≈"))[-1], first=False)
+
+
+def _words(clause: str, *, first: bool) -> str:
+    """Return the words that say something, the first or the last of them."""
+    words = [word for word in _WORD.findall(clause.replace("'s", "").replace("\N{RIGHT SINGLE QUOTATION MARK}s", ""))]
+    words = [word for word in words if word.lower() not in _FILLER]
+    return " ".join(words[:MOST_WORDS] if first else words[-MOST_WORDS:])
