@@ -36,11 +36,11 @@ def evaluation_lost(observations: Observations) -> Fact | None:
     same reward, and has its own ups and downs: there only what is lost for good counts.
     """
     judged, paid = observations.run.series.get("eval_return"), _training(observations)
-    if judged is None or paid is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+    if judged is None or np.isfinite(judged.values).sum() < EVALUATIONS:
         return None
     if (gone := _gone(observations)) is not None:
         return gone
-    if of_episodes(observations):
+    if paid is None or of_episodes(observations):
         return None
     keep = np.isfinite(judged.values)
     steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 NORMAL = statistics.NormalDist()
+#: Levels and losses whose ratio is that of a sequence, which is clipped a hundred times closer.
+SEQUENCE = ("sequence", "gspo")
 
 
 def clip_range_in_force(observations: Observations) -> Fact | None:
@@ -42,8 +44,8 @@ def clip_range_in_force(observations: Observations) -> Fact | None:
 
 def clip_range_given(observations: Observations) -> Fact | None:
     """Return the clip range as logged in the first half, else as configured; None for sequence-level ratios."""
-    level = observations.run.config.get("importance_sampling_level")
-    if level is not None and str(level.value).startswith("sequence"):
+    kinds = [observations.run.config.get(name) for name in ("importance_sampling_level", "loss_type")]
+    if any(kind is not None and str(kind.value).lower().startswith(SEQUENCE) for kind in kinds):
         return None
     logged = series_of(observations, "clip_range")
     if logged is not None:
