@@ -150,7 +150,8 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED}
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     unknown = {*profile.unknown(keys), *(key for key in keys if words_of(key) in GREEK_RATES)} - numbering
-    open_keys = [k for k in _in_order(builder) if k in unknown and (k in bare or metric_of(k) not in held)]
+    trained = [key for key in _in_order(builder) if not _of_evaluation(key)]
+    open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     if not open_keys:
         return profile
     columns = {key: builder.column(key) for key in open_keys}
@@ -177,6 +178,12 @@ def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
     return unnamed.settings_shown({key: builder.column(key) for key in builder.keys}, metrics)
+
+
+def _of_evaluation(key: str) -> bool:
+    """Tell whether a key says that its number is of an evaluation."""
+    name = parse(key)
+    return "evaluation" in name.concepts | name.groups
 
 
 def _is_bare(key: str) -> bool:
