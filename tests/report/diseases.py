@@ -19,6 +19,7 @@ from ppo_doctor.model import (
     Diagnosis,
     Finding,
     LedgerEntry,
+    Outcome,
     Problem,
     RankedCause,
     Run,
@@ -61,6 +62,7 @@ def disease(cause: Cause) -> tuple[Diagnosis, Run]:
         chain=tuple(_link(name, cause, findings) for name in dict.fromkeys((*CHAIN, cause.link))),
         coverage=coverage(findings),
         headline=f"{cause.title}.",
+        outcome=Outcome(what="not_logged"),
         problems=() if cause.benign else (_problem(cause, findings, verdict),),
         not_ruled_out=(Unjudged(id="other", because="needs another log", a_fuller_log_could=True),),
     )
