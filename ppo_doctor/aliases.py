@@ -12,6 +12,7 @@ from ppo_doctor.compiled import parse_toml
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.metrics import METRICS, loggable
+from ppo_doctor.opening import contents
 
 FILE = "ppo-doctor.toml"
 #: What numbers records.
@@ -90,7 +91,7 @@ def save(folder: Path, aliases: Mapping[str, str]) -> Path:
     """
     file = folder / FILE
     held = parse_toml(file) if file.is_file() else {}
-    text = file.read_text(encoding="utf-8") if held else ""
+    text = contents(file, LARGEST).decode("utf-8") if held else ""
     written = _with_names(text.splitlines(), aliases, again=held.get("alias", {}))
     wanted = {**held, "alias": {**held.get("alias", {}), **aliases}}
     if not _means(written, wanted):

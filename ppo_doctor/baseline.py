@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import RankedCause
 
 #: Versions of our reports that hold what a baseline needs.
-READABLE = ("1", "2")
+READABLE = ("1", "2", "3")
 #: Bytes of a report; one of a thousand runs has some 50 MiB.
 LARGEST = 256 << 20
 
@@ -101,7 +101,7 @@ def read_report(path: Path) -> list[Mapping[str, Any]]:
     if not is_report(raw):
         raise DoctorError(f"{path}: no report of ppo-doctor", hint=hint, code=ExitCode.USAGE)
     if raw["schema_version"] not in READABLE:
-        known = f"schema {raw['schema_version']}, and this version reads {' and '.join(READABLE)}"
+        known = f"schema {raw['schema_version']}, and this version reads {', '.join(READABLE)}"
         raise DoctorError(f"{path}: {known}", hint=hint, code=ExitCode.USAGE)
     diagnoses = raw.get("diagnoses", [raw])
     if not isinstance(diagnoses, list) or not diagnoses or not all(_complete(d) for d in diagnoses):

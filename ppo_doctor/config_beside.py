@@ -14,6 +14,7 @@ from ppo_doctor.configs import SCRIPTS
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.opening import plain_file
 
 if TYPE_CHECKING:
     from ppo_doctor.configuration import Found
@@ -107,9 +108,9 @@ def _linked(path: Path, log: Path, *, alone: bool) -> bool:
     if path.stem.casefold() in stems or (_WORD.search(path.stem) and not _starts(path)):
         return True
     try:
-        with log.open("rb") as file:
+        with plain_file(log) as file:
             return path.name.encode() in file.read(HEAD)
-    except OSError:
+    except (DoctorError, OSError):
         return False
 
 

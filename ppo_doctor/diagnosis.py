@@ -61,7 +61,7 @@ def assemble(
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
     told = problems_shown(found, findings, became, links)
-    said, because = verdict(told, became, coverage, links)
+    said, because = verdict(told, became, coverage, links, observations.run.steps)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)

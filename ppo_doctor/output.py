@@ -315,7 +315,7 @@ def fitted(text: str, format: str, encoding: str) -> str:
     if text.isascii() or lookup(encoding).name.startswith("utf"):
         return text
     if format in ("json", "sarif"):
-        from ppo_doctor.report.json_report import ascii_only
+        from ppo_doctor.report.json_text import ascii_only
 
         return ascii_only(text)
     if format in ("html", "junit", "svg"):

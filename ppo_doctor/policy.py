@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.aliases import read_table
 from ppo_doctor.budgets import Budget, parse_budget
-from ppo_doctor.compiled import parse_toml
+from ppo_doctor.compiled import LARGEST, parse_toml
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.judgement import FAIL_ON
 from ppo_doctor.model import QUESTIONS
+from ppo_doctor.opening import contents
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Clause, Rule
@@ -130,7 +131,7 @@ _MAY_HOLD_OURS = re.compile(
 
 def _section(path: Path) -> Mapping[str, Any] | None:
     try:
-        if not _MAY_HOLD_OURS.search(path.read_bytes()):
+        if not _MAY_HOLD_OURS.search(contents(path, LARGEST)):
             return None
     except OSError:
         pass  # parsing says why it cannot be read

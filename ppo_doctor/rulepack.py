@@ -9,11 +9,10 @@ given.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
     PRIORS,
-    PROOF_DB,
-    RULED_OUT_DB,
     WORDS,
     Cause,
     Clause,
@@ -41,6 +38,7 @@ from ppo_doctor.model import (
 )
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.kinds import FACETS
+from ppo_doctor.weighing import sound_share, weights_of
 
 if TYPE_CHECKING:
     from ppo_doctor.compiled import Parsed
@@ -50,12 +48,6 @@ __all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_r
 
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
 SOFT, HARD = 20, 60
-#: Share of sound runs taken for a check that none of them answers, and the least for one that they do.
-UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
-#: Runs that the share of an unanswered check counts as.
-PSEUDO_RUNS = 10
-#: The word whose absence speaks against a cause; what is only sometimes there is missed by nobody.
-SILENT_TELLS = "usual"
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: what follows from a pack is worked out once, and kept beside it
@@ -241,7 +233,7 @@ def _read(part: _Part) -> Pack:
 def _pack(part: _Part) -> Pack:
     raw, folder = part.compiled, part.folder
     sound = {name: tuple(counts) for name, counts in raw["rates"].items()}
-    rates = {name: _share(sum(counts[::2]), sum(counts[1::2])) for name, counts in sound.items()}
+    rates = {name: sound_share(sum(counts[::2]), sum(counts[1::2])) for name, counts in sound.items()}
     return Pack(
         rules=tuple(_rule(rule, folder) for rule in raw["rules"]),
         causes=tuple(_cause(cause, folder, rates) for cause in raw["causes"]),
@@ -262,33 +254,6 @@ def _links(chains: Sequence[Mapping[str, Any]]) -> dict[str, Link]:
             for part, told in parts.items():
                 link[part] = (*link.get(part, ()), *told)
     return {name: Link(name=name, **parts) for name, parts in held.items()}
-
-
-def _share(yes: int, of: int) -> float:
-    """Return how often sound runs answer with yes; that none did among a few is no proof that none ever does."""
-    return max(LEAST_RATE, (yes + UNKNOWN_RATE * PSEUDO_RUNS) / (of + PSEUDO_RUNS))
-
-
-def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
-    """Return what each answer weighs for a cause: the words of its file against how often sound runs answer so."""
-    told = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
-    words = {**raw, "usual": (*raw.get("requires", ()), *raw.get("usual", ()))}  # what has to be is usual
-    for word, often in WORDS.items():
-        for name in words.get(word, ()):
-            sound = rates.get(name, UNKNOWN_RATE)
-            fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
-            clear = clear if word == SILENT_TELLS else 0
-            told[name] = Weight(finding=name, fired=fired, clear=clear, source=word)
-    for word, sign in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
-        for name in raw.get(word, ()):
-            told[name] = replace(told.get(name, Weight(finding=name)), fired=sign, source=word)
-    for name in raw.get("requires", ()):
-        told[name] = replace(told.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
-    return tuple(told.values())
-
-
-def _decibans(odds: float) -> int:
-    return round(10 * math.log10(odds))
 
 
 def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:

@@ -100,6 +100,7 @@ def a_problem(name: str, *, leader: str, verdict: Verdict = "healthy") -> Proble
         title="x",
         link="ratio",
         state="wrong",
+        severity=Severity.HIGH,
         complaint="policy-does-not-move",
         leader=leader,
         verdict=verdict,

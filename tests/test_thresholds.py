@@ -21,7 +21,7 @@ DERIVED = "the derived quantity is 0 up to that very bound, so that nothing lies
 
 #: (rule, clause, field, direction) → why the rule is the same one after that move, for every log
 SAME = {
-    ("value-loss-runs-away", 0, "least_records", "down"): WHOLE,
+    ("gradient-spikes", 0, "bound", "down"): WHOLE,
     ("reference-kl-sawtooth", 0, "bound", "down"): WHOLE,
     ("reward-gone", 0, "bound", "down"): WHOLE,
     ("reward-collapses-late", 0, "bound", "down"): DERIVED,

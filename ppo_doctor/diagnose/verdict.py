@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 SELDOM = 0.02
 #: Where one of these links is dead, nothing is learnt; a ratio that stands still leaves a policy gradient.
 PATH = frozenset(CHAIN) - {"ratio"}
+#: What is so from within this share of a run on is so from its start: what is logged per update begins later.
+EARLY = 0.1
 
 
 def verdict(
-    problems: Sequence[Problem], outcome: Outcome, coverage: Coverage, links: Sequence[ChainLink]
+    problems: Sequence[Problem],
+    outcome: Outcome,
+    coverage: Coverage,
+    links: Sequence[ChainLink],
+    steps: tuple[int, int] | None = None,
 ) -> tuple[Verdict, str]:
-    """Return the verdict, and why."""
-    worst = min((_weighed(problem, outcome) for problem in problems), key=GRAVEST.index, default=None)
+    """Return the verdict, and why; `steps` are the first and the last of the run."""
+    worst = min((_weighed(problem, outcome, steps) for problem in problems), key=GRAVEST.index, default=None)
     dead = next((link for link in links if link.state == "dead" and link.entailed_by is None), None)
     stands = dead is not None and dead.link in PATH and not outcome.sound
     if worst in ("unhealthy", "warning"):
@@ -43,10 +49,25 @@ def verdict(
     return "inconclusive", _open(coverage, outcome)
 
 
-def _weighed(problem: Problem, outcome: Outcome) -> Verdict:
-    """Return what a problem makes of the run: where the reward rose, what stands still did not stop it."""
+def _weighed(problem: Problem, outcome: Outcome, steps: tuple[int, int] | None) -> Verdict:
+    """Return what a problem makes of the run.
+
+    Where the reward rose, what stands still did not stop it; but where it is proven, critical and so from the start,
+    what rose is scatter. A critical finding says that the run is broken, however unsure its cause, unless it rose.
+    """
+    critical = problem.severity is Severity.CRITICAL
+    if not outcome.sound:
+        return "unhealthy" if critical and problem.verdict == "warning" else problem.verdict
     stood = problem.state in ("dead", "weak") and problem.link in PATH
-    return "warning" if stood and outcome.sound and problem.verdict == "unhealthy" else problem.verdict
+    never = critical and problem.proven and _from_the_start(problem, steps)
+    return "warning" if stood and not never and problem.verdict == "unhealthy" else problem.verdict
+
+
+def _from_the_start(problem: Problem, steps: tuple[int, int] | None) -> bool:
+    if problem.since_step is None or steps is None:
+        return False
+    first, last = steps
+    return problem.since_step <= first + EARLY * (last - first)
 
 
 def _open(coverage: Coverage, outcome: Outcome) -> str:

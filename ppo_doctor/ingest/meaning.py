@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -27,9 +25,6 @@ MOST_BATCHES = 0.75
 FIRST = 3
 #: By how much a distance grows from the start of a run to its last third; a KL per update rather falls.
 GROWN = 2
-#: Units that a name says; a percentage is at most so much.
-_BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
-_PERCENT, PERCENT = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
 #: Nats, below ln 2 = 0.69: a fresh policy has more, over two actions or with a deviation of 1, and a usual coefficient
 #: of 0.1 and less times the entropy of any small policy is less.
 FRESH = 0.6
@@ -54,32 +49,9 @@ def settled(
             kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
             notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
             kept[found.name] = replace(found, says="")
-    for name, one in kept.items():
-        if (found := _in_our_unit(one, guessed=name in guessed)) is not None:
-            notes.append(f"'{one.raw}' is {found.says}")
-            kept[name] = replace(found, says="")
     if (lag := _lag(kept)) is not None:
         kept["policy_lag"] = lag
     return kept, [Note(text=text, source=SourceRef(path=path)) for text in notes]
-
-
-def _in_our_unit(one: Series, *, guessed: bool) -> Series | None:
-    """Return a series that is logged in bits, or in percent, in nats or as a fraction; None where it is already.
-
-    A name may say percent of what is a fraction, and a name that says nothing of its unit leave it to the numbers: a
-    fraction is at most 1, so that one of a script's own that is mostly above it is a percentage.
-    """
-    if one.unit == "nats" and _BITS.search(one.raw):
-        return _scaled(one, math.log(2), "in bits; read in nats")
-    known = one.values[np.isfinite(one.values)]
-    if one.unit != "fraction" or not len(known) or known.min() < 0 or not 1 < known.max() <= PERCENT:
-        return None
-    in_percent = _PERCENT.search(one.raw) is not None or (guessed and float(np.median(known)) > 1)
-    return _scaled(one, 1 / PERCENT, "in percent; read as a fraction") if in_percent else None
-
-
-def _scaled(one: Series, factor: float, says: str) -> Series:
-    return replace(one, values=one.values * factor, resolution=one.resolution.scaled(factor), says=says)
 
 
 def _lag(series: Mapping[str, Series]) -> Series | None:

@@ -24,28 +24,48 @@ NEAR_NAMED = 0.05
 _BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
 _DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
+#: What says percent in a name; a percentage is at most so much.
+_PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
 
 
 def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tuple[dict[str, Series], list[str]]:
-    """Return series in the units of their metrics, with a sentence on each that was not, of those that were `guessed`.
+    """Return series in the units of their metrics, with a sentence on each that was not.
 
-    Only what nobody's profile declares is asked: there a name leaves the unit open.
+    A unit in a name is believed. Numbers are asked only of those that were `guessed`, whose unit no profile declares.
     """
     kept, says = dict(series), []
-    for name in sorted(guessed & series.keys()):
-        one = series[name]
-        found = _of_fraction(one) if one.unit == "fraction" else _ASKED[name](one) if name in _ASKED else None
+    for name, one in sorted(series.items()):
+        found = _as_named(one) or (_as_numbered(one) if name in guessed else None)
         if found is None or (found.name != name and found.name in kept):
             continue
         says.append(f"'{one.raw}' is read as {found.says}")
         del kept[name]
         kept[found.name] = replace(found, says="")
     if "entropy" in kept and kept["entropy"] is not series.get("entropy"):
-        for name in sorted(_DIVERGENCES & kept.keys() & guessed):
+        for name in sorted(_DIVERGENCES & kept.keys() & set(guessed)):
             if (mark := _BASE_TWO.search(series["entropy"].raw)) and kept[name].raw.endswith(mark[0]):
                 says.append(f"'{kept[name].raw}' is read in bits, as '{series['entropy'].raw}' is")
-                kept[name] = _from_bits(kept[name])
+                kept[name] = _scaled(kept[name], math.log(2), "")
     return kept, says
+
+
+def _as_named(one: Series) -> Series | None:
+    """Return what its name says to be in bits in nats, and in percent as a fraction; a share at most 1 is one already."""
+    if one.unit == "nats" and _BITS.search(one.raw):
+        return _scaled(one, math.log(2), f"{one.name} in bits")
+    known = one.values[np.isfinite(one.values)]
+    share = one.unit == "fraction" and len(known) and known.min() >= 0 and 1 < known.max() <= WHOLE
+    return _scaled(one, 1 / WHOLE, f"percent of {one.name}") if share and _PERCENT.search(one.raw) else None
+
+
+def _as_numbered(one: Series) -> Series | None:
+    if one.unit == "fraction":
+        return _of_fraction(one)
+    return _ASKED[one.name](one) if one.name in _ASKED else None
+
+
+def _scaled(one: Series, factor: float, says: str) -> Series:
+    return replace(one, values=one.values * factor, resolution=one.resolution.scaled(factor), says=says)
 
 
 def _of_fraction(share: Series) -> Series | None:
@@ -53,10 +73,10 @@ def _of_fraction(share: Series) -> Series | None:
     known = share.values[np.isfinite(share.values)]
     if not len(known) or known.min() < 0 or not known.any():
         return None
-    percent = bool(np.mean(known > 1) > DAMAGED and known.max() <= 100) or ("%" in share.raw and known.max() <= 1)
+    percent = bool(np.mean(known > 1) > DAMAGED and known.max() <= WHOLE) or ("%" in share.raw and known.max() <= 1)
     if percent:
         says = f"percent of {share.name}: it reaches {known.max():.4g}"
-        return replace(share, values=share.values / 100, resolution=share.resolution.scaled(0.01), says=says)
+        return _scaled(share, 1 / WHOLE, says)
     if share.name == "clip_fraction" and len(known) >= FIXED and known.min() == known.max() < 1:
         return replace(share, name="clip_range", unit="", says=f"clip_range: it is {known[0]:.4g} in every record")
     return None
@@ -84,14 +104,9 @@ def _of_entropy(entropy: Series) -> Series | None:
     uniform = 2 <= whole <= MOST_ACTIONS and 1 - near < start / math.log2(whole) < 1 + NEAR
     in_nats = near == NEAR and any(abs(start / math.log(n) - 1) < NEAR for n in range(2, 4 * MOST_ACTIONS))
     bounded = uniform and known.max() <= math.log2(whole) * (1 + NEAR)
-    if not _BITS.search(entropy.raw) and not (bounded and not in_nats):
+    if not bounded or in_nats:
         return None
-    says = f"entropy in bits: it starts at {start:.4g}" + (f", that of {whole} actions" if uniform else "")
-    return replace(_from_bits(entropy), says=says)
-
-
-def _from_bits(one: Series) -> Series:
-    return replace(one, values=one.values * math.log(2), resolution=one.resolution.scaled(math.log(2)))
+    return _scaled(entropy, math.log(2), f"entropy in bits: it starts at {start:.4g}, that of {whole} actions")
 
 
 _ASKED = {"ratio_mean": _of_ratio, "entropy": _of_entropy}

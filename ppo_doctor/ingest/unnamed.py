@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.ingest.abbreviations import MEANINGS
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, solved
 from ppo_doctor.ingest.forms import FORMS, LEAST, Form, extends, form_of, related
 from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of

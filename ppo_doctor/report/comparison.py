@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import GAP, fitted, names, what
-from ppo_doctor.report.json_report import SCHEMA_VERSION, Json, dump
+from ppo_doctor.report.json_report import SCHEMA_VERSION
+from ppo_doctor.report.json_text import Json, dump
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.screen import AT_WIDTH, LINES, key_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.errors import ExitCode
 
 if TYPE_CHECKING:
-    from ppo_doctor.report.json_report import Json
+    from ppo_doctor.report.json_text import Json
     from ppo_doctor.ruling import Against, Allowance, Held, Ruling
 
 

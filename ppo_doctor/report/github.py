@@ -9,7 +9,7 @@ from ppo_doctor.report import markdown, phrases
 from ppo_doctor.report.blame import leaders, ruling_of, suspects
 from ppo_doctor.report.markup import command_data, command_property, slashes
 from ppo_doctor.report.phrases import outcome
-from ppo_doctor.report.words import capital
+from ppo_doctor.report.words import capital, stopped
 from ppo_doctor.ruling import failing
 from ppo_doctor.story import story
 
@@ -101,7 +101,7 @@ def _level(problem: Told, failed: bool) -> Level:
 def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tuple[Level, str]:
     level = _level(problem, any(cause.id in failed for cause in suspects(diagnosis, problem)))
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
-    advice = (f"{capital(label)}: {words}" for label, words in phrases.advice(problem))
+    advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
     text = " ".join(filter(None, (f"{standing}.", *advice, phrases.follows(problem))))
     return level, _command(
         level, ": ".join(filter(None, (problem.cause, phrases.title(problem)))), text, diagnosis, problem.place

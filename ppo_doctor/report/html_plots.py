@@ -59,11 +59,12 @@ def exhibits(told: Story, diagnosis: Diagnosis, run: Run | None, most: int = MOS
 
 
 def _of_problem(problem: Told, diagnosis: Diagnosis, run: Run) -> list[Exhibit]:
-    """Return the metrics of a problem's evidence, the weightiest first."""
+    """Return the metrics of a problem's evidence: of the findings that show it, then of those that explain it."""
     found: dict[str, list[Finding]] = {}
-    for finding in dict.fromkeys(
-        finding for cause in suspects(diagnosis, problem) for finding in supporters(diagnosis, cause)
-    ):
+    shown = diagnosis.problems[problem.rank - 1].findings
+    seen = [finding for name in shown for finding in diagnosis.findings if finding.rule == name]
+    explained = [finding for cause in suspects(diagnosis, problem) for finding in supporters(diagnosis, cause)]
+    for finding in {finding.rule: finding for finding in (*seen, *explained)}.values():
         for name in dict.fromkeys(name for evidence in finding.evidence for name in drawn(evidence, run)):
             found.setdefault(name, []).append(finding)
     ours = [Exhibit(series=name, findings=tuple(fs), since=problem.since) for name, fs in found.items()]

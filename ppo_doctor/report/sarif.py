@@ -13,7 +13,8 @@ from ppo_doctor.evidence import says
 from ppo_doctor.model import Severity
 from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.escape import plain, prose
-from ppo_doctor.report.json_report import Flow, Json, element
+from ppo_doctor.report.json_report import Flow
+from ppo_doctor.report.json_text import Json, element
 from ppo_doctor.report.sarif_places import fingerprints, location, locations
 from ppo_doctor.report.words import capital, remedy_says, stopped
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ppo_doctor.model import Diagnosis, Evidence
-    from ppo_doctor.report.json_report import Json
+    from ppo_doctor.report.json_text import Json
 
 #: Containers whose places are lines; elsewhere a place is a record's number.
 LINES = ("jsonl", "csv", "console", "json", "notebook")

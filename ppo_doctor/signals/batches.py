@@ -180,3 +180,13 @@ def several_updates(observations: Observations) -> Fact | None:
     if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
         return condition("several_updates", True, clipped, f"{clipped.raw} is above 0: values move within a batch")
     return None
+
+
+def reward_repeats(observations: Observations) -> Fact | None:
+    """Tell whether one batch's rewards come again and again, spread inside the batch, while the policy moves."""
+    rewards, deviations = series_of(observations, "reward_mean"), values_of(observations, "reward_std")
+    if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
+        return None
+    repeats = constant(finite(rewards)) and float(median(deviations)) > 0
+    holds = both(repeats, truth_of(observations.fact("policy_moves")))
+    return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")

@@ -393,13 +393,3 @@ def divergence_zero(observations: Observations) -> Fact | None:
     most = value_of(observations.fact("divergence_largest"))
     holds = None if most is None else most <= 1e-13
     return condition("divergence_zero", holds, divergence_of(observations), told_of(observations, "divergence_largest"))
-
-
-def reward_repeats(observations: Observations) -> Fact | None:
-    """Tell whether one batch's rewards come again and again, spread inside the batch, while the policy moves."""
-    rewards, deviations = series_of(observations, "reward_mean"), values_of(observations, "reward_std")
-    if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
-        return None
-    repeats = constant(finite(rewards)) and float(median(deviations)) > 0
-    holds = both(repeats, truth_of(observations.fact("policy_moves")))
-    return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")

@@ -62,7 +62,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("optimizer_steps", "epochs_executed", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
         ),
         "root_divergence_per_rate": ("movement", ("approx_kl+learning_rate",)),
-        "reward_repeats": ("movement", ("reward_mean+reward_std+entropy",)),
+        "reward_repeats": ("batches", ("reward_mean+reward_std+entropy",)),
         "entropy_first_drop": ("entropy", _ENTROPY),
         "entropy_left": ("entropy", _ENTROPY),
         "entropy_growth": ("entropy", _ENTROPY),

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.report.json_report import dump, payload
+from ppo_doctor.report.json_report import payload
+from ppo_doctor.report.json_text import dump
 from ppo_doctor.watch.events import Event
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, RankedCause
-    from ppo_doctor.report.json_report import Json
+    from ppo_doctor.report.json_text import Json
     from ppo_doctor.watch.session import Clock
 
 #: Seconds that a command may take.

@@ -23,7 +23,8 @@ RUNS = [
 
 
 def rate(check):
-    yes, of = RATES.get(check, (0, 0))
+    counts = RATES.get(check, (0, 0))  # those of the lab's runs, then those of published ones
+    yes, of = sum(counts[::2]), sum(counts[1::2])
     return max(0.005, (yes + 0.2) / (of + 10))
 
 
@@ -56,7 +57,7 @@ def account(cause, answers, no_proofs=frozenset()):
     shown = [name for name in cause.get("proof", []) if answers.get(name) == "yes" and name not in no_proofs]
     proven = bool(shown) and not cause.get("never_proven")
     score = PRIOR[cause["prior"]] + sum(weights)
-    least = 2 if cause.get("never_proven") else 0
+    least = 2 if cause.get("never_proven") else -2
     speaks = any(w > 0 and answers[check] == "yes" for check, w in zip(answers, weights, strict=True))
     return (proven, score) if speaks and (proven or score >= least) else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.diagnose.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
-from ppo_doctor.model import ChainLink
 from tests.synthetic import a_cause, a_finding, a_rule
 
 RULES = [a_rule(name) for name in ("one", "two", "three")]
@@ -155,37 +154,22 @@ def test_what_is_not_proven_has_rivals_and_no_roots():
     assert roles([doubtful, ROOTS[1]]) == [("strong-root", "mechanism", True), ("mechanism", "alternative", False)]
 
 
-def test_a_problem_says_which_link_is_broken_how_and_since_when():
-    links = [
-        ChainLink(link="advantages", state="dead"),
-        ChainLink(link="loss", state="dead", entailed_by="advantages"),
-    ]
-    [group] = problems([MECHANISM], [a_finding(RULES[0], onset=12)])
-    problem = group.told("Nothing tells good from bad", links)
-    assert (problem.link, problem.state, problem.since_step, problem.proven) == ("advantages", "dead", 12, True)
-    assert problem.follows == ("loss",)
-    assert group.told("", []).state == "dead"
-    for complaint, state in (("no-signal", "weak"), ("policy-degenerates", "course"), ("critic-fails", "wrong")):
-        assert found([a_cause("it", {"one": 10}, complaints=(complaint,))])[0].told("", []).state == state
-    assert found([a_cause("it", {"one": 10}, link="configuration")])[0].told("", []).state == "configuration"
-
-
-def test_of_a_critic_statistics_are_a_suspicion_where_the_reward_rises():
-    rises, grave = a_rule("reward-rises", severity="info"), a_rule("one", severity="high")
-    critic = a_cause("critic", {"one": LIKELY_DB + 3}, link="critic", severity="high")
-    proven = a_cause("proven", {"one": 5}, link="critic", proof=("one",), severity="high")
-    for causes, learns, sure in (
-        ([critic], "clear", "likely"),
-        ([critic], "fired", "suspected"),
-        ([proven], "fired", "established"),
+@pytest.mark.parametrize("about", [{"link": "critic"}, {"complaints": ("policy-does-not-move",)}])
+def test_where_the_reward_rose_what_it_contradicts_is_a_suspicion_unless_it_is_proven(about):
+    about = {"complaints": ("critic-fails",)} | about
+    findings = [a_finding(RULES[0])]
+    likely = a_cause("it", {"one": LIKELY_DB + 3}, severity="high", **about)
+    proven = a_cause("proven", {"one": 5}, proof=("one",), severity="high", **about)
+    for causes, learned, sure in (
+        ([likely], False, "likely"),
+        ([likely], True, "suspected"),
+        ([proven], True, "established"),
     ):
-        findings = [a_finding(grave, "fired"), a_finding(rises, learns)]
-        (group,) = problems(causes, findings)
-        assert group.leader.confidence == sure, (causes, learns)
+        (group,) = problems(causes, findings, learned=learned)
+        assert group.leader.confidence == sure, (causes, learned)
 
 
-def test_a_suspicion_by_findings_of_medium_gravity_is_outweighed_by_a_rising_reward():
-    rises, light = a_rule("reward-rises", severity="info"), a_rule("one", severity="medium")
-    cause = a_cause("it", {"one": SPEAKS_DB + 3}, severity="high")
-    assert len(problems([cause], [a_finding(light, "fired"), a_finding(rises, "clear")])) == 1
-    assert problems([cause], [a_finding(light, "fired"), a_finding(rises, "fired")]) == ()
+def test_where_the_reward_rose_other_causes_stay_as_sure():
+    cause = a_cause("it", {"one": LIKELY_DB + 3}, link="step", complaints=("steps-too-large",))
+    (group,) = problems([cause], [a_finding(RULES[0])], learned=True)
+    assert group.leader.confidence == "likely"

@@ -1,80 +1,156 @@
-"""Whether the run is broken, asked apart from why."""
+"""Whether the run is broken, asked apart from why: the table of docs/diagnosis.md, section 6, row by row."""
 
 from __future__ import annotations
 
 import pytest
 
 from ppo_doctor.diagnose.problems import problems
-from ppo_doctor.diagnose.verdict import SELDOM, verdict
-from ppo_doctor.model import ChainLink, Coverage
+from ppo_doctor.diagnose.shown import problems_shown
+from ppo_doctor.diagnose.verdict import SELDOM, unexplained, verdict
+from ppo_doctor.model import ChainLink, Coverage, Outcome
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
-SYMPTOM, BEST = a_rule("symptom"), a_rule("reward-at-ceiling")
-GRAVE = a_rule("grave", severity="critical")
-FLAT, RISES = a_rule("reward-level", severity="info"), a_rule("reward-rises", severity="info")
-RULES = [SYMPTOM, GRAVE, FLAT, RISES, BEST]
+SYMPTOM, GRAVE = a_rule("symptom"), a_rule("grave", severity="critical")
+LIGHT, SLIGHT = a_rule("light", severity="medium"), a_rule("slight", severity="low")
+RULES = [SYMPTOM, GRAVE, LIGHT, SLIGHT]
 COMPLETE = {"movement": True, "signal": True, "numerics": True}
+LIKELY, SUSPECTED = 30, 5
 
 
-def said(causes=(), fired=(), coverage=COMPLETE, rates=None, failed=None, dead=()):
-    findings = [a_finding(rule, "fired" if rule.name in fired else "clear") for rule in RULES]
-    pack = a_pack(RULES, causes, rates)
+def said(causes=(), fired=(), became="learned", coverage=COMPLETE, failed=None, dead=(), since=None):
+    findings = [a_finding(rule, "fired" if rule.name in fired else "clear", onset=since) for rule in RULES]
     covered = Coverage(**coverage, evaluated=2, clear=2, fired=0, skipped=0, errored=0, failed=failed or {})
     links = [ChainLink(link=name, state="dead", witness="it is 0 (run.jsonl:1)") for name in dead]
-    return verdict(problems(pack.causes, findings), covered, links, pack, findings)
+    outcome = Outcome(what=became, start=1.0, best=2.0, end=1.0)
+    told = problems_shown(problems(causes, findings, learned=outcome.sound), findings, outcome, links)
+    return verdict(told, outcome, covered, links, (0, 1000))
 
 
-def test_nothing_found_where_everything_was_asked_is_healthy():
-    assert said()[0] == "healthy"
+@pytest.mark.parametrize("became", ["learned", "levelled_off", "at_ceiling"])
+def test_a_reward_that_rose_and_nothing_found_is_healthy(became):
+    assert said(became=became)[0] == "healthy"
+
+
+@pytest.mark.parametrize("became", ["flat", "never_earned", "too_short", "not_logged"])
+def test_nothing_found_without_a_reward_that_rose_is_inconclusive(became):
+    assert said(became=became)[0] == "inconclusive"
 
 
 @pytest.mark.parametrize("question", sorted(COMPLETE))
-def test_an_open_question_keeps_it_from_healthy(question):
-    assert said(coverage=COMPLETE | {question: False})[0] == "inconclusive"
+def test_what_was_not_asked_is_told_where_the_reward_does_not_show_that_the_policy_learns(question):
+    coverage = COMPLETE | {question: False}
+    assert said(coverage=coverage)[0] == "healthy"  # the reward rose: the policy moves, by a signal
+    verdict_, because = said(became="flat", coverage=coverage)
+    assert verdict_ == "inconclusive"
+    assert because != said(became="flat")[1]
+
+
+@pytest.mark.parametrize("became", ["lost", "fell"])
+def test_a_reward_that_was_lost_or_fell_is_unhealthy(became):
+    assert said(became=became)[0] == "unhealthy"
+
+
+def test_a_critical_finding_is_unhealthy_unless_the_reward_rose_and_its_cause_is_only_suspected():
+    assert said(fired=("grave",))[0] == "unhealthy"
+    for score, became, expected in (
+        (LIKELY, "flat", "unhealthy"),
+        (LIKELY, "learned", "unhealthy"),
+        (SUSPECTED, "flat", "unhealthy"),
+        (SUSPECTED, "learned", "warning"),
+    ):
+        cause = a_cause("it", {"grave": score}, severity="critical", complaints=("numbers-break",))
+        assert said([cause], fired=("grave",), became=became)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("severity", "score", "expected"),
+    [
+        ("critical", LIKELY, "unhealthy"),
+        ("high", LIKELY, "unhealthy"),
+        ("medium", LIKELY, "warning"),
+        ("critical", SUSPECTED, "warning"),
+    ],
+)
+def test_a_cause_that_is_sure_and_grave_is_unhealthy(severity, score, expected):
+    cause = a_cause("it", {"light": score}, severity=severity, link="numerics", complaints=("numbers-break",))
+    assert said([cause], fired=("light",))[0] == expected
+
+
+@pytest.mark.parametrize(("fired", "expected"), [("symptom", "warning"), ("light", "warning"), ("slight", "healthy")])
+def test_any_other_finding_of_medium_severity_or_more_is_a_warning(fired, expected):
+    assert said(fired=(fired,))[0] == expected
+
+
+def test_the_verdict_says_the_title_of_the_first_problem():
+    assert said(fired=("light", "symptom"))[1] == a_finding(SYMPTOM).title
+
+
+def test_a_suspicion_moves_no_verdict():
+    cause = a_cause("it", {"slight": SUSPECTED}, severity="critical")
+    assert said([cause], fired=("slight",))[0] == "healthy"
+    assert said([cause], fired=("slight",), became="flat")[0] == "inconclusive"
+
+
+def test_a_harmless_explanation_level_with_a_fault_is_inconclusive():
+    causes = [a_cause("fault", {"light": LIKELY}), a_cause("benign", {"light": LIKELY}, benign=True, severity="info")]
+    assert said(causes, fired=("light",))[0] == "inconclusive"
+
+
+def test_what_a_harmless_cause_accounts_for_is_no_finding():
+    harmless = a_cause("benign", {"light": LIKELY}, benign=True, severity="info", proof=("light",))
+    assert said([harmless], fired=("light",))[0] == "healthy"
 
 
 def test_a_check_that_failed_to_run_keeps_it_from_healthy():
-    assert said(failed={"symptom": "ZeroDivisionError"})[0] == "inconclusive"
+    verdict_, because = said(failed={"symptom": "ZeroDivisionError"})
+    assert verdict_ == "inconclusive"
+    assert "symptom" in because
 
 
-def test_a_reward_that_stays_leaves_open_whether_the_policy_learns_unless_it_is_at_its_best():
-    assert said(fired=("reward-level",))[0] == "inconclusive"
-    assert said(fired=("reward-level", "reward-at-ceiling"))[0] == "healthy"
-
-
-def test_beside_a_rising_reward_a_symptom_is_a_warning_if_it_is_critical_and_keeps_it_open_else():
-    rates = {"symptom": SELDOM / 2, "grave": SELDOM / 2}
-    assert said(fired=("symptom", "reward-rises"), rates=rates)[0] == "inconclusive"
-    assert said(fired=("grave", "reward-rises"), rates=rates)[0] == "warning"
-
-
-def test_beside_a_rising_reward_a_suspicion_of_medium_gravity_is_none():
-    for severity, expected in (("medium", "healthy"), ("high", "warning")):
-        cause = a_cause("it", {"symptom": 5}, severity=severity)
-        assert said([cause], fired=("symptom",))[0] == "warning"
-        assert said([cause], fired=("symptom", "reward-rises"))[0] == expected
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(SELDOM / 2, "warning"), (SELDOM * 2, "healthy"), (None, "healthy")])
-def test_what_sound_runs_hardly_ever_show_is_a_warning_though_nothing_explains_it(rate, expected):
-    rates = {} if rate is None else {"symptom": rate}
-    assert said(fired=("symptom",), rates=rates)[0] == expected
-
-
-def test_what_a_cause_accounts_for_is_told_by_the_cause():
-    cause = a_cause("it", {"symptom": 30}, severity="critical")
-    assert said([cause], fired=("symptom",), rates={"symptom": 0.0})[0] == "unhealthy"
-
-
-@pytest.mark.parametrize(("link", "expected"), [("policy", "unhealthy"), ("critic", "inconclusive")])
-def test_a_run_with_a_dead_link_is_never_healthy(link, expected):
-    verdict_, because = said(dead=(link,))
+@pytest.mark.parametrize(
+    ("link", "became", "expected"),
+    [
+        ("policy", "flat", "unhealthy"),
+        ("policy", "learned", "inconclusive"),
+        ("critic", "flat", "inconclusive"),
+        ("ratio", "flat", "inconclusive"),
+    ],
+)
+def test_a_run_with_a_dead_link_is_never_healthy(link, became, expected):
+    verdict_, because = said(dead=(link,), became=became)
     assert verdict_ == expected
     assert f"{link}: it is 0 (run.jsonl:1)" in because
 
 
 def test_a_dead_path_is_unhealthy_however_unsure_the_cause():
-    doubtful = a_cause("it", {"symptom": 8}, severity="critical")
-    assert said([doubtful], fired=("symptom",))[0] == "warning"
-    assert said([doubtful], fired=("symptom",), dead=("step",))[0] == "unhealthy"
-    assert said([doubtful], fired=("symptom",), dead=("ratio",))[0] == "warning"
+    doubtful = a_cause("it", {"light": 8}, severity="critical", link="numerics")
+    assert said([doubtful], fired=("light",), became="flat")[0] == "warning"
+    assert said([doubtful], fired=("light",), became="flat", dead=("step",))[0] == "unhealthy"
+    assert said([doubtful], fired=("light",), became="flat", dead=("ratio",))[0] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("severity", "since", "expected"),
+    [
+        ("high", 10, "warning"),
+        ("critical", 500, "warning"),
+        ("critical", None, "warning"),
+        ("critical", 10, "unhealthy"),
+    ],
+)
+def test_where_the_reward_rose_a_link_that_stands_still_is_a_warning_unless_it_is_so_from_the_start(
+    severity, since, expected
+):
+    still = a_cause("it", {"symptom": 1}, proof=("symptom",), severity=severity, link="policy")
+    assert said([still], fired=("symptom",), became="flat", since=since)[0] == "unhealthy"
+    assert said([still], fired=("symptom",), became="learned", since=since)[0] == expected
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(SELDOM / 2, "symptom"), (SELDOM * 2, None), (None, None)])
+def test_what_sound_runs_hardly_ever_show_asks_for_a_cause(rate, expected):
+    findings = [a_finding(rule, "fired") for rule in (SYMPTOM, LIGHT)]
+    rates = {} if rate is None else {"symptom": rate, "light": rate}
+    cause = a_cause("it", {"symptom": LIKELY})
+    found = unexplained(findings, a_pack(RULES, [cause], rates), ())
+    assert (found.rule if found else None) == expected
+    assert unexplained(findings, a_pack(RULES, [cause], rates), problems([cause], findings)) is None

@@ -201,7 +201,7 @@ def test_the_schema_refuses_a_ruling_that_contradicts_itself(cli, validate):
 def test_a_value_that_is_not_finite_is_null():
     from ppo_doctor.errors import ExitCode
     from ppo_doctor.report.gate_json import gate
-    from ppo_doctor.report.json_report import dump
+    from ppo_doctor.report.json_text import dump
     from ppo_doctor.ruling import Held, Ruling, Spent
 
     spent = Spent(metric="approx_kl", statistic="last", op="<", bound=1.0, value=float("nan"), runs=1)

@@ -141,11 +141,11 @@ def test_bits_are_read_in_nats() -> None:
 @pytest.mark.parametrize("raw", ["percent_clipped", "clip %", "clip_pct"])
 def test_a_percentage_is_read_as_a_fraction(raw: str) -> None:
     assert in_unit(raw, "fraction", [14.0, 8.0, 0.5], guessed=False) == pytest.approx([0.14, 0.08, 0.005])
-    assert in_unit(raw, "fraction", [0.14, 0.08]) == [0.14, 0.08]
+    assert in_unit(raw, "fraction", [0.14, 0.08], guessed=False) == [0.14, 0.08]
 
 
 def test_a_share_that_is_mostly_above_1_is_a_percentage_where_only_its_name_was_read() -> None:
     assert in_unit("clipfrac", "fraction", [14.0, 8.0, 12.0]) == pytest.approx([0.14, 0.08, 0.12])
     assert in_unit("clipfrac", "fraction", [14.0, 8.0, 12.0], guessed=False) == [14, 8, 12]
-    assert in_unit("clipfrac", "fraction", [0.1, 0.2, 3.0]) == [0.1, 0.2, 3]
+    assert in_unit("clipfrac", "fraction", [*[0.1, 0.2] * 15, 3.0]) == [*[0.1, 0.2] * 15, 3]
     assert in_unit("clipfrac", "fraction", [140.0, 80.0, 12.0]) == [140, 80, 12]

@@ -17,6 +17,8 @@ from ppo_doctor.model import (
     Finding,
     LedgerEntry,
     Measurement,
+    Outcome,
+    Problem,
     RankedCause,
     Remedy,
     RunSummary,
@@ -71,6 +73,29 @@ def entry(source: Finding, db: int) -> LedgerEntry:
     return LedgerEntry(finding=source.rule, status=source.status, db=db, link=source.link, says=says(source))
 
 
+def outcome(what: Any, start: float, end: float, **more: Any) -> Outcome:
+    """Return what became of the reward of 411 records."""
+    values: dict[str, Any] = {"metric": "reward_mean", "key": "reward_mean", "records": 411, "best_step": 412}
+    return Outcome(what=what, start=start, best=max(start, end), end=end, **(values | more))
+
+
+def problem(found: Finding, cause: RankedCause | None, **more: Any) -> Problem:
+    """Return a problem that is shown by a finding, with the cause that leads it."""
+    values: dict[str, Any] = {
+        "id": "p1",
+        "title": found.title,
+        "link": found.link,
+        "state": "wrong",
+        "severity": found.severity,
+        "findings": (found.rule,),
+        "verdict": "warning",
+        "since_step": found.onset_step,
+    }
+    if cause is not None:
+        values |= {"leader": cause.id, "causes": (cause.id,), "openers": (found.rule,)}
+    return Problem(**(values | more))
+
+
 def chain(**states: Any) -> tuple[ChainLink, ...]:
     links = (*CHAIN, *(name for name in states if name not in CHAIN))
     return tuple(
@@ -111,12 +136,13 @@ def diagnosis(findings: tuple[Finding, ...], **more: Any) -> Diagnosis:
         "tool_version": "0.1.0",
         "run": summary(),
         "verdict": "healthy",
-        "verdict_because": "every question was asked and nothing was found",
-        "headline": "Every question was asked and nothing was found; reward 0.1 → 0.9.",
+        "verdict_because": "The reward (reward_mean) rises: 0.1 → 0.9",
+        "headline": "The reward (reward_mean) rises: 0.1 → 0.9.",
         "causes": (),
         "findings": findings,
         "chain": chain(),
         "coverage": coverage(findings),
+        "outcome": outcome("learned", 0.1, 0.9),
         "not_ruled_out": UNJUDGED,
     }
     return Diagnosis(**(values | more))
@@ -167,6 +193,16 @@ FINITE = finding(
     "Every metric is finite",
     "numerics",
     evidence=(Evidence(metric="non_finite", raw="non_finite", statistic="count", observed=0.0, op=">", bound=0.0),),
+)
+FAR = finding(
+    "policy-moves-far",
+    "POL009",
+    "The policy moves far in one update",
+    "policy",
+    "fired",
+    severity=Severity.MEDIUM,
+    onset_step=213,
+    evidence=(counted("kl", ">", 0.1, 180, 412, 213, unit="nats"),),
 )
 MOVES = finding(
     "policy-does-not-move",
@@ -267,6 +303,17 @@ RIVAL = replace(
     would_change_my_mind=(),
     leader=False,
 )
+NOTHING_TO_LEARN = problem(
+    ZERO,
+    FLAT_GROUPS,
+    state="dead",
+    complaint="no-signal",
+    causes=(FLAT_GROUPS.id, CONSTANT.id, RIVAL.id),
+    openers=(ZERO.rule, FLAT_LOSS.rule, FLAT_REWARD.rule),
+    findings=(ZERO.rule, FLAT_LOSS.rule, FLAT_REWARD.rule),
+    verdict="unhealthy",
+    follows=("loss",),
+)
 SINGLE = RankedCause(
     id="benign-single-update",
     rank=1,
@@ -277,7 +324,7 @@ SINGLE = RankedCause(
     confidence="established",
     score_db=40,
     prior_db=-10,
-    problem="p1",
+    problem="",
     role="context",
     says="with K = 1 the ratio is 1 and the clip idle as a theorem; this is the plain policy gradient, and it is sound",
     ledger=(
@@ -312,7 +359,6 @@ def benign() -> Diagnosis:
     return diagnosis(
         (FINITE, MOVES, LEARNS, *skipped),
         causes=(SINGLE,),
-        verdict_because=SINGLE.title,
         run=summary(updates_per_batch=k, config={"num_iterations": 1}),
     )
 
@@ -330,8 +376,11 @@ def unhealthy() -> Diagnosis:
     return diagnosis(
         findings,
         verdict="unhealthy",
-        verdict_because=f"{FLAT_GROUPS.title}; or: {CONSTANT.title}",
+        verdict_because=ZERO.title,
         causes=(FLAT_GROUPS, CONSTANT, RIVAL),
+        problems=(NOTHING_TO_LEARN,),
+        outcome=outcome("flat", 0.5, 0.5),
+        headline="The reward (reward_mean) does not rise: 0.5 throughout; every advantage is zero.",
         chain=states,
     )
 
@@ -344,11 +393,10 @@ def warning() -> Diagnosis:
         says="every update takes the policy farther than its surrogate can see",
         severity=Severity.MEDIUM,
         confidence="suspected",
-        problem="p2",
         role="mechanism",
         level_with=(),
         onset_step=213,
-        ledger=(entry(MOVES, 11), entry(FINITE, -3)),
+        ledger=(entry(FAR, 11), entry(FINITE, -3)),
         remedies=(Remedy(do="lower the learning rate by 3×", key="actor.optim.lr"),),
         would_change_my_mind=(),
         score_db=-2,
@@ -357,9 +405,10 @@ def warning() -> Diagnosis:
         configured=4.0, observed=3.0, effective=3.0, origin="log:optimizer_steps", how="observed"
     )
     return diagnosis(
-        (FINITE, MOVES, ZERO),
+        (FINITE, MOVES, FAR),
         verdict="warning",
-        verdict_because=cause.title,
+        verdict_because=FAR.title,
+        problems=(problem(FAR, cause, complaint="steps-too-large"),),
         causes=(cause, replace(SINGLE, rank=2, confidence="suspected", leader=False)),
         run=summary(updates_per_batch=observed),
         suppressed=("kl-runaway",),
@@ -378,6 +427,7 @@ def inconclusive() -> Diagnosis:
             signal=False,
             unanswered={"movement": (NO_RATIO.reason or "", NO_CLIP.reason or ""), "signal": ("needs a reward",)},
         ),
+        outcome=Outcome(what="not_logged"),
         run=summary(
             updates_per_batch=UpdatesPerBatch(),
             framework="canonical",
@@ -446,6 +496,8 @@ def hostile() -> Diagnosis:
         verdict="unhealthy",
         verdict_because=bad("because"),
         causes=(cause,),
+        problems=(replace(NOTHING_TO_LEARN, title=bad("title"), findings=(ZERO.rule,)),),
+        outcome=outcome("flat", 0.5, 0.5, key=bad("key"), evaluation=outcome("flat", 0.5, 0.5, key=bad("key"))),
         chain=chain(advantages=("dead", bad("evidence"))),
         not_ruled_out=(Unjudged(id=bad("id"), because=bad("because")),),
         suppressed=(bad("rule"),),

@@ -19,6 +19,7 @@ from ppo_doctor.model import (
     Diagnosis,
     Finding,
     LedgerEntry,
+    Outcome,
     Problem,
     RankedCause,
     Run,
@@ -61,7 +62,8 @@ def disease(cause: Cause) -> tuple[Diagnosis, Run]:
         chain=tuple(_link(name, cause, findings) for name in dict.fromkeys((*CHAIN, cause.link))),
         coverage=coverage(findings),
         headline=f"{cause.title}.",
-        problems=(_problem(cause, findings, verdict),),
+        outcome=Outcome(what="not_logged"),
+        problems=() if cause.benign else (_problem(cause, findings, verdict),),
         not_ruled_out=(Unjudged(id="other", because="needs another log", a_fuller_log_could=True),),
     )
     return found, run
@@ -107,7 +109,7 @@ def _ranked(cause: Cause, findings: tuple[Finding, ...]) -> RankedCause:
         confidence="suspected" if cause.never_proven else "likely",
         score_db=PRIOR + sum(WEIGHTS[: len(findings)]),
         prior_db=PRIOR,
-        problem="p1",
+        problem="" if cause.benign else "p1",
         role="mechanism",
         says=cause.says,
         level_with=cause.twins,
@@ -123,16 +125,17 @@ def _ranked(cause: Cause, findings: tuple[Finding, ...]) -> RankedCause:
 
 
 def _problem(cause: Cause, findings: tuple[Finding, ...], verdict: Verdict) -> Problem:
-    title = next(complaint.title for complaint in pack().complaints if complaint.id == cause.complaints[0])
     return Problem(
         id="p1",
-        title=title,
+        title=findings[0].title,
         link=cause.link,
         state="wrong",
+        severity=cause.severity,
         complaint=cause.complaints[0],
         leader=cause.id,
         causes=(cause.id,),
         openers=tuple(finding.rule for finding in findings),
+        findings=tuple(finding.rule for finding in findings),
         verdict=verdict,
     )
 

@@ -11,7 +11,7 @@ from ppo_doctor.report.fleet import cut, fleet
 from ppo_doctor.report.layout import Page, columns
 from ppo_doctor.story import story
 from ppo_doctor.story.model import Action
-from tests.report.cases import CASES
+from tests.report.cases import CASES, ZERO
 
 
 def text(names: list[str], width: int = 100, **options: bool) -> str:
@@ -30,10 +30,10 @@ def test_a_run_is_named_by_what_tells_it_apart() -> None:
     assert "run.jsonl" not in first
 
 
-def test_a_line_tells_verdict_cause_and_action() -> None:
-    lines = text(["warning", "healthy", "healthy", "healthy"]).splitlines()
-    assert "learning rate" in lines[1]
-    assert "Lower the learning rate" in lines[1]
+def test_a_line_tells_verdict_problem_and_action() -> None:
+    lines = text(["unhealthy", "healthy", "healthy", "healthy"]).splitlines()
+    assert ZERO.title in lines[1]
+    assert "num_generations: 8 → 16" in lines[1]
     assert len(lines) == 5
 
 

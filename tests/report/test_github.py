@@ -43,7 +43,8 @@ def test_the_place_is_the_log_line():
 @pytest.mark.parametrize("text", ["a\n::error::b", "100%", "a\r\nb", "x,y:z", "::stop-commands::t"])
 def test_a_title_cannot_leave_its_line(text):
     cause = replace(unhealthy().causes[0], id=text, title=text, says=text)
-    (line,) = annotations(replace(unhealthy(), causes=(cause,)))
+    shown = replace(unhealthy().problems[0], title=text)
+    (line,) = annotations(replace(unhealthy(), causes=(cause,), problems=(shown,)))
     assert COMMAND.match(line)
     assert "%250A" not in line
 
@@ -63,7 +64,9 @@ def test_a_broken_budget_is_an_error():
 def test_more_than_github_shows_are_counted():
     many = [replace(unhealthy(), run=replace(unhealthy().run, id=str(n))) for n in range(3)]
     causes = [replace(unhealthy().causes[0], id=f"cause-{n}", problem=f"p{n}") for n in range(MOST + 3)]
-    lines = render_many([replace(many[0], causes=tuple(causes))], RenderOptions(), "github").splitlines()
+    parts = [replace(unhealthy().problems[0], id=f"p{n}") for n in range(MOST + 3)]
+    one = replace(many[0], causes=tuple(causes), problems=tuple(parts))
+    lines = render_many([one], RenderOptions(), "github").splitlines()
     assert len(lines) == MOST + 1
     assert lines[-1].startswith("3 more")
 

@@ -100,6 +100,10 @@ OUTSIDE = frozenset(
         "finding",
         "code",
         "openers",
+        "findings",
+        "causes",
+        "leader",
+        "problem",
     ]
 )
 #: Closed lists of ours, whatever their field is called.
@@ -261,7 +265,7 @@ def test_each_attack_alone(format: str) -> None:
 def test_every_place_that_others_fill_is_attacked() -> None:
     """The test of the test: each string of a diagnosis is poisoned, or is one of a closed list of ours."""
     closed = {"tool_version", "verdict", "status", "link", "op", "how", "state", "family", "complaint", "confidence"}
-    closed |= {"role", "problem", "setting", "to"}
+    closed |= {"role", "setting", "to", "what", "follows"}
     seen = set()
 
     def walk(value: Any, field: str) -> None:

@@ -27,7 +27,7 @@ from ppo_doctor.report.standings import gravity
 from ppo_doctor.story import story
 from ppo_doctor.story.model import Moment, Row, Table
 
-from .cases import CASES, CONSTANT, FLAT_GROUPS, RIVAL, ZERO, counted, hostile, unhealthy
+from .cases import CASES, CONSTANT, FLAT_GROUPS, FLAT_LOSS, NOTHING_TO_LEARN, RIVAL, ZERO, counted, hostile, unhealthy
 
 VOID = {"meta", "link", "input", "br"}
 INJECTION = "\"'><script>alert(1)</script><img src=x onerror=alert(1)></style></title>&amp;javascript:alert(1)<!--"
@@ -122,6 +122,7 @@ def injected() -> Diagnosis:
         run=run,
         findings=(fired,),
         causes=(cause,),
+        problems=(replace(NOTHING_TO_LEARN, title=strings("title"), findings=(fired.rule,)),),
         verdict_because=strings("because"),
         tool_version=strings("0"),
     )
@@ -229,17 +230,17 @@ def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> Non
     source = html(unhealthy(), a_run()).replace("\u00a0", " ")
     problem = source[source.index("<article") : source.index("</article>")]
     order = [
-        FLAT_GROUPS.title,
-        ">likely (this or the one under “or”)<",
+        ZERO.title,
         ">critical<",
         "since step 12",
         "line 12",
+        f"likely: {FLAT_GROUPS.title}",
+        CONSTANT.title,
     ]
     order += [
         "num_generations: 8 → 16.",
         "Print the rewards of one group",
         "log the rewards",
-        CONSTANT.title,
         "<figure",
     ]
     places = [problem.index(words) for words in order]
@@ -248,7 +249,9 @@ def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> Non
 
 def test_the_headline_and_the_table_are_the_run_s_own_numbers() -> None:
     page = Page(html(unhealthy(), a_run(reward_mean=np.linspace(0.9, 0.0, 412))))
-    assert "Reward (reward_mean) 0.9 → 0." in page.text.replace("\u00a0", " ")
+    words = page.text.replace("\u00a0", " ")
+    assert "The reward (reward_mean) does not rise: 0.5 throughout." in words
+    assert "reward_mean 0.9" in words
     assert len(page.classed("moments")) == 1
     assert {a["class"] for _, a in page.elements if "at-onset" in (a.get("class") or "")} == {"at-onset"}
 
@@ -351,16 +354,25 @@ def test_a_problem_has_the_plots_of_its_evidence_and_of_the_table_with_their_mar
 
 def test_each_of_two_problems_has_its_own_plots_and_onset() -> None:
     other = replace(CONSTANT, problem="p2", level_with=(), onset_step=200, ledger=RIVAL.ledger)
-    found = replace(unhealthy(), causes=(replace(FLAT_GROUPS, level_with=()), other))
+    second = replace(NOTHING_TO_LEARN, id="p2", findings=(FLAT_LOSS.rule,), since_step=200)
+    causes = (replace(FLAT_GROUPS, level_with=()), other)
+    found = replace(unhealthy(), causes=causes, problems=(NOTHING_TO_LEARN, second))
     run = a_run(reward_mean=np.ones(412))
     groups = exhibits(story(found, run), found, run)
     assert [[exhibit.series for exhibit in group] for group in groups] == [
         ["frac_reward_zero_std", "loss", "reward_std", "reward_mean"],
-        ["frac_reward_zero_std", "loss"],
+        ["loss", "frac_reward_zero_std"],
     ]
     assert [{exhibit.since for exhibit in group} for group in groups] == [{12}, {200}]
     few = exhibits(story(found, run), found, run, most=5)
     assert list(map(len, few)) == [4, 1]
+
+
+def test_a_problem_without_a_cause_has_the_plots_of_what_shows_it() -> None:
+    alone = replace(NOTHING_TO_LEARN, leader="", causes=(), openers=(), findings=(FLAT_LOSS.rule,))
+    found = replace(unhealthy(), causes=(), problems=(alone,))
+    first = exhibits(story(found, a_run()), found, a_run())[0][0]
+    assert (first.series, first.findings, first.since) == ("loss", (FLAT_LOSS,), 12)
 
 
 def test_a_sound_run_shows_the_metrics_of_its_table_without_marks() -> None:
@@ -428,7 +440,7 @@ def test_several_runs_have_a_table_with_a_link_to_each() -> None:
     assert rows == [("run-0", "unhealthy", "unhealthy"), ("run-1", "healthy", "healthy")]
     assert "2\u00a0runs judged" in source
     first = source[source.index("<tbody>") : source.index("</tr>", source.index("<tbody>"))].replace("\u00a0", " ")
-    assert FLAT_GROUPS.title in first
+    assert ZERO.title in first
     assert "num_generations: 8 → 16." in first
     assert render_many([], RenderOptions(), "html").startswith("<!doctype html>")
 

@@ -62,7 +62,10 @@ def test_an_error_is_valid() -> None:
 
 
 CONTRACT = {
-    "": "schema_version tool run verdict headline problems causes chain checks not_ruled_out coverage",
+    "": "schema_version tool run verdict headline outcome findings problems causes chain checks not_ruled_out coverage",
+    "outcome": "what metric key start best end best_step since_step at records target reached evaluation",
+    "findings.0": "id says severity exact link problem since_step at cost",
+    "problems.0": "id finding findings severity link state since_step proven title verdict causes openers follows",
     "run": "sources framework algorithm samples steps updates_per_batch config notes",
     "run.updates_per_batch": "configured observed effective from",
     "causes.0": "id rank role problem title severity benign confidence probability level_with onset_step "
@@ -89,17 +92,6 @@ def test_what_to_do_names_the_run_s_own_value() -> None:
     found = report("unhealthy")["causes"][0]
     assert {"key": "num_generations", "from": 8, "to": 16}.items() <= found["do"][0].items()
     assert found["check"].startswith("log the rewards of one group")
-
-
-def test_version_1_is_still_to_be_had() -> None:
-    found = strict(render(CASES["unhealthy"], None, OPTIONS, "json1"))
-    assert found["schema_version"] == "1"
-    assert set(found) >= {"verdict_because", "causes", "chain", "findings", "complaints", "not_ruled_out", "coverage"}
-    assert found["causes"][0]["ledger"][0]["finding"] == "advantages-all-zero"
-    assert {finding["status"] for finding in found["findings"]} <= {"fired", "clear", "skipped"}
-    several = strict(render_many(list(CASES.values()), OPTIONS, "json1"))
-    assert [inner["schema_version"] for inner in several["diagnoses"]] == ["1"] * len(CASES)
-    assert strict(render_error("empty", "", 3, "json1"))["schema_version"] == "1"
 
 
 def test_numbers_are_finite_or_null() -> None:

@@ -109,8 +109,10 @@ def test_a_gate_tells_what_it_held():
 def test_a_run_takes_sixty_lines_however_many_problems_it_has():
     """Three problems are told in full, each further one in a line; on request there is more."""
     cause = replace(unhealthy().causes[0], level_with=())
-    causes = tuple(replace(cause, id=f"c{n}", rank=n, title=f"Title {n}", problem=f"p{n}") for n in range(1, 9))
-    found = replace(unhealthy(), causes=causes)
+    causes = tuple(replace(cause, id=f"c{n}", rank=n, title=f"Cause {n}", problem=f"p{n}") for n in range(1, 9))
+    shown = unhealthy().problems[0]
+    problems = tuple(replace(shown, id=f"p{n}", title=f"Title {n}", follows=()) for n in range(1, 9))
+    found = replace(unhealthy(), causes=causes, problems=problems)
     run = a_run(
         **{name: np.ones(412) for name in ("reward_mean", "entropy", "approx_kl", "clip_fraction", "grad_norm")}
     )

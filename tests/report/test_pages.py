@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -71,6 +71,7 @@ class Shelf:
     rules: tuple[Rule, ...]
     causes: tuple[Cause, ...]
     complaints: tuple[Complaint, ...]
+    sound: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ RIVALS = (
 )
 PACK = Shelf(rules=(RULE,), causes=RIVALS, complaints=(Complaint(id="steps-too-large", title="Steps are too large"),))
 PAGES = {
-    "rule": rule_page(RULE, TOML),
+    "rule": rule_page(RULE, TOML, PACK),
     "cause": cause_page(CAUSE, {"prior": "common"}, PACK),
     "metric": metric_page(Kl(), [("sb3", "train/approx_kl", "k3, last epoch"), ("verl", "actor/ppo_kl", "")]),
 }
@@ -100,6 +101,7 @@ HEADINGS = {
         "Blind spots",
         "What to try",
         "Parameters",
+        "Sound runs",
         "Examples",
         "References",
     ],
@@ -148,7 +150,7 @@ def test_empty_parts_say_so() -> None:
 
 def test_html_and_escapes_of_a_pack_do_no_harm() -> None:
     evil = "\x1b[2J<script>alert(1)</script>"
-    page = rule_page(replace(RULE, title=evil), {"doc": {"what": evil}})
+    page = rule_page(replace(RULE, title=evil), {"doc": {"what": evil}}, PACK)
     assert "<script" not in page
     assert "\x1b" not in page
 

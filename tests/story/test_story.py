@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Axis, Evidence, Finding, Measurement, Note, Problem, Run, Series, Severity
+from ppo_doctor.model import Axis, Evidence, Finding, Measurement, Note, Run, Series, Severity
 from ppo_doctor.story import story
 from ppo_doctor.story.numbers import short
 from tests.report.cases import (
     CASES,
     FLAT_GROUPS,
-    FLAT_LOSS,
     LOG,
+    NOTHING_TO_LEARN,
     SETTLE,
+    ZERO,
     benign,
     chain,
     healthy,
     inconclusive,
+    outcome,
     summary,
     unhealthy,
 )
@@ -53,21 +54,17 @@ SICK_RUN = a_run(
 )
 
 
-def test_the_outcome_is_told_in_the_run_s_own_numbers() -> None:
-    reward, entropy = story(unhealthy(), SICK_RUN).courses
-    assert (reward.word, reward.key, reward.first, reward.last) == ("reward", "reward_mean", 0.95, 0.03)
-    assert (entropy.word, entropy.first, entropy.last) == ("entropy", 0.24, 6.0)
-
-
-def test_an_outcome_may_be_no_number() -> None:
-    run = a_run(series("reward_mean", [1.0, 2.0, np.nan]))
-    assert np.isnan(story(healthy(), run).courses[0].last)
+def test_the_outcome_is_that_of_the_diagnosis_and_the_entropy_is_the_run_s_own() -> None:
+    told = story(unhealthy(), SICK_RUN)
+    assert told.outcome == unhealthy().outcome
+    assert told.entropy is not None
+    assert (told.entropy.word, told.entropy.first, told.entropy.last) == ("entropy", 0.24, 6.0)
 
 
 def test_without_its_run_a_story_has_no_numbers() -> None:
     told = story(unhealthy(), None)
     assert told.table is None
-    assert told.courses == ()
+    assert told.entropy is None
     assert told.problems
 
 
@@ -119,7 +116,8 @@ def test_a_metric_that_is_logged_late_is_blank_before() -> None:
     told = story(healthy(), run)
     assert told.table is not None
     assert told.table.rows[1].values == (None, None, 2.0)
-    assert told.courses[1].first == 2.0
+    assert told.entropy is not None
+    assert told.entropy.first == 2.0
 
 
 def test_only_what_is_logged_stands_in_the_table() -> None:
@@ -132,7 +130,8 @@ def test_only_what_is_logged_stands_in_the_table() -> None:
 
 def test_a_problem_has_its_place_its_remedies_and_what_would_settle_it() -> None:
     (problem,) = story(unhealthy(), SICK_RUN).problems
-    assert (problem.rank, problem.cause, problem.confidence) == (1, "adv-exactly-zero", "likely")
+    assert (problem.rank, problem.title, problem.severity) == (1, ZERO.title, ZERO.severity)
+    assert (problem.cause, problem.sure) == ("adv-exactly-zero", True)
     assert problem.since == 12
     assert problem.place is not None
     assert (problem.place.path, problem.place.unit, problem.place.line) == (LOG, "line", 12)
@@ -146,7 +145,8 @@ def test_a_problem_has_its_place_its_remedies_and_what_would_settle_it() -> None
 
 def test_level_causes_are_told_with_the_one_that_leads() -> None:
     (problem,) = story(unhealthy(), None).problems
-    assert problem.level == ("The reward function returns one value for everything",)
+    assert [why.cause for why in problem.why] == ["adv-exactly-zero", "reward-constant"]
+    assert [why.confidence for why in problem.why] == ["likely", "likely"]
 
 
 def test_an_established_cause_needs_no_check() -> None:
@@ -164,15 +164,14 @@ def test_a_check_speaks_of_a_rule_by_its_title() -> None:
 
 
 def test_what_follows_is_what_the_broken_link_kills() -> None:
-    broken = Problem(
-        id="p1", title="", link="advantages", state="dead", complaint="", leader="", follows=("gradient", "step")
-    )
+    broken = replace(NOTHING_TO_LEARN, follows=("gradient", "step"))
     assert story(replace(unhealthy(), problems=(broken,)), None).problems[0].follows == ("gradient", "step")
 
 
 def test_the_same_advice_is_given_once() -> None:
     other = replace(FLAT_GROUPS, id="other", rank=2, problem="p2")
-    first, second = story(replace(unhealthy(), causes=(FLAT_GROUPS, other)), None).problems
+    shown = (NOTHING_TO_LEARN, replace(NOTHING_TO_LEARN, id="p2"))
+    first, second = story(replace(unhealthy(), causes=(FLAT_GROUPS, other), problems=shown), None).problems
     assert first.do
     assert second.do == ()
     assert second.check is None
@@ -186,11 +185,21 @@ def test_a_harmless_explanation_is_a_remark_and_no_problem() -> None:
     assert remark.says.startswith("with K = 1 the ratio is 1")
 
 
-def test_what_was_seen_without_a_cause_is_remarked_on() -> None:
-    found = replace(healthy(), findings=(*healthy().findings, FLAT_LOSS), verdict_because="no fault was found")
-    told = story(found, None)
-    assert [remark.title for remark in told.remarks] == [FLAT_LOSS.title]
-    assert told.because == ""
+def test_a_problem_without_a_cause_is_told_by_what_shows_it() -> None:
+    alone = replace(NOTHING_TO_LEARN, leader="", causes=(), openers=())
+    (problem,) = story(replace(unhealthy(), causes=(), problems=(alone,)), None).problems
+    assert (problem.title, problem.since) == (ZERO.title, 12)
+    assert problem.seen
+    assert problem.place is not None
+    assert (problem.why, problem.do, problem.check, problem.sure) == ((), (), None, False)
+
+
+def test_what_is_only_suspected_is_settled_and_not_treated() -> None:
+    doubtful = replace(FLAT_GROUPS, confidence="suspected")
+    (problem,) = story(replace(unhealthy(), causes=(doubtful,)), None).problems
+    assert problem.do == ()
+    assert problem.avoid == ""
+    assert problem.check is not None
 
 
 def test_open_questions_name_what_would_answer_them() -> None:
@@ -252,22 +261,15 @@ def test_numbers_have_three_digits(value: float, told: str) -> None:
     assert short(value) == told
 
 
-def test_a_reward_that_was_lost_is_told_with_its_best() -> None:
-    (reward,) = story(unhealthy(), a_run(series("reward_mean", [1.0, 9.0, 2.0, 2.0]))).courses
-    assert (reward.first, reward.best, reward.best_at, reward.last) == (1.0, 9.0, 2, 2.0)
-
-
-@pytest.mark.parametrize("values", [[1.0, 9.0, 6.0], [1.0, 1.02, 0.5], [5.0, 4.0, 1.0], [math.nan, math.nan]])
-def test_a_reward_that_never_rose_or_is_kept_has_no_best(values: list[float]) -> None:
-    told = story(unhealthy(), a_run(series("reward_mean", values))).courses
-    assert all(course.best is None for course in told)
-
-
-def test_what_was_best_before_the_first_moment_told_was_not_gained() -> None:
-    reward = series("reward_mean", [9.0, 1.0, *[2.0] * 17, 1.5])
-    kl = series("approx_kl", [0.01] * 19, steps=range(2, 21))
-    (told,) = story(unhealthy(), a_run(reward, kl)).courses
-    assert (told.first, told.best, told.last) == (1.0, None, 1.5)
+def test_why_it_was_judged_so_is_told_where_neither_problem_nor_outcome_tells_it() -> None:
+    assert story(healthy(), None).because == ""
+    assert story(unhealthy(), None).because == ""
+    stood = replace(healthy(), outcome=outcome("flat", 0.5, 0.5), verdict="inconclusive")
+    told = replace(stood, verdict_because="nothing found, but a check failed to run")
+    assert story(told, None).because == "nothing found, but a check failed to run"
+    said = "nothing found, but the log does not show that the policy learns: "
+    courses = replace(stood, verdict_because=said + "The reward (reward_mean) does not rise: 0.5 throughout")
+    assert story(courses, None).because == ""
 
 
 def test_a_problem_is_told_with_what_shows_it_in_this_run() -> None:
@@ -292,7 +294,7 @@ def test_a_remark_on_a_check_has_its_number_where_it_tells_one(says: str, told: 
         title="Too high",
         link="step",
         status="fired",
-        severity=Severity.MEDIUM,
+        severity=Severity.LOW,
         evidence=(shown,),
     )
     found = replace(healthy(), findings=(high,), verdict_because="")
@@ -319,16 +321,16 @@ def test_a_healthy_run_s_row_outside_its_usual_range_says_that_no_harm_is_seen()
     assert "no harm seen" in table.rows[0].remark
 
 
-def test_a_reward_of_a_step_that_never_varies_is_not_the_outcome_where_episodes_differ():
+def test_a_reward_of_a_step_that_never_varies_is_not_told_where_episodes_differ() -> None:
     steps, episodes = series("reward_mean", [1.0] * 4), series("episode_return", [20.0, 50.0, 90.0, 120.0])
     told = story(healthy(), a_run(steps, episodes))
-    assert [(course.key, course.last) for course in told.courses] == [("episode_return", 120.0)]
-    assert "reward_mean" not in [row.key for row in told.table.rows]
+    assert told.table is not None
+    assert [row.key for row in told.table.rows] == ["episode_return"]
 
 
-def test_a_metric_counted_in_updates_is_shown_by_its_own_course():
+def test_a_metric_counted_in_updates_is_shown_by_its_own_course() -> None:
     reward = series("episode_return", np.linspace(10.0, 500.0, 400), steps=np.arange(1, 401) * 100)
     entropy = series("entropy", np.linspace(0.69, 0.4, 40), steps=np.arange(40))
     told = story(healthy(), a_run(reward, entropy))
-    assert [course.last for course in told.courses] == [500.0, 0.4]
-    assert next(course for course in told.courses if course.word == "entropy").first == pytest.approx(0.69)
+    assert told.entropy is not None
+    assert (told.entropy.first, told.entropy.last) == (pytest.approx(0.69), pytest.approx(0.4))
