@@ -160,7 +160,9 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         aligned = {key: builder.by_record(key) for key in open_keys}
         found = unnamed.by_form(aligned, held, keys, language=of_language(keys))
     metrics = {
-        reading.metric: MetricProfile(name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog)
+        reading.metric: MetricProfile(
+            name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog
+        )
         for raw, reading in found.items()
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}

@@ -25,7 +25,6 @@ LEAST = 16
 TOGETHER, AGAINST = 0.5, -0.35
 #: The same of what they change by from record to record, which no common course explains.
 AT_ONCE = 0.4
-HELD = 0.9
 #: What a known relation of two columns weighs for both.
 RELATED = 1.2
 #: Slopes of a logarithm over another that say "the root of".
@@ -100,7 +99,9 @@ def _entropy(form: Form) -> float | None:
         return None
     smooth = 1.3 if form.rough < 0.06 else 0.9 if form.rough < 0.12 else 0.3 if form.rough < 0.3 else -1.2
     total = max(smooth, 0.7) if form.spread < 0.02 else smooth
-    total += 0.6 if form.end <= form.start + 0.02 * abs(form.start) else -0.2 if form.end < 2 * abs(form.start) else -0.6
+    total += (
+        0.6 if form.end <= form.start + 0.02 * abs(form.start) else -0.2 if form.end < 2 * abs(form.start) else -0.6
+    )
     total += 0.6 * (0.2 < start < 12.0) + 0.5 * fresh - 0.6 * (form.negative > 0)
     return total - 2.0 * (form.size > 15.0)
 
@@ -120,9 +121,13 @@ def _divergence(form: Form) -> float | None:
     small = 1e-10 < form.size < 0.08
     tail = float(form.known.min()) > -1.5 * float(form.known.max())  # samples of it may be below 0, its mean is not
     often = float((form.known == 0).mean()) > 0.2
-    return (1.0 if small else -0.6 if form.size < 1 else -1.5) + 0.4 * (form.negative < 0.1) + 0.3 * tail - 0.5 * (
-        form.negative > 0.15
-    ) - 1.0 * (often or _leaves_zero(form))
+    return (
+        (1.0 if small else -0.6 if form.size < 1 else -1.5)
+        + 0.4 * (form.negative < 0.1)
+        + 0.3 * tail
+        - 0.5 * (form.negative > 0.15)
+        - 1.0 * (often or _leaves_zero(form))
+    )
 
 
 def _leaves_zero(form: Form) -> bool:
@@ -134,7 +139,8 @@ def _to_reference(form: Form) -> float | None:
     if form.still or form.known.min() < -1e-3 or form.known.max() > 200:
         return None
     top = float(form.known.max())
-    begins, grown = float(form.known[0]) < 0.1 * top, form.end > 3.0 * max(form.start, 0.05 * top) or form.end > 0.5 * top
+    begins = float(form.known[0]) < 0.1 * top
+    grown = form.end > 3.0 * max(form.start, 0.05 * top) or form.end > 0.5 * top
     exactly = _leaves_zero(form)
     return 0.8 * begins + 0.6 * grown + 2.0 * exactly - 1.2 * (not exactly and form.rough > 0.5)
 
@@ -158,8 +164,12 @@ def _explained(form: Form) -> float | None:
     most = float(np.quantile(form.known, 0.95))
     below = bool(form.known.min() < 0.35)
     rises = form.end > form.start
-    return (0.5 if most > 0.2 else -0.8) + 0.5 * rises + 0.4 * below + 0.6 * bool(0 < form.negative < 0.6) - (
-        1.2 if float((form.known == 0).mean()) > 0.05 else 0.4
+    return (
+        (0.5 if most > 0.2 else -0.8)
+        + 0.5 * rises
+        + 0.4 * below
+        + 0.6 * bool(0 < form.negative < 0.6)
+        - (1.2 if float((form.known == 0).mean()) > 0.05 else 0.4)
     )
 
 
@@ -185,8 +195,11 @@ def _gradient(form: Form) -> float | None:
         return 0.2
     if form.still or form.known.min() < 0:
         return None
-    return (1.0 if 0.02 < form.size < 30.0 else -0.5) + 0.4 * (form.spread < 0.8) + 0.4 * bool(form.known.min() > 0) + (
-        (0.4 if form.rough > 0.15 else -0.3) - 1.2 * (form.spread < 0.02)
+    return (
+        (1.0 if 0.02 < form.size < 30.0 else -0.5)
+        + 0.4 * (form.spread < 0.8)
+        + 0.4 * bool(form.known.min() > 0)
+        + ((0.4 if form.rough > 0.15 else -0.3) - 1.2 * (form.spread < 0.02))
     )
 
 
@@ -249,7 +262,7 @@ FORMS: Mapping[str, Callable[[Form], float | None]] = {
 
 
 def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
-    """Return (column, metric) → what other columns say for it; by relations of which both sides show in this log."""
+    """Return (column, metric) → what other columns say for it, by relations of which both sides show in this log."""
     found: dict[tuple[str, str], float] = {}
 
     def say(key: str, metric: str, weight: float = RELATED) -> None:
@@ -276,8 +289,7 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
                 say(one, "explained_variance", 0.8)
                 say(other, "value_loss", 0.8)
             # a loss holds it, times a coefficient
-            part = at_once > HELD and np.nanmedian(beside) < np.nanmedian(values)
-            held = part or (at_once > AT_ONCE and _is_signed(beside))
+            held = at_once > AT_ONCE and (_is_signed(beside) or _is_part(beside, values))
             if rank > TOGETHER and held and _is_distance(values):
                 say(one, "ref_kl", 0.6)
                 say(other, "policy_loss", 2.0 * RELATED)
@@ -314,6 +326,7 @@ def _by_name_beside(
 
 
 def extends(longer: str, key: str) -> bool:
+    """Tell whether a name is another one and more words."""
     return len(longer) > len(key) > 1 and longer.startswith(key) and not longer[len(key)].isalnum()
 
 
@@ -342,7 +355,9 @@ def _finite(values: FloatArray) -> FloatArray:
 
 def _is_small(values: FloatArray) -> bool:
     known = _finite(values)
-    return bool(len(known) >= LEAST and (known < 0).mean() < 0.03 and 0 < np.median(np.abs(known)) < 0.3 and not _stands(known))
+    return bool(
+        len(known) >= LEAST and (known < 0).mean() < 0.03 and 0 < np.median(np.abs(known)) < 0.3 and not _stands(known)
+    )
 
 
 def _is_share(values: FloatArray) -> bool:
@@ -358,15 +373,22 @@ def _is_share(values: FloatArray) -> bool:
 
 def _is_explained(values: FloatArray) -> bool:
     known = _finite(values)
-    return bool(
-        len(known) >= LEAST and 0.2 < known.max() <= 1.0 and np.ptp(known) > 0.2 and (known == 0).mean() < 0.1
-    )
+    return bool(len(known) >= LEAST and 0.2 < known.max() <= 1.0 and np.ptp(known) > 0.2 and (known == 0).mean() < 0.1)
 
 
 def _is_distance(values: FloatArray) -> bool:
     """Tell whether a column is like a KL to where training began: never negative, and growing from little."""
     known = _finite(values)
     return bool(len(known) >= LEAST and known.min() >= 0 and 0.3 * known.max() > known[0] and known[-1] > 2 * known[0])
+
+
+def _is_part(part: FloatArray, whole: FloatArray) -> bool:
+    """Tell whether one column is nearly a number below 1 times the other, which is 0 in the first record alone."""
+    both = (whole > 0) & np.isfinite(part)
+    if both.sum() < LEAST or whole[0] != 0:
+        return False
+    low, middle, high = np.quantile(part[both] / whole[both], [0.1, 0.5, 0.9])
+    return bool(0 < middle < 1 and high - low < 0.3 * middle)
 
 
 def _is_signed(values: FloatArray) -> bool:

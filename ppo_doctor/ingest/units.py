@@ -42,7 +42,7 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
         del kept[name]
         kept[found.name] = replace(found, says="")
     if "entropy" in kept and kept["entropy"] is not series.get("entropy"):
-        for name in sorted(_DIVERGENCES & kept.keys() & set(guessed)):
+        for name in sorted(_DIVERGENCES.intersection(kept, guessed)):
             if (mark := _BASE_TWO.search(series["entropy"].raw)) and kept[name].raw.endswith(mark[0]):
                 says.append(f"'{kept[name].raw}' is read in bits, as '{series['entropy'].raw}' is")
                 kept[name] = _scaled(kept[name], math.log(2), "")

@@ -67,10 +67,11 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
 _UNITS = frozenset({"%", "pct", "percent", "nat", "nats", "bit", "bits"})
 _SIGNED = re.compile(r"%|[^\W\d_]+")
 #: The logarithm to the base 10, and what it is taken of.
-_LOGARITHM, _LOGGED = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE), frozenset({"grad_norm", "learning_rate"})
+_LOGARITHM = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE)
+_LOGGED = frozenset({"grad_norm", "learning_rate"})
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
-PLANNED = "planned"
 #: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
+PLANNED = "planned"
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
 
@@ -106,9 +107,7 @@ def by_form(
     if forms and _EARNED.isdisjoint(named):
         first = next(iter(forms)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
-    held = {
-        key: fates for key, form in forms.items() if (fates := _weighed(key, form, told[key], company, named))
-    }
+    held = {key: fates for key, form in forms.items() if (fates := _weighed(key, form, told[key], company, named))}
     chosen = dict(solved(held))
     chosen |= _still(forms, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
@@ -117,7 +116,9 @@ def by_form(
 
 def _told(key: str, keys: Collection[str], language: bool) -> _Named:
     bare = _LOGARITHM.sub(" ", key.replace("%", " "))
-    both = {*readings(bare, language=language), *(() if bare != key and bare.strip() == "" else readings(key, language=language))}
+    both = set(readings(bare, language=language))
+    if bare.strip() or bare == key:
+        both |= set(readings(key, language=language))
     meant = {reading.metric: reading for reading in sorted(both, key=lambda each: -each.cost)}
     signs = [sign.lower() for sign in _SIGNED.findall(key)]
     words = {word for part in words_of(key) for word in part} | set(signs)
@@ -283,7 +284,7 @@ def _as_rewards(chosen: Mapping[str, Reading]) -> dict[str, Reading]:
 
 
 def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]) -> dict[str, float]:
-    """Return settings that columns beside metrics show: the steps that were planned, the norm to which gradients are cut.
+    """Return settings that columns beside metrics show: steps that were planned, the norm that gradients are cut to.
 
     `columns` hold the finite numbers of each column, `metrics` are metric → column.
     """

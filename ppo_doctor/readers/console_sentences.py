@@ -30,12 +30,13 @@ MOST_WORDS = 4
 
 #: "-3.2 on average over 16 games": how many samples a number is of, named by what follows.
 _AVERAGE = frozenset({"average", "averaged", "avg", "mean", "total"})
-_FILLER = frozenset(
+_FILLER_WORDS = (
     "a about above again all also an and approximately are around as at be been being below but by current currently"
     " did do does equals far for from got had has have having here how i in into is it its just least more most my no"
     " not now of off on only or our out over quite right roughly s so some still than that the their them then there"
-    " these they this to under until up used using very was we went were what where which while with you your".split()
+    " these they this to under until up used using very was we went were what where which while with you your"
 )
+_FILLER = frozenset(_FILLER_WORDS.split())
 _STATISTICS = {
     **dict.fromkeys(("worst", "lowest", "least", "min", "minimum", "smallest"), "min"),
     **dict.fromkeys(("best", "highest", "max", "maximum", "largest", "peak"), "max"),
@@ -138,7 +139,7 @@ def template_of(text: str) -> str:
 
 
 def named_numbers(text: str) -> list[tuple[str, str]]:
-    """Return the numbers of a sentence under their names, each name once; those of which nothing is said are left out."""
+    """Return the numbers of a sentence under their names, each name once, but for those of which nothing is said."""
     body = _body(text)
     numbers = list(_NUMBER.finditer(body))[:MOST_NUMBERS]
     found: dict[str, str] = {}
@@ -158,7 +159,8 @@ def named_numbers(text: str) -> list[tuple[str, str]]:
             planned_of = name = behind or _before(before)
         else:
             name = _name(before, after, quantity if depth else "")
-            counted = _counts_samples(before)
+            aside = not _before(before) and _BREAK.search(before) is None
+            counted = _counts_samples(before) or (bool(quantity) and aside)
         if name and name not in found:
             found[name] = number[0].replace(",", "")
         quantity = quantity if depth or counted else name
@@ -202,6 +204,6 @@ def _before(text: str) -> str:
 
 def _words(clause: str, *, first: bool) -> str:
     """Return the words that say something, the first or the last of them."""
-    words = [word for word in _WORD.findall(clause.replace("'s", "").replace("\N{RIGHT SINGLE QUOTATION MARK}s", ""))]
-    words = [word for word in words if word.lower() not in _FILLER]
+    spoken = clause.replace("'s", "").replace("\N{RIGHT SINGLE QUOTATION MARK}s", "")
+    words = [word for word in _WORD.findall(spoken) if word.lower() not in _FILLER]
     return " ".join(words[:MOST_WORDS] if first else words[-MOST_WORDS:])

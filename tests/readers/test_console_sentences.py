@@ -1,0 +1,82 @@
+"""Prose with the same words in every iteration is a record; a number is named by what stands around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.readers.console_sentences import MOST_NUMBERS, named_numbers, template_of
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("The gardener earned 3.25 coins.", {"gardener earned": "3.25"}),
+        (
+            "Round 7: mean yield was -4.5 over 8 plots (lowest -9, highest 2.5).",
+            {"Round": "7", "mean yield": "-4.5", "plots": "8", "mean yield min": "-9", "mean yield max": "2.5"},
+        ),
+        (
+            "yield so far 2.5 on average over 16 plots (worst -1)",
+            {"yield": "2.5", "plots": "16", "yield min": "-1"},
+        ),
+        (
+            "[lap 3] made 2 of 12 turns, drift 1e-3 nats",
+            {"lap": "3", "turns": "2", "turns planned": "12", "drift nats": "1e-3"},
+        ),
+        ("12.5% of the seeds hit the wall", {"seeds hit wall %": "12.5"}),
+        ("the keeper's doubt is nan", {"keeper doubt": "nan"}),
+        ("pulled with 0.5 (0.25 after capping)", {"pulled": "0.5", "pulled after capping": "0.25"}),
+        ("that took 1.5 s", {"took seconds": "1.5"}),
+        ("12", {}),
+        ("", {}),
+    ],
+)
+def test_a_number_is_named_by_its_clause(text, cells):
+    assert dict(named_numbers(text)) == cells
+
+
+def test_a_template_is_what_two_iterations_share():
+    assert template_of("2024-05-01 10:00:00 INFO lap 3 cost 1.5") == template_of("lap 12 cost nan")
+    assert template_of("lap 3 cost 1.5") != template_of("lap 3 price 1.5")
+
+
+def lap(n):
+    return (
+        f"[lap {n}] the gardener earned {n / 4} coins.\n"
+        f"[lap {n}] made {2 + n % 2} of 12 turns, with a doubt of {1 - n / 64}.\n"
+    )
+
+
+def test_the_sentences_of_an_iteration_are_one_record(reading):
+    got = reading("Welcome to run 12!\n" + "".join(map(lap, range(8))))
+    assert len(got.records) == 8
+    ours = {"lap": 3, "gardener earned": 0.75, "turns": 3, "turns planned": 12, "doubt": 1 - 3 / 64}
+    assert got.records[3] == ours
+
+
+def test_a_sentence_without_a_counter_begins_a_record_when_it_comes_again(reading):
+    got = reading("".join(f"earned {n / 4} coins\ndoubt is {n / 8}, drift {n / 16}\n" for n in range(6)))
+    assert [record["doubt"] for record in got.records] == [n / 8 for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"Saved file {n} of 8 to the disk\n" for n in range(8)),  # one column that moves
+        "The gardener earned 3.25 coins, doubt 1.5, drift 2\n" * 8,  # nothing moves
+        "".join(lap(n) for n in range(2)),  # not often enough
+    ],
+)
+def test_what_is_no_prose_of_training(reading, text):
+    assert reading(text).records == []
+
+
+def test_records_of_others_come_first(reading):
+    text = "".join(
+        f"reward: {n / 4}, kl: {n / 8}\nThe gardener has {n} pots, {n + 1} cans and {n + 2} hats\n" for n in range(8)
+    )
+    assert [set(record) for record in reading(text).records] == [{"reward", "kl"}] * 8
+
+
+def test_the_numbers_of_a_line_are_bounded():
+    assert len(named_numbers(", ".join(f"{'x' * (n + 1)} {n}" for n in range(100)))) == MOST_NUMBERS
