@@ -28,6 +28,8 @@ FIELD, FLOOR = SHARED / "field", ROOT / "field.json"
 PARTS = ("classic", "llm")
 GOOD, LOST = ("learned", "solved"), ("collapsed", "fell", "zero", "nonfinite")
 VERDICTS = ("healthy", "warning", "inconclusive", "unhealthy", "unread")
+#: Checks of an evaluation, of which a label that was read off the training reward says nothing.
+NOT_LABELLED = frozenset({"evaluation-falls-while-reward-rises", "evaluation-far-behind", "evaluation-beats-training"})
 #: Runs of one repository that count for the rates of checks.
 MOST_OF_ONE = 5
 
@@ -156,7 +158,7 @@ def rates(found: Iterable[Said]) -> dict[str, tuple[int, int]]:
         if each.run.outcome not in GOOD or not each.run.ppo or taken[each.run.repository] >= MOST_OF_ONE:
             continue
         taken[each.run.repository] += 1
-        for name in (*each.yes, *each.no):
+        for name in {*each.yes, *each.no} - NOT_LABELLED:
             yes, of = told.get(name, (0, 0))
             told[name] = (yes + (name in each.yes), of + 1)
     return told
