@@ -50,7 +50,7 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
 
 
 def _as_named(one: Series) -> Series | None:
-    """Return what its name says to be in bits in nats, and in percent as a fraction; a share at most 1 is one already."""
+    """Return what is named as bits in nats, and as percent as a fraction; a share of at most 1 is one already."""
     if one.unit == "nats" and _BITS.search(one.raw):
         return _scaled(one, math.log(2), f"{one.name} in bits")
     known = one.values[np.isfinite(one.values)]
