@@ -44,7 +44,7 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
 
 
 def _as_named(one: Series) -> Series | None:
-    """Return what its name says to be in bits in nats, and in percent as a fraction; a share at most 1 is one already."""
+    """Return in nats what its name says to be in bits, and as a fraction what it says to be in percent."""
     if one.unit == "nats" and _BITS.search(one.raw):
         return _scaled(one, math.log(2), f"{one.name} in bits")
     known = one.values[np.isfinite(one.values)]
