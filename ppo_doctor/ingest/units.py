@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ppo_doctor.arrays import median
 from ppo_doctor.model import Series
 
 #: At most this share of a fraction's numbers is damaged where they are beyond 1; more are percent.
@@ -79,7 +80,7 @@ def _of_fraction(share: Series) -> Series | None:
 def _of_ratio(ratio: Series) -> Series | None:
     """Return the mean ratio of a column that holds how far it is from 1; the distance where none is negative."""
     known = ratio.values[np.isfinite(ratio.values)]
-    if not len(known) or abs(float(np.median(known))) > NEAR_ZERO:
+    if not len(known) or abs(median(known)) > NEAR_ZERO:
         return None
     if known.min() >= 0 and known.any():
         return replace(ratio, name="ratio_abs_dev", says="ratio_abs_dev: it lies above 0, and a ratio around 1")
@@ -91,7 +92,7 @@ def _of_entropy(entropy: Series) -> Series | None:
     known = entropy.values[np.isfinite(entropy.values)]
     if not len(known):
         return None
-    start = float(np.median(known[:FRESH]))
+    start = median(known[:FRESH])
     actions = 2.0**start if 0 < start < 8 else 0.0
     whole = math.ceil(actions - 0.05)
     near = NEAR_NAMED if _BASE_TWO.search(entropy.raw) else NEAR
