@@ -50,7 +50,7 @@ def _fed_by_all(text: str) -> str:
 
 
 def _one_rate(rules: Path) -> None:
-    _rewritten(rules.glob(RATES.name), lambda text: re.sub(r"\[\d+, \d+\]", "[50, 1000]", text))
+    _rewritten(rules.glob(RATES.name), lambda text: re.sub(r"\[\d+(?:, \d+)+\]", "[50, 1000]", text))
 
 
 def _one_prior(rules: Path) -> None:

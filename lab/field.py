@@ -67,10 +67,15 @@ def field_runs(folder: Path = FIELD) -> Iterator[FieldRun]:
     """Yield the runs that are there."""
     for part in PARTS:
         table = folder / part / "outcomes.csv"
-        rows = list(csv.DictReader(table.open(encoding="utf-8", newline=""))) if table.is_file() else []
+        rows = _rows(table) if table.is_file() else []
         for row in rows:
             if (folder / part / row["id"]).exists():
                 yield FieldRun(part, row["id"], row["outcome"], row.get("ppo") != "0")
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    with table.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def judge(run: FieldRun) -> Said:

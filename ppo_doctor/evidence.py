@@ -103,7 +103,9 @@ def _seen(evidence: Evidence) -> str:
         return f"{evidence.raw} {_bounded(evidence)} in {_records(evidence)}{span}".replace("  ", " ")
     if evidence.steps is None and " " in evidence.statistic:
         return _ONE.sub(_singular, evidence.statistic)
-    return sentence(evidence).removesuffix(f" ({evidence.source})" if evidence.source else "")
+    setting = evidence.source is not None and evidence.source.key == evidence.raw != evidence.metric
+    told = replace(evidence, metric=evidence.raw) if setting and evidence.steps is None else evidence
+    return sentence(told).removesuffix(f" ({evidence.source})" if evidence.source else "")
 
 
 def _few(records: int) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from ppo_doctor import toml_text
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.ingest import naming
+from ppo_doctor.ingest.columns import LONGEST, squashed
 from ppo_doctor.pipeline import Request, read_runs
 from ppo_doctor.policy import read_policy
 from ppo_doctor.readers import keys, read
@@ -180,7 +180,7 @@ def test_a_key_that_is_no_name_is_left_out_and_told(tmp_path):
 
 
 def test_no_more_of_a_name_is_searched_than_anybody_writes():
-    assert naming.squashed("[" * 1_000_000 + "kl") == naming.squashed("[" * naming.LONGEST)
+    assert squashed("[" * 1_000_000 + "kl") == squashed("[" * LONGEST)
 
 
 def test_a_dotted_key_without_end_is_refused_with_its_line(tmp_path):

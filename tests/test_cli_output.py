@@ -187,9 +187,12 @@ def test_select_and_ignore_list_what_they_suppress(cli, validate):
     assert "learning-rate-zero" not in {finding["name"] for finding in rest["checks"]}
 
 
-def test_a_run_that_was_hardly_checked_is_not_healthy(cli):
+def test_a_run_that_was_hardly_checked_says_so(cli):
     report = cli("analyze", HEALTHY, "--select", "learning-rate-zero", "--format", "json").json
-    assert report["verdict"] == "inconclusive"
+    assert [report["coverage"][answer] for answer in ("yes", "no", "unknown")] == [0, 1, 0]
+    assert len(report["suppressed"]) > 100
+    text = cli("analyze", HEALTHY, "--select", "learning-rate-zero").out
+    assert f"{len(report['suppressed'])} left out on request" in " ".join(text.split())
 
 
 def test_framework_overrules_detection(cli):

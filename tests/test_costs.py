@@ -17,7 +17,7 @@ import pytest
 
 import ppo_doctor
 from ppo_doctor import arrays, compiled, derive, engine, frameworks, judging, readers, rulepack
-from ppo_doctor.derive import onset
+from ppo_doctor.derive import outcome
 from ppo_doctor.diagnose import accounts
 from ppo_doctor.model import Run
 from ppo_doctor.pipeline import Request, diagnose, read_run
@@ -138,15 +138,15 @@ def test_rules_are_loaded_once_for_many_runs(tmp_path, monkeypatch):
     assert loaded == ["rules"]
 
 
-def test_the_reward_is_thinned_and_searched_for_a_collapse_once(tmp_path, monkeypatch):
+def test_the_levels_of_the_reward_are_computed_once(tmp_path, monkeypatch):
     log = tmp_path / "run.jsonl"
     log.write_text("\n".join(lines(600, NAMES)), encoding="utf-8")
     run, pack = ppo_doctor.load_run(log), load_pack()
-    searched: list[int] = []
-    find = onset.find_collapse
-    monkeypatch.setattr(onset, "find_collapse", lambda values: searched.append(len(values)) or find(values))
+    asked: list[int] = []
+    levels = outcome.Levels
+    monkeypatch.setattr(outcome, "Levels", lambda values: asked.append(len(values)) or levels(values))
     diagnose(run, pack)
-    assert len(searched) == 1
+    assert len(asked) == 1
 
 
 def test_judging_makes_no_copy_of_the_run(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.derive import Observations
-from ppo_doctor.derive.onset import find_collapse, split
+from ppo_doctor.derive.onset import split
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
@@ -43,27 +43,6 @@ def test_noise_and_outliers_are_no_step():
 def test_a_correlated_walk_needs_more_evidence_than_independent_noise():
     sharp, blurred = noisy(0.0, 0.5, scatter=0.3), np.repeat(noisy(0.0, 0.5, scatter=0.3)[::4], 4)
     assert split(blurred)[1] > split(sharp)[1]
-
-
-def test_a_lasting_fall_is_a_collapse_and_says_where():
-    found = find_collapse(noisy(0.1, 0.8, 0.9, 0.1))
-    assert found is not None
-    assert abs(found.at - 60) <= 2
-    assert found.lost > 0.9
-
-
-@pytest.mark.parametrize(
-    "levels",
-    [(0.1, 0.8, 0.1, 0.8), (0.1, 0.4, 0.8, 0.9), (0.9, 0.8, 0.85, 0.6), (0.1, 0.1, 0.1, 0.1)],
-    ids=["recovery", "learning", "a third lost", "never anything"],
-)
-def test_what_is_no_collapse(levels):
-    assert find_collapse(noisy(*levels)) is None
-
-
-def test_few_records_and_constants_tell_nothing():
-    assert find_collapse(np.zeros(5)) is None
-    assert find_collapse(np.ones(50)) is None
 
 
 def test_missing_records_are_left_out():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def bursts(values: FloatArray) -> list[float]:
     starts = np.flatnonzero((values[:-1] > 0) & (values[1:] > TIMES * values[:-1])) + 1
     back = starts[_come_back(values, starts)].tolist()
     alone = [start for last, start in zip([-APART, *back], back, strict=False) if start - last >= APART]
-    usual = float(np.median(values)) if len(values) else 0.0
+    usual = median(values) if len(values) else 0.0
     return sorted((float(values[start] / max(values[start - 1], usual)) for start in alone), reverse=True)
 
 

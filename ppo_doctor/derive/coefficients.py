@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import beside, median, same
+from ppo_doctor.arrays import beside, median, quantile, same
 from ppo_doctor.model import Fact
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def kl_in_loss(observations: Observations) -> Fact | None:
     if len(quotients) < TELLING // 2 or np.ptp(kl.values[known]) < abs(median(kl.values[known])) * SPREAD:
         return None  # a KL that never changes has a quotient with anything that never changes
     middle = median(quotients)
-    if np.quantile(np.abs(quotients - middle), FALLING) > SPREAD * abs(middle):
+    if quantile(np.abs(quotients - middle), FALLING) > SPREAD * abs(middle):
         return None
     says = f"{loss.raw} / {kl.raw}, the same in {len(quotients)} records"
     return Fact(name="kl_in_loss", value=middle, how="computed", source=loss.source(), says=says)

@@ -94,12 +94,15 @@ def _place(problem: Problem, firm: set[str]) -> tuple[bool, int]:
 def _own(group: Group, fired: Mapping[str, Finding], grave: Mapping[str, Finding]) -> list[Finding]:
     """Return the findings that the leading causes of a problem account for, the gravest and weightiest first.
 
-    What is of low severity shows a problem only where nothing graver does.
+    What is of low severity shows a problem only where nothing graver does. Of two alike the cause's account has one
+    first.
     """
-    weights = {line.finding: line.db for line in _lead(group).ledger}
+    ledger = _lead(group).ledger
+    weights = {line.finding: line.db for line in ledger}
+    order = {line.finding: place for place, line in enumerate(ledger)}
     ours = [fired[name] for name in group.openers if name in fired]
     loud = [finding for finding in ours if finding.rule in grave]
-    return sorted(loud or ours, key=lambda f: (f.severity.rank, -weights.get(f.rule, 0)))
+    return sorted(loud or ours, key=lambda f: (f.severity.rank, -weights.get(f.rule, 0), order.get(f.rule, len(order))))
 
 
 def _lead(group: Group) -> RankedCause:

@@ -151,7 +151,7 @@ def reference_end(observations: Observations) -> Fact | None:
     summed = series is None or "sum" in (series.aggregation or "") or series.estimator is None
     if series is None or summed or len(finite(series)) < LEAST:
         return None
-    end = float(np.median(late(finite(series))))
+    end = median(late(finite(series)))
     return fact("reference_end", end, series, f"{series.raw} is {end:.3g} at the end")
 
 

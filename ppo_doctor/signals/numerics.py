@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median
+from ppo_doctor.arrays import finite_median, quantile
 from ppo_doctor.model import DIED
 from ppo_doctor.signals.course import condition, fact, finite
 
@@ -151,7 +151,7 @@ def gradient_spikes(observations: Observations) -> Fact | None:
     series = observations.run.series.get("grad_norm")
     if series is None or len(norms := finite(series)) < LEAST_RECORDS:
         return None
-    usual = max(float(np.quantile(norms, MOST)), LEAST_NORM)
+    usual = max(quantile(norms, MOST), LEAST_NORM)
     high = series.values > SPIKE * usual
     says = f"{series.raw} is below {usual:.3g} in most and above {SPIKE * usual:.3g} in {int(high.sum())} records"
     found = fact("gradient_spikes", float(high.sum()), series, says, "records")
@@ -171,7 +171,7 @@ def value_loss_explosion(observations: Observations) -> Fact | None:
     first = max(1, len(values) // 3)
     base, last = max(0.01, float(values[:first].max())), max(3, len(values) // 20)
     tails = [values[-last * times :] for times in (1, 2, 4) if last * times < len(values) - first]
-    kept = max((float(np.quantile(tail, 0.2)) for tail in tails), default=0.0) / base
+    kept = max((quantile(tail, 0.2) for tail in tails), default=0.0) / base
     leap = float(values[-1]) / max(0.01, float(values[:-1].max()), base) / LEAP
     says = f"{series.raw} goes from {base:.3g} at most to {float(values[-1]):.3g}"
     found = fact("value_loss_explosion", max(kept, leap), series, says)

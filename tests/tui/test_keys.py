@@ -37,8 +37,8 @@ def test_the_story_tells_problem_action_chain_and_plots():
     async def script(screen: Screen) -> None:
         page = " ".join(screen.page.split())
         for part in (
-            "Advantages are exactly zero",
-            "– likely (this or the one under “or”) · critical · since step 12",
+            "Every advantage is zero – critical · since step 12",
+            "likely: Advantages are exactly zero",
             "num_generations: 8 → 16",
         ):
             assert part in page

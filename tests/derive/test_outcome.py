@@ -1,0 +1,105 @@
+"""What became of the reward, told from made-up courses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppo_doctor.derive.outcome import outcome
+from ppo_doctor.testing import case_run
+
+
+def noisy(*levels, scatter=0.02, each=20):
+    """Return a course over levels, each held for some records, with noise of a share of the largest level."""
+    values = np.concatenate([np.full(each, float(level)) for level in levels])
+    return values + np.random.default_rng(1).normal(0, scatter * np.abs(values).max(), len(values))
+
+
+def run_of(target=None, **series):
+    told = {name: " ".join(f"{value:.10g}" for value in values) for name, values in series.items()}
+    return outcome(case_run({"series": told}), target=target)
+
+
+def test_a_reward_that_ends_above_its_start_is_learned():
+    found = run_of(episode_return=np.linspace(10, 200, 80) + noisy(0, 1, 0, 1))
+    assert found.what == "learned"
+    assert found.sound
+    assert found.start == pytest.approx(15, abs=5)
+    assert found.end == pytest.approx(190, abs=10)
+
+
+def test_most_of_a_rise_before_half_of_the_run_is_levelled_off():
+    found = run_of(episode_return=noisy(10, 100, 100, 100, 100))
+    assert found.what == "levelled_off"
+    assert 15 <= found.since_step <= 30
+
+
+def test_what_was_gained_and_is_gone_for_good_is_lost_from_that_step_on():
+    found = run_of(episode_return=noisy(10, 80, 90, 10))
+    assert found.what == "lost"
+    assert not found.sound
+    assert abs(found.since_step - 60) <= 5
+    assert found.best > 80
+    assert found.source.line is not None
+
+
+def test_a_high_start_that_goes_to_zero_is_lost():
+    assert run_of(episode_return=np.abs(noisy(200, 200, 0, 0))).what == "lost"
+
+
+def test_a_reward_that_ends_below_its_start_fell():
+    found = run_of(episode_return=noisy(-100, -150, -200, -250))
+    assert found.what == "fell"
+    assert not found.sound
+
+
+@pytest.mark.parametrize("levels", [(10, 80, 20, 80), (10, 50, 80, 90)], ids=["recovered", "learned"])
+def test_what_came_back_is_not_lost(levels):
+    assert run_of(episode_return=noisy(*levels)).what in ("learned", "levelled_off")
+
+
+def test_a_reward_that_wobbles_around_one_level_is_flat():
+    wobbles = 50 + 10 * np.sin(np.arange(120) / 2) + noisy(0, 5, 0, 5, 0, 5)
+    assert run_of(episode_return=wobbles).what == "flat"
+    assert run_of(episode_return=noisy(50, 50, 50, scatter=0.3)).what == "flat"
+
+
+def test_a_single_record_says_nothing():
+    values = noisy(50, 50, 50)
+    values[0], values[-1] = 0, 1000
+    assert run_of(episode_return=values).what == "flat"
+
+
+def test_nothing_earned_in_any_record_and_too_few_records():
+    assert run_of(episode_return=np.zeros(40)).what == "never_earned"
+    assert run_of(episode_return=[0, 0, 0]).what == "too_short"
+    short = run_of(episode_return=[1, 2, 3])
+    assert (short.what, short.records) == ("too_short", 3)
+    assert outcome(case_run({"series": {"entropy": "1x9"}})).what == "not_logged"
+
+
+def test_a_reward_of_one_per_step_whose_episodes_reach_their_limit_is_at_its_ceiling():
+    full = np.full(40, 500.0)
+    assert run_of(episode_return=full, episode_length=full).what == "at_ceiling"
+    assert run_of(episode_return=full).what == "flat"
+    assert run_of(episode_return=full, episode_length=np.full(40, 700.0)).what == "flat"
+
+
+def test_a_target_is_reached_or_not_and_changes_nothing_else():
+    rises = np.linspace(10, 200, 80)
+    plain, low, high = (
+        run_of(episode_return=rises),
+        run_of(100.0, episode_return=rises),
+        run_of(475.0, episode_return=rises),
+    )
+    assert (plain.target, plain.reached) == (None, None)
+    assert (low.target, low.reached, high.reached) == (100.0, True, False)
+    assert low.what == high.what == plain.what == "learned"
+
+
+def test_an_evaluation_is_told_beside_the_training_reward():
+    found = run_of(episode_return=np.linspace(10, 200, 80), eval_return=noisy(100, 100, 20, 20))
+    assert found.what == "learned"
+    assert found.evaluation is not None
+    assert found.evaluation.what == "lost"
+    assert run_of(episode_return=np.linspace(10, 200, 80)).evaluation is None
