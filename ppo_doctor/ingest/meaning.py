@@ -44,7 +44,9 @@ def settled(
     somebody named, of which only the unit is open.
     """
     kept, notes = _filled(series)
+    before = kept
     kept, told = in_own_units(kept, {*guessed, *named})
+    turned = {name for name, one in kept.items() if before.get(name) is not one}
     notes += told
     if "explained_variance" in guessed and "explained_variance" in kept and OF_COMPLETIONS & kept.keys():
         kept["explained_variance"] = replace(kept["explained_variance"], estimator="with bias")
@@ -55,7 +57,7 @@ def settled(
             notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
             kept[found.name] = replace(found, says="")
     for name, one in kept.items():
-        if (found := _in_our_unit(one, guessed=name in guessed)) is not None:
+        if name not in turned and (found := _in_our_unit(one, guessed=name in guessed)) is not None:
             notes.append(f"'{one.raw}' is {found.says}")
             kept[name] = replace(found, says="")
     if (lag := _lag(kept)) is not None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, solved
-from ppo_doctor.ingest.forms import FORMS, LEAST, Form, extends, form_of, related
+from ppo_doctor.ingest.forms import FORMS, LEAST, Form, form_of
 from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of
+from ppo_doctor.ingest.relations import extends, related
 from ppo_doctor.ingest.settings_words import CLOCKS
 from ppo_doctor.model.frozen import frozen
 

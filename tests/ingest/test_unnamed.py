@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.forms import form_of, related
+from ppo_doctor.ingest.forms import form_of
+from ppo_doctor.ingest.relations import related
 from ppo_doctor.ingest.unnamed import PLANNED, by_form, settings_shown
 
 RECORDS = 100
