@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Rank correlation from which on two columns go together, and against each other.
 TOGETHER, AGAINST = 0.5, -0.35
 #: The same of what they change by from record to record, which no common course explains.
-AT_ONCE = 0.4
+AT_ONCE, CLOSELY = 0.4, 0.7
 #: What a known relation of two columns weighs for both.
 RELATED = 1.2
 #: Slopes of a logarithm over another that say "the root of".
@@ -48,8 +48,8 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             at_once = 0.0 if apart else _correlation(np.diff(ranks[one]), np.diff(ranks[other]))
             if at_once > AT_ONCE and _is_small(values) and _is_share(beside) and _is_below(values, beside):
                 say(one, "approx_kl")
-                say(other, "clip_fraction")
-            if rank > 0.8 and at_once > 0.7 and _is_small(values) and _is_root(beside, values):
+                say(other, "clip_fraction", RELATED * (1.5 if at_once > CLOSELY else 1.0))
+            if rank > CLOSELY and at_once > CLOSELY and _is_small(values) and _is_root(beside, values):
                 say(one, "approx_kl", 1.5 * RELATED)
                 say(other, "ratio_abs_dev", 1.5 * RELATED)
             if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):

@@ -42,7 +42,7 @@ def completions():
     return {
         "reward_mean": reward,
         "reward_std": 0.2 + noise(0.01, 13),
-        "policy_loss": 0.02 * far + noise(0.004, 14),
+        "policy_loss": 0.05 * far + noise(0.004, 14),
         "ref_kl": far,
         "approx_kl": np.abs(held["approx_kl"]) / 10,
         "clip_fraction": held["clip_fraction"] / 10,
@@ -82,7 +82,7 @@ def test_nothing_is_read_wrongly_and_most_is_read(held):
     found = read(in_words(held))
     truth = {WORDS[metric]: metric for metric in held}
     assert {key: truth[key] for key in found} == found
-    assert len(found) >= len(held) - 2
+    assert len(found) >= 2 * len(held) / 3
 
 
 def test_a_log_without_a_policys_update_is_not_read():
