@@ -17,6 +17,7 @@ from ppo_doctor.ingest.forms import FORMS, LEAST, Form, form_of
 from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of
 from ppo_doctor.ingest.relations import extends, related
 from ppo_doctor.ingest.settings_words import CLOCKS
+from ppo_doctor.ingest.shapes import SHAPES
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -270,6 +271,9 @@ def _is_a_picture(
     whole = policy and all(metrics & part for part in (_EARNED, _MOVED, _MOVING))
     by_name = {r.metric for key, r in chosen.items() if r.metric in told[key].meant or told[key].allowed}
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
+    settled = {metric for metric in named if metric in SHAPES and metric not in _EARNED}
+    if len(chosen) <= len(settled):  # where names say more than forms, what they leave open is none of ours
+        return False
     ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
     return whole and len(metrics) >= _ENOUGH and (len(ours) > 1 or len(by_name | shown | set(named)) >= 3)
 
