@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BARE_CRITICS = (("value",), ("v",), ("critic",))
 #: A learning rate by its Greek letter, which is a time of the machine elsewhere.
 GREEK_RATES = ((("eta",),),)
+#: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
+MOST_FORMS = 64
 #: Columns of trackers and readers that nobody has to understand.
 _NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS})
 
@@ -157,7 +159,7 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     columns = {key: builder.column(key) for key in open_keys}
     found = assigned(columns, held, keys, language=of_language(keys))
     if not found and not looks_like_ppo(held):
-        aligned = {key: builder.by_record(key) for key in open_keys}
+        aligned = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
         found = unnamed.by_form(aligned, held, keys, language=of_language(keys))
     metrics = {
         reading.metric: MetricProfile(

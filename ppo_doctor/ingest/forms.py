@@ -1,8 +1,6 @@
-"""What columns of words that nobody knows may be, by their numbers alone: each for itself, and beside each other.
+"""What a column of words that nobody knows may be, by its numbers alone: nats of weight for each metric.
 
-Each judgement is in nats of weight for a metric. A form is weak evidence; what columns show together is strong: the
-share of clipped samples rises and falls with the KL, the mean deviation of a ratio with its root, an explained variance
-against the critic's error, and a mean lies between its minimum and its maximum.
+A form is weak evidence: what columns show beside each other (`relations`) is strong.
 """
 
 from __future__ import annotations
@@ -21,18 +19,8 @@ if TYPE_CHECKING:
 
 #: Records from which on a column has a form.
 LEAST = 16
-#: Rank correlation from which on two columns go together, and against each other.
-TOGETHER, AGAINST = 0.5, -0.35
-#: The same of what they change by from record to record, which no common course explains.
-AT_ONCE = 0.4
-#: What a known relation of two columns weighs for both.
-RELATED = 1.2
-#: Slopes of a logarithm over another that say "the root of".
-ROOT = (0.38, 0.62)
 #: Entropy of a normal distribution with a deviation of 1, in nats.
 _UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
-#: The mean deviation over the root of a KL, which is 1.13 for normal log-ratios, in nats.
-FACTOR = (0.4, 2.5)
 #: More of the same number than this and there is no course.
 _SAME = 1e-12
 
@@ -259,159 +247,3 @@ FORMS: Mapping[str, Callable[[Form], float | None]] = {
     "reward_std": _spread,
     "frac_reward_zero_std": _without_spread,
 }
-
-
-def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
-    """Return (column, metric) → what other columns say for it, by relations of which both sides show in this log."""
-    found: dict[tuple[str, str], float] = {}
-
-    def say(key: str, metric: str, weight: float = RELATED) -> None:
-        found[key, metric] = max(found.get((key, metric), 0.0), weight)
-
-    ranks = {key: _ranks(values) for key, values in columns.items()}
-    of_others = {key for key in columns if any(extends(key, other) for other in columns)}
-    for one, values in columns.items():
-        for other, beside in columns.items():
-            if extends(other, one):
-                _by_name_beside(one, values, other, beside, say)
-            if one == other or one in of_others or other in of_others:
-                continue
-            rank = _correlation(ranks[one], ranks[other])
-            apart = TOGETHER > rank > AGAINST
-            at_once = 0.0 if apart else _correlation(np.diff(ranks[one]), np.diff(ranks[other]))
-            if at_once > AT_ONCE and _is_small(values) and _is_share(beside):
-                say(one, "approx_kl")
-                say(other, "clip_fraction")
-            if rank > 0.8 and at_once > 0.7 and _is_small(values) and _is_root(beside, values):
-                say(one, "approx_kl", 1.5 * RELATED)
-                say(other, "ratio_abs_dev", 1.5 * RELATED)
-            if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
-                say(one, "explained_variance", 0.8)
-                say(other, "value_loss", 0.8)
-            # a loss holds it, times a coefficient
-            held = at_once > AT_ONCE and (_is_signed(beside) or _is_part(beside, values))
-            if rank > TOGETHER and held and _is_distance(values):
-                say(one, "ref_kl", 0.6)
-                say(other, "policy_loss", 2.0 * RELATED)
-    for key, metric in list(found):  # what moves with a distance from the start need not be the KL of an update
-        if metric == "policy_loss":
-            found.pop((key, "approx_kl"), None)
-            found.pop((key, "clip_fraction"), None)
-        if metric == "ref_kl":
-            found.pop((key, "clip_fraction"), None)
-    return found
-
-
-def _by_name_beside(
-    key: str, values: FloatArray, longer: str, beside: FloatArray, say: Callable[[str, str, float], None]
-) -> None:
-    """Say what a column is whose name another one goes on: a mean with its bounds or its spread, a norm as clipped."""
-    both = np.isfinite(values) & np.isfinite(beside)
-    one, other = values[both], beside[both]
-    if len(one) < LEAST or (one % 1 == 0).all():
-        return
-    if longer.endswith((" min", " max", " std", " median")):
-        say(key, "episode_return", 2.0)
-        return
-    if (other < 0).any():
-        return
-    below = bool((one > 0).all() and (other <= one * 1.01 + 1e-6).all() and (other < one).any())
-    steady = other.std() < 0.4 * one.std() and other.std() <= 0.15 * other.mean()
-    kept = steady or float(np.isclose(one, other, rtol=0.02).mean()) > 0.05
-    if below and kept and not longer.lower().endswith(("std", "sd", "dev")):  # a norm, and what clipping leaves of it
-        say(key, "grad_norm", 1.4)
-    else:
-        say(key, "episode_return", 2.0)
-        say(longer, "reward_std", 1.8)
-
-
-def extends(longer: str, key: str) -> bool:
-    """Tell whether a name is another one and more words."""
-    return len(longer) > len(key) > 1 and longer.startswith(key) and not longer[len(key)].isalnum()
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    """Return mean ranks of the finite numbers, NaN elsewhere."""
-    out = np.full(len(values), np.nan)
-    known = np.isfinite(values)
-    if known.any():
-        _, place, count = np.unique(values[known], return_inverse=True, return_counts=True)
-        last = np.cumsum(count)
-        out[known] = (last - (count - 1) / 2.0)[place]
-    return out
-
-
-def _correlation(one: FloatArray, other: FloatArray) -> float:
-    both = np.isfinite(one) & np.isfinite(other)
-    a, b = one[both], other[both]
-    if len(a) < LEAST or a.std() == 0 or b.std() == 0:
-        return 0.0
-    return float(((a - a.mean()) * (b - b.mean())).mean() / (a.std() * b.std()))
-
-
-def _finite(values: FloatArray) -> FloatArray:
-    return values[np.isfinite(values)]
-
-
-def _is_small(values: FloatArray) -> bool:
-    known = _finite(values)
-    return bool(
-        len(known) >= LEAST and (known < 0).mean() < 0.03 and 0 < np.median(np.abs(known)) < 0.3 and not _stands(known)
-    )
-
-
-def _is_share(values: FloatArray) -> bool:
-    known = _finite(values)
-    return bool(
-        len(known) >= LEAST
-        and known.min() >= 0
-        and (known.max() <= 1 or (3 < known.max() <= 100 and (known == 0).any()))
-        and known.min() < 0.3 * np.median(known) + 1e-9
-        and not _stands(known)
-    )
-
-
-def _is_explained(values: FloatArray) -> bool:
-    known = _finite(values)
-    return bool(len(known) >= LEAST and 0.2 < known.max() <= 1.0 and np.ptp(known) > 0.2 and (known == 0).mean() < 0.1)
-
-
-def _is_distance(values: FloatArray) -> bool:
-    """Tell whether a column is like a KL to where training began: never negative, and growing from little."""
-    known = _finite(values)
-    return bool(len(known) >= LEAST and known.min() >= 0 and 0.3 * known.max() > known[0] and known[-1] > 2 * known[0])
-
-
-def _is_part(part: FloatArray, whole: FloatArray) -> bool:
-    """Tell whether one column is nearly a number below 1 times the other, which is 0 in the first record alone."""
-    both = (whole > 0) & np.isfinite(part)
-    if both.sum() < LEAST or whole[0] != 0:
-        return False
-    low, middle, high = np.quantile(part[both] / whole[both], [0.1, 0.5, 0.9])
-    return bool(0 < middle < 1 and high - low < 0.3 * middle)
-
-
-def _is_signed(values: FloatArray) -> bool:
-    known = _finite(values)
-    return bool(len(known) >= LEAST and known.min() < 0 < known.max())
-
-
-def _is_error(values: FloatArray) -> bool:
-    known = _finite(values)
-    return bool(len(known) >= LEAST and known.min() >= 0 and not _stands(known))
-
-
-def _stands(known: FloatArray) -> bool:
-    return bool(known.min() == known.max())
-
-
-def _is_root(root: FloatArray, values: FloatArray) -> bool:
-    """Tell whether one column is as the root of another: a small KL is half the variance of a ratio's logarithm."""
-    both = (values > 0) & (root > 0)
-    if both.sum() < LEAST:
-        return False
-    x, y = np.log(values[both]), np.log(root[both])
-    if x.std() < 0.1 or not FACTOR[0] < float(np.exp(np.median(y - x / 2))) < FACTOR[1]:
-        return False
-    slope = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
-    return ROOT[0] < slope < ROOT[1]

@@ -73,7 +73,8 @@ def _of_fraction(share: Series) -> Series | None:
     known = share.values[np.isfinite(share.values)]
     if not len(known) or known.min() < 0 or not known.any():
         return None
-    percent = bool(np.mean(known > 1) > DAMAGED and known.max() <= WHOLE) or ("%" in share.raw and known.max() <= 1)
+    mostly = np.median(known) > 1 or (len(known) >= FIXED and np.mean(known > 1) > DAMAGED)
+    percent = bool(mostly and known.max() <= WHOLE) or ("%" in share.raw and known.max() <= 1)
     if percent:
         says = f"percent of {share.name}: it reaches {known.max():.4g}"
         return _scaled(share, 1 / WHOLE, says)

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, solved
-from ppo_doctor.ingest.forms import FORMS, LEAST, Form, extends, form_of, related
+from ppo_doctor.ingest.forms import FORMS, LEAST, Form, form_of
 from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of
+from ppo_doctor.ingest.relations import extends, related
 from ppo_doctor.ingest.settings_words import CLOCKS
+from ppo_doctor.ingest.shapes import SHAPES
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Nats that a form has to weigh to be better than none, and what a reading of the name weighs, less its cost.
-BAR, NAMED = 0.7, 2.2
+BAR, NAMED = 0.7, 2.6
 #: A name that may mean something, of which the metric is nothing.
 OTHERWISE = 0.8
 #: What a unit or a word that is known weighs for the metrics that it may be said of.
@@ -64,6 +66,13 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "tokens": frozenset({"clip_fraction"}),
     "groups": frozenset({"frac_reward_zero_std"}),
 }
+#: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
+_BY_CONVENTION = {
+    "D": Reading(metric="approx_kl", cost=0.8),
+    "U": Reading(metric="policy_loss", cost=0.8, scale=-1.0),
+}
+#: A letter, perhaps with the base of the logarithm behind it.
+_LETTER = re.compile(r"([A-Z])[b2]?")
 _UNITS = frozenset({"%", "pct", "percent", "nat", "nats", "bit", "bits"})
 _SIGNED = re.compile(r"%|[^\W\d_]+")
 #: The logarithm to the base 10, and what it is taken of.
@@ -126,6 +135,8 @@ def _told(key: str, keys: Collection[str], language: bool) -> _Named:
     if any(extends(key, other) for other in keys):  # a statistic of what that is
         sets = [frozenset({"reward_std"})]
     allowed = frozenset.intersection(*sets) if sets else None
+    if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
+        meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
     percent = "%" in key or not words.isdisjoint({"pct", "percent"})
     if percent and not _OF_CRITICS.isdisjoint(meant):
         allowed, meant = frozenset({"explained_variance"}), {}
@@ -260,6 +271,9 @@ def _is_a_picture(
     whole = policy and all(metrics & part for part in (_EARNED, _MOVED, _MOVING))
     by_name = {r.metric for key, r in chosen.items() if r.metric in told[key].meant or told[key].allowed}
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
+    settled = {metric for metric in named if metric in SHAPES and metric not in _EARNED}
+    if len(chosen) <= len(settled):  # where names say more than forms, what they leave open is none of ours
+        return False
     ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
     return whole and len(metrics) >= _ENOUGH and (len(ours) > 1 or len(by_name | shown | set(named)) >= 3)
 

@@ -141,7 +141,9 @@ def test_bits_are_read_in_nats() -> None:
 @pytest.mark.parametrize("raw", ["percent_clipped", "clip %", "clip_pct"])
 def test_a_percentage_is_read_as_a_fraction(raw: str) -> None:
     assert in_unit(raw, "fraction", [14.0, 8.0, 0.5], guessed=False) == pytest.approx([0.14, 0.08, 0.005])
-    assert in_unit(raw, "fraction", [0.14, 0.08], guessed=False) == [0.14, 0.08]
+    # a sign is believed below 1 too (tests/ingest/test_units.py), a word is not
+    if "%" not in raw:
+        assert in_unit(raw, "fraction", [0.14, 0.08], guessed=False) == [0.14, 0.08]
 
 
 def test_a_share_that_is_mostly_above_1_is_a_percentage_where_only_its_name_was_read() -> None:
