@@ -186,9 +186,9 @@ def _name(before: str, after: str, quantity: str) -> str:
     if quantity and words:
         statistic = _STATISTICS.get(words.lower())
         words = f"{quantity} {words if statistic is None else statistic}".strip()
-    if not words or unit is None:
+    if unit is None:
         return words
-    return f"{words} {'seconds' if _TIMES.fullmatch(unit[1]) else unit[1].lower()}"
+    return f"{words} {'seconds' if _TIMES.fullmatch(unit[1]) else unit[1].lower()}".strip()
 
 
 def _counts_samples(text: str) -> bool:

@@ -26,6 +26,7 @@ from ppo_doctor.readers.console_sentences import MOST_NUMBERS, named_numbers, te
         ("12.5% of the seeds hit the wall", {"seeds hit wall %": "12.5"}),
         ("the keeper's doubt is nan", {"keeper doubt": "nan"}),
         ("pulled with 0.5 (0.25 after capping)", {"pulled": "0.5", "pulled after capping": "0.25"}),
+        ("it went 0.5 nats from there", {"nats": "0.5"}),
         ("that took 1.5 s", {"took seconds": "1.5"}),
         ("12", {}),
         ("", {}),
