@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor import metrics, rounding
-from ppo_doctor.arrays import finite_median, together
+from ppo_doctor.arrays import finite_median, finite_of, together
 from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
 from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
@@ -155,10 +155,13 @@ class RunBuilder:
             clock["step"] = self._carried(steps)
         return clock
 
-    def column(self, key: str) -> FloatArray:
-        """Return the finite numbers of a column, in the order of their records."""
-        values = self.by_record(key)
-        return values[np.isfinite(values)]
+    def finite(self, keys: Collection[str]) -> dict[str, FloatArray]:
+        """Return the finite numbers of columns, in the order of their records; each table is looked at once."""
+        held: dict[str, list[tuple[IntArray, FloatArray]]] = {key: [] for key in keys}
+        for table in self.tables:
+            for key in held.keys() & table.columns.keys():
+                held[key].append((np.asarray(table.records), np.asarray(table.columns[key], dtype=np.float64)))
+        return {key: _in_order_of_records(parts) for key, parts in held.items()}
 
     def by_record(self, key: str) -> FloatArray:
         """Return the number of each record in a column, NaN where it has none."""
@@ -362,3 +365,13 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
         return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
+
+
+def _in_order_of_records(parts: Sequence[tuple[IntArray, FloatArray]]) -> FloatArray:
+    """Return the finite numbers of parts of a column."""
+    if not parts:
+        return np.empty(0)
+    values: FloatArray = np.concatenate([numbers for _, numbers in parts])
+    if len(parts) > 1:
+        values = values[np.argsort(np.concatenate([records for records, _ in parts]), kind="stable")]
+    return finite_of(values)

@@ -95,8 +95,8 @@ def death(builder: RunBuilder) -> str:
 
 def _nothing_known(builder: RunBuilder, name: str) -> DoctorError:
     some = sorted(builder.keys)[:6]
-    told = (key for key in _in_order(builder) if key not in _NEVER_ASKED and not _counts(builder.column(key)))
-    example = next(told, "NAME")
+    asked = builder.finite([key for key in _in_order(builder) if key not in _NEVER_ASKED])
+    example = next((key for key, values in asked.items() if not _counts(values)), "NAME")
     return DoctorError(
         f"{name}: {builder.records} records, but no metric that any rule knows{death(builder)}",
         hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
@@ -156,7 +156,7 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     if not open_keys:
         return profile
-    columns = {key: builder.column(key) for key in open_keys}
+    columns = builder.finite(open_keys)
     found = assigned(columns, held, keys, language=of_language(keys))
     if not found and not looks_like_ppo(held):
         aligned = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
@@ -181,7 +181,7 @@ def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
     if not profile.inferred:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
-    return unnamed.settings_shown({key: builder.column(key) for key in builder.keys}, metrics)
+    return unnamed.settings_shown(builder.finite(builder.keys), metrics)
 
 
 def _of_evaluation(key: str) -> bool:
@@ -213,7 +213,8 @@ def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
         return ()
     numbering = {*clocks(builder.keys), *_NEVER_ASKED}
     unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
-    return tuple(key for key in _in_order(builder) if key in unknown and not _counts(builder.column(key)))
+    asked = builder.finite([key for key in _in_order(builder) if key in unknown])
+    return tuple(key for key, values in asked.items() if not _counts(values))
 
 
 def _in_order(builder: RunBuilder) -> Iterable[str]:

@@ -76,7 +76,8 @@ def _looks_partial(series: Mapping[str, Series]) -> bool:
         return False
     known = np.isfinite(ratio.values) & np.isfinite(spread.values)
     share, variance = ratio.values[known], spread.values[known]
-    empty = (share < FAR_BELOW_ONE) & (variance > MOSTLY_EMPTY * share * (1 - share))
+    with np.errstate(over="ignore"):  # a number near the largest is no share, whatever its square would be
+        empty = (share < FAR_BELOW_ONE) & (variance > MOSTLY_EMPTY * share * (1 - share))
     return bool(len(empty) and empty.mean() > 0.5)
 
 

@@ -27,7 +27,6 @@ WORDS = ("proof", "requires", "excludes", "needs", "usual", "sometimes")
 NEVER_LEADS: dict[str, str] = {
     "engine-drift-with-uptime": "weights that are not synced make the same gap, and more often",
     "shared-trunk-interference": "one sound run in sixteen has as large a value loss",
-    "whiten-amplifies-noise": "that the reward never varies, which lets it be, is named first",
 }
 
 

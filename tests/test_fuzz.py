@@ -69,8 +69,7 @@ def test_a_fault_behind_the_cut_is_counted_apart(seeds):
     """NaN from record 42 on: what goes on until the twentieth is sound, however its header is damaged."""
     seed = next(seed for seed in seeds["csv"] if seed.origin == "sick/nan-inf.sb3/progress.csv")
     lines = seed.data.replace(b"ep_len_mean", b"ep|len_mean").splitlines(keepends=True)
-    garbled = [lines[0], *(line.replace(b"0.2", b"0.2?") for line in lines[1:21])]
-    result = run_case(Case(0, seed, seed, b"".join(garbled), ("flip", "cut the end")))
+    result = run_case(Case(0, seed, seed, b"".join(lines[:21]), ("flip", "cut the end")))
     assert (result.verdict, result.look, result.remains) == ("healthy", "", True)
 
 

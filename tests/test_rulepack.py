@@ -59,7 +59,7 @@ BROKEN = [
     ("mine/my-rule.toml", 'least = "@least"', 'least = "@least"\nstatistic = "medain"'),
     ("mine/my-rule.toml", "bound = 0", 'bound = "@nothing"'),
     ("mine/my-rule.toml", 'title = "All groups', 'titel = "All groups'),
-    ("mine/my-rule.toml", "min_points = 3", "min_point = 3"),
+    ("mine/my-rule.toml", "min_points = 5", "min_point = 5"),
     ("mine/my-rule.toml", 'quantity = "series.advantage_spread"', 'quantity = "series.advantage_spraed"'),
     ("mine/my-rule.toml", 'quantity = "series.advantage_spread"', 'quantity = "advantage_spread"'),
     ("mine/my-rule.toml", 'code = "MINE001"', "code = "),

@@ -20,10 +20,10 @@ def test_a_step_may_earn_one_number_where_episodes_differ():
 
 
 def test_few_records_tell_that_nothing_varies_where_each_has_many_episodes_alike():
-    alike = {"episode_return": "0.5x2", "episode_return_min": "0.5x2", "episode_return_max": "0.5x2"}
-    assert fact("reward_fixed_elsewhere", **alike) == 1
-    assert fact("reward_fixed_elsewhere", **(alike | {"episode_return_max": "0.5 0.6 0.5"})) is None
-    assert fact("reward_fixed_elsewhere", episode_return="0.5x2") is None
+    alike = {"episode_return": "0.5x3", "episode_return_min": "0.5x3", "episode_return_max": "0.5x3"}
+    assert fact("reward_spread", **alike) == 0
+    assert fact("reward_spread", **(alike | {"episode_return_max": "0.5 0.6 0.5x1"})) is None
+    assert fact("reward_spread", episode_return="0.5x3") is None
 
 
 def test_a_constant_negative_return_is_what_episodes_cost_that_never_reach_the_goal():

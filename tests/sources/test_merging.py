@@ -241,8 +241,8 @@ def test_the_same_line_of_two_files_is_two_records(tmp_path):
     write(tmp_path, {events_name(1): as_events(early), events_name(2): as_events(late)})
     from ppo_doctor.derive import Observations
 
-    found = Observations(the_run(tmp_path)).fact("nonfinite_from")
-    assert f"at step {late[4][0]}," in found.says
+    found = Observations(the_run(tmp_path)).fact("nonfinite_at_times")
+    assert (found.value, found.since) == (1, late[4][0])
     assert Path(found.source.path).name == events_name(2)
 
 
