@@ -11,7 +11,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.ingest.unnamed import PLANNED
-from ppo_doctor.readers.console_base import HELD_BACK
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
 
@@ -21,6 +20,8 @@ from ppo_doctor.readers.console_base import Line, Sink
 
 #: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.
 LONGEST, MOST_NUMBERS, MOST_TEMPLATES, LOOKED_AT = 1 << 10, 24, 256, 2_048
+#: Records that are held until it is decided whether they count.
+HELD = 512
 #: A sentence of a log of training comes so often, and in such a share of the records of the commonest one.
 OFTEN, SHARE = 4, 0.05
 #: Columns that hold different numbers in a log of training, at least.
@@ -63,7 +64,8 @@ class Sentences:
         self._sink = sink
         self._held: list[tuple[Line, str]] = []
         self._templates: Counter[str] = Counter()
-        self._settled = False
+        self._names: dict[str, list[str]] = {}
+        self._settled = self._open = False
         self._records: list[tuple[int, dict[str, str]]] = []
         #: the record that is open, its first line and its sentences
         self._cells: dict[str, str] = {}
@@ -92,9 +94,16 @@ class Sentences:
         if not self._settled:
             self._settle()
         self._close()
-        if 2 * self._sink.records <= len(self._records) and self._moving() >= FEWEST:
-            for first, cells in self._records:
-                self._sink.loose(first, cells)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Hand on what is held; the first time only where other dialects found next to none."""
+        if not self._open and (2 * self._sink.records > len(self._records) or self._moving() < FEWEST):
+            self._records = []
+            return
+        self._open = True
+        for first, cells in self._records:
+            self._sink.loose(first, cells)
         self._records = []
 
     def _moving(self) -> int:
@@ -120,7 +129,10 @@ class Sentences:
         self._held = []
 
     def _read(self, line: Line, template: str) -> None:
-        cells = dict(named_numbers(line.text))
+        body = _body(line.text)
+        if template not in self._names:  # what is said is the same in every line of a template
+            self._names[template] = _names(body)
+        cells = dict(_paired(self._names[template], body))
         if template in self._holds or any(self._cells.get(key, cell) != cell for key, cell in cells.items()):
             self._close()
         self._first = self._first if self._cells else line.number
@@ -128,8 +140,10 @@ class Sentences:
         self._cells |= cells
 
     def _close(self) -> None:
-        if len(self._cells) > 1 and len(self._records) < HELD_BACK:
+        if len(self._cells) > 1:
             self._records.append((self._first, self._cells))
+        if self._open or len(self._records) >= HELD:
+            self._hand_on()
         self._cells, self._holds = {}, set()
 
 
@@ -141,31 +155,38 @@ def template_of(text: str) -> str:
 def named_numbers(text: str) -> list[tuple[str, str]]:
     """Return the numbers of a sentence under their names, each name once, but for those of which nothing is said."""
     body = _body(text)
+    return _paired(_names(body), body)
+
+
+def _paired(names: list[str], body: str) -> list[tuple[str, str]]:
+    numbers = _NUMBER.findall(body)[:MOST_NUMBERS]
+    return [(name, number.replace(",", "")) for name, number in zip(names, numbers, strict=False) if name]
+
+
+def _names(body: str) -> list[str]:
+    """Return the name of each number of a sentence, nothing for one that has none or that of another."""
     numbers = list(_NUMBER.finditer(body))[:MOST_NUMBERS]
-    found: dict[str, str] = {}
-    depth, at, quantity = 0, 0, ""
-    planned_of = ""
+    found: list[str] = []
+    depth, at, quantity, planned_of = 0, 0, "", ""
     for i, number in enumerate(numbers):
         before = body[at : number.start()]
         end = numbers[i + 1].start() if i + 1 < len(numbers) else len(body)
         after = body[number.end() : end]
         depth = max(0, depth + before.count("(") - before.count(")"))
-        more = numbers[i + 1].end() if i + 1 < len(numbers) else end
         of = counted = _OF.fullmatch(after) is not None
         if planned_of:
             name, planned_of = f"{planned_of} {PLANNED}", ""
         elif of:
-            behind = _words(_BREAK.split(body[more:])[0], first=True)
-            planned_of = name = behind or _before(before)
+            behind = body[numbers[i + 1].end() :] if i + 1 < len(numbers) else ""
+            planned_of = name = _words(_BREAK.split(behind, maxsplit=1)[0], first=True) or _before(before)
         else:
             name = _name(before, after, quantity if depth else "")
             aside = not _before(before) and _BREAK.search(before) is None
             counted = _counts_samples(before) or (bool(quantity) and aside)
-        if name and name not in found:
-            found[name] = number[0].replace(",", "")
+        found.append("" if name in found else name)
         quantity = quantity if depth or counted else name
         at = number.end()
-    return list(found.items())
+    return found
 
 
 def _body(text: str) -> str:
