@@ -30,7 +30,7 @@ INDENT = 3
 #: Lines beside the rows of what diverged and of settings: two headings, and the blank lines between parts.
 FRAME = 5
 #: Rows of either part that the other gives way for.
-LEAST_ROWS = 4
+LEAST_ROWS = 3
 PAID = ("reward", "first", "last", "best")
 PARTED = ("diverged", "from step", "A since", "B since")
 SETTINGS = ("settings that differ",)

@@ -49,6 +49,8 @@ class Cut:
     seen: int = 2
     because: bool = True
     remarks: int = 3
+    #: what would settle a cause that has a remedy
+    settles: bool = True
     #: what is told of problems after the first: all, what shows and explains them, what explains them, their titles
     further: int = 3
 
@@ -65,6 +67,18 @@ CUTS = (
     Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=0, because=False, further=1),
     Cut(says=False, notes=1, rows=3, names=False, seen=1, next=False, remarks=0, because=False, further=0),
     Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0),
+    Cut(
+        says=False,
+        notes=0,
+        rows=2,
+        names=False,
+        seen=1,
+        next=False,
+        remarks=0,
+        because=False,
+        settles=False,
+        further=0,
+    ),
 )
 
 
@@ -190,6 +204,8 @@ def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
 
 def _advice(page: Page, problem: Told, cut: Cut) -> None:
     advice = phrases.advice(problem, seen=cut.seen, resort=cut.next, because=cut.because)
+    if problem.sure and problem.do and not cut.settles:
+        advice = [(label, words) for label, words in advice if label != "check"]
     for label, words in advice if problem.rank == 1 else _less(advice, cut.further):
         page.labelled(Span(label, "bold" if label == "do" else "dim"), words, INDENT, LABELS)
 

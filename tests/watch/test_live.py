@@ -38,7 +38,7 @@ def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
     watched = watching(samples.joinpath(*SICK))
     watched.look()
     text = "\n".join(drawn(watched.session.view, 100, 30))
-    assert "● The learning rate is exactly 0" in text
+    assert "● The learning rate is 0 in every record" in text
     assert "established · critical" in " ".join(text.replace("\u00a0", " ").split())
     assert "  do " in text
     assert "learning_rate" in text
