@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "builder": {"arrays", "clocks", "frameworks", "ingest", "metrics", "model", "rounding", "table"},
     "clocks": {"model", "table"},
     "signals": {"arrays", "model"},
-    "derive": {"arrays", "frameworks", "metrics", "model", "rounding", "signals"},
+    "derive": {"arrays", "evidence", "frameworks", "metrics", "model", "rounding", "signals"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {
         *("compiled", "derive", "errors", "forms", "frameworks", "installed", "metrics", "model", "overrides"),

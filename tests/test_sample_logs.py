@@ -51,9 +51,10 @@ def diagnoses(judged):
 #: Verdicts that are not the fault's own: what the reward did counts, and so does what any log shows.
 TOLD = {
     "clip-range-too-small.sb3": "warning",  # the reward rises a little in spite of it
+    "clip-range-too-small.canonical": "warning",
     "old-policy-aliased.cleanrl": "warning",  # the reward rises: the first update of each batch is sound
     "old-policy-aliased.trl-ppo": "warning",
-    "benign-single-update.canonical": "inconclusive",  # the reward stands: nothing shows that the policy learns
+    "benign-single-update.canonical": "healthy",
     # a rate that no language model bears is a finding, though the table that stands for one here bears it
     "benign-single-update.trl-grpo": "warning",
     "benign-single-update.trl-ppo": "warning",

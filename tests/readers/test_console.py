@@ -332,7 +332,7 @@ def test_short_messages_before_the_first_wide_record_are_messages_too(reading):
 def test_loose_pairs_are_messages_where_there_are_better_records(reading):
     got = reading("{'loss': 1.0, 'kl': 0.1}\nstep=70, skipped=6\n" * 5)
     assert got.records == [{"loss": 1, "kl": 0.1}] * 5
-    assert got.says("not read: 5")
+    assert got.says("5 lines such as line")
 
 
 def test_one_printed_dict_does_not_hide_a_log_of_pairs(reading):

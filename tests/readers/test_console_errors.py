@@ -62,9 +62,9 @@ def test_a_run_that_died_of_nan_is_judged_by_that_where_nothing_else_is_a_metric
 def test_what_a_run_died_of_stands_at_the_top_of_its_report(cli, tmp_path):
     (tmp_path / "stdout.log").write_text(STEPS + TRACE)
     head = cli("analyze", tmp_path / "stdout.log").out.split("Signal chain")[0]
-    assert "died of ValueError: Expected parameter logits" in " ".join(head.split())
+    assert "The run died: ValueError: Expected parameter logits" in " ".join(head.split())
     (tmp_path / "stdout.log").write_text(TRACE + STEPS)
-    assert "died of" not in cli("analyze", tmp_path / "stdout.log").out
+    assert "The run died" not in cli("analyze", tmp_path / "stdout.log").out
 
 
 def test_early_stops_are_counted(tmp_path):
@@ -143,7 +143,7 @@ def test_the_exception_in_a_console_beside_the_log(cli, tmp_path):
     (tmp_path / "progress.csv").write_text("time/total_timesteps,rollout/ep_rew_mean,train/approx_kl\n" + rows)
     (tmp_path / "stdout.log").write_text("Loading\n" + RICH)
     told = cli("analyze", tmp_path).out
-    assert "died of KeyError: 'answer' (rewards.py:41" in " ".join(told.split())
+    assert "died before its first update: KeyError: 'answer' (rewards.py:41" in " ".join(told.split())
 
 
 def test_ml_agents_says_that_it_does_not_train(cli, tmp_path):
