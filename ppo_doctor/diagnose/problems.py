@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
 SPEAKS_DB, LIKELY_DB = -2, 9
 #: What no log can prove has to be this likely to be spoken of.
-UNPROVABLE_DB = 2
+UNPROVABLE_DB = 1
 #: What stands so near to the leader of its problem is level with it.
 LEVEL_DB = 4
 #: Causes printed for a problem, and measurements asked for.

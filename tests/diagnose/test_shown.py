@@ -56,11 +56,11 @@ def test_a_reward_that_is_lost_is_a_problem_by_itself():
 
 
 def test_a_reward_that_is_lost_takes_in_what_the_reward_alone_shows():
-    gone = a_rule("gone", link="rewards")
+    gone = a_rule("reward-declines", link="rewards")
     findings = [a_finding(gone), a_finding(LIGHT)]
-    cause = a_cause("it", {"gone": SUSPECTED})
+    cause = a_cause("it", {"reward-declines": SUSPECTED})
     first, second = problems_shown(problems([cause], findings), findings, LOST, ())
-    assert (first.findings, first.causes) == (("gone",), ("it",))
+    assert (first.findings, first.causes) == (("reward-declines",), ("it",))
     assert second.findings == ("light",)
 
 
