@@ -1,18 +1,15 @@
-"""A baseline: the JSON report of an earlier run, against which only new or worse causes fail."""
+"""A baseline: the JSON report of an earlier run, against which only what is new or worse fails."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.model import Severity
 from ppo_doctor.opening import contents
-
-if TYPE_CHECKING:
-    from ppo_doctor.model import RankedCause
 
 #: Versions of our reports that hold what a baseline needs.
 READABLE = ("1", "2", "3")
@@ -22,21 +19,22 @@ LARGEST = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """How a cause led in the baseline."""
+    """How a cause led, or a finding made the run unhealthy, in the baseline."""
 
     severity: Severity
     confidence: str
+    is_cause: bool = True
 
-    def worse(self, cause: RankedCause) -> str:
-        """Return in what the cause has become worse, empty when in nothing.
+    def worse(self, severity: Severity, confidence: str) -> str:
+        """Return in what a cause has become worse, empty when in nothing.
 
         A longer log proves more, so a likely cause that is now established is no worse; a suspicion that has become
         likely is, because a suspicion never failed the gate.
         """
-        if cause.severity.rank < self.severity.rank:
-            return f"{self.severity.value} then, {cause.severity.value} now"
-        if self.confidence == "suspected" and cause.confidence != "suspected":
-            return f"suspected then, {cause.confidence} now"
+        if severity.rank < self.severity.rank:
+            return f"{self.severity.value} then, {severity.value} now"
+        if self.confidence == "suspected" and confidence != "suspected":
+            return f"suspected then, {confidence} now"
         return ""
 
 
@@ -45,7 +43,7 @@ Known: TypeAlias = Mapping[str, Before]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The leading faults of earlier runs, by run."""
+    """The leading faults of earlier runs and what made them unhealthy, by run."""
 
     path: Path
     runs: Mapping[str, Known] = field(default_factory=dict)
@@ -129,8 +127,21 @@ def _is_cause(raw: object) -> bool:
     return isinstance(raw, Mapping) and isinstance(raw.get("id"), str) and raw.get("severity") in list(Severity)
 
 
+def _is_unhealthy(raw: object) -> bool:
+    """Tell whether a problem of a report makes its run unhealthy; reports before version 3 do not say."""
+    known = isinstance(raw, Mapping) and raw.get("severity") in list(Severity) and isinstance(raw.get("link"), str)
+    return known and isinstance(raw, Mapping) and raw.get("verdict") == "unhealthy"
+
+
 def _known(diagnosis: Mapping[str, Any]) -> Known:
-    return {
+    problems = [p for p in diagnosis.get("problems") or () if _is_unhealthy(p)]
+    known = {
+        str(p.get("finding") or p["link"]): Before(
+            severity=Severity(p["severity"]), confidence="likely", is_cause=False
+        )
+        for p in problems
+    }
+    return known | {
         cause["id"]: Before(severity=Severity(cause["severity"]), confidence=str(cause.get("confidence")))
         for cause in diagnosis["causes"]
         if cause.get("leader") and not cause.get("benign")

@@ -23,7 +23,7 @@ from ppo_doctor.diagnose.shown import problems_shown
 from ppo_doctor.diagnose.verdict import unexplained, verdict
 from ppo_doctor.engine import FROM_SETTINGS
 from ppo_doctor.metrics import METRICS, loggable
-from ppo_doctor.model import DIED, QUESTIONS, Coverage, Diagnosis, Fact, Series
+from ppo_doctor.model import QUESTIONS, Coverage, Diagnosis, Fact, Series
 from ppo_doctor.summary import headline, known_fact, summary
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def assemble(
     lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
     if lost is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
-    died = next((note.text for note in observations.run.notes if DIED in note.text), None)
+    died = next((note.text for note in observations.run.notes if note.died), None)
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged before {died}"
     shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")

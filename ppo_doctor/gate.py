@@ -1,24 +1,24 @@
 """The gate: a diagnosis held against a policy and a baseline, for one run or for the seeds of one configuration.
 
-Findings never fail a gate; leading causes, budgets and questions that stay open do.
+Leading causes, findings that make a run unhealthy without one, budgets and questions that stay open fail a gate.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
 from ppo_doctor.budgets import hold
 from ppo_doctor.errors import ExitCode
-from ppo_doctor.judgement import NEVER
+from ppo_doctor.judgement import NEVER, makes_unhealthy
 from ppo_doctor.model import ASKED, QUESTIONS, Severity
 from ppo_doctor.ruling import Allowance, Held, Ruling, contested, faults
 
 if TYPE_CHECKING:
     from ppo_doctor.baseline import Baseline, Known
-    from ppo_doctor.model import Diagnosis, RankedCause, Run
+    from ppo_doctor.model import Confidence, Diagnosis, Problem, RankedCause, Run
     from ppo_doctor.policy import Allowed, Policy
     from ppo_doctor.ruling import Against, Outcome
 
@@ -35,6 +35,7 @@ def rule_on(
     today = today or date.today()
     held = [
         *_causes(diagnoses, policy, known, today),
+        *_findings(diagnoses, policy, known, today),
         *_questions(diagnoses, policy),
         *_failed_checks(diagnoses),
         *(hold(budget, [run for run, _ in judged]) for budget in policy.budgets),
@@ -91,40 +92,68 @@ def _causes(diagnoses: Sequence[Diagnosis], policy: Policy, known: Known | None,
 
 
 def _cause(cause: RankedCause, leads: int, seeds: int, policy: Policy, known: Known | None, today: date) -> Held:
-    against, words = _against(cause, known)
-    outcome, because = _outcome(cause, leads / seeds, policy, (against, words), today)
-    often = f" in {leads} of {seeds} runs" if seeds > 1 else ""
+    against, words = _against(cause.id, cause.severity, cause.confidence, known)
+    share = 1.0 if cause.confidence == "established" else leads / seeds
+    outcome, because = _outcome((cause.id,), share, policy, (against, words), today)
+    often = _often(leads, seeds)
     says = f"{cause.id}: {cause.title} ({cause.confidence}, {cause.severity.value}{often}){because}"
     return Held(kind="cause", name=cause.id, outcome=outcome, says=says, against=against)
 
 
-def _against(cause: RankedCause, known: Known | None) -> tuple[Against | None, str]:
-    """Return how a cause stands to the baseline, in one word and in several; None where the baseline lacks the run."""
+def _findings(diagnoses: Sequence[Diagnosis], policy: Policy, known: Known | None, today: date) -> list[Held]:
+    """Hold what makes a run unhealthy though no fault explains it; of several seeds each finding once."""
+    if policy.fail_on == NEVER:
+        return []
+    bound = Severity(policy.fail_on)
+    shown = [(problem.name, problem) for diagnosis in diagnoses for problem in _unexplained(diagnosis, bound)]
+    worst = dict(sorted(shown, key=lambda entry: -entry[1].severity.rank))
+    count = Counter(name for name, _ in shown)
+    return [_finding(problem, count[name], len(diagnoses), policy, known, today) for name, problem in worst.items()]
+
+
+def _unexplained(diagnosis: Diagnosis, bound: Severity) -> list[Problem]:
+    explained = {cause.problem for cause in faults(diagnosis) if cause.severity.at_least(bound)}
+    return [p for p in diagnosis.problems if makes_unhealthy(p, bound) and p.id not in explained]
+
+
+def _finding(problem: Problem, shows: int, seeds: int, policy: Policy, known: Known | None, today: date) -> Held:
+    against = _against(problem.name, problem.severity, "likely", known)
+    outcome, because = _outcome(problem.causes, shows / seeds, policy, against, today)
+    says = f"{problem.name}: {problem.title} ({problem.severity.value}{_often(shows, seeds)}){because}"
+    return Held(kind="finding", name=problem.name, outcome=outcome, says=says, against=against[0])
+
+
+def _often(runs: int, seeds: int) -> str:
+    return f" in {runs} of {seeds} runs" if seeds > 1 else ""
+
+
+def _against(name: str, severity: Severity, confidence: Confidence, known: Known | None) -> tuple[Against | None, str]:
+    """Return how a cause or a finding stands to the baseline, in a word and in several; None: it lacks the run."""
     if known is None:
         return None, ""
-    if cause.id not in known:
+    if name not in known:
         return "new", "; not in the baseline"
-    worse = known[cause.id].worse(cause)
+    worse = known[name].worse(severity, confidence)
     return ("worse", f"; worse than in the baseline: {worse}") if worse else ("known", "; as in the baseline")
 
 
 def _outcome(
-    cause: RankedCause, share: float, policy: Policy, against: tuple[Against | None, str], today: date
+    causes: Collection[str], share: float, policy: Policy, against: tuple[Against | None, str], today: date
 ) -> tuple[Outcome, str]:
-    allowed = _allowance(cause.id, policy)
+    allowed = _allowance(causes, policy)
     if allowed is not None and not allowed.expired(today):
         return "allowed", f"; allowed until {allowed.expires}: {allowed.reason}"
     if allowed is not None:  # in the baseline or not: an allowance that ran out asks for a decision
         return "failed", f"; it was allowed until {allowed.expires} ({allowed.reason}), which has passed"
-    if share < GROUP_SHARE and cause.confidence != "established":
+    if share < GROUP_SHARE:
         return "seldom", "; too few runs to blame the configuration"
     stands, words = against
     return ("known" if stands == "known" else "failed"), words
 
 
-def _allowance(cause: str, policy: Policy) -> Allowed | None:
+def _allowance(causes: Collection[str], policy: Policy) -> Allowed | None:
     """Return the allowance that runs longest."""
-    return max((a for a in policy.allow if a.cause == cause), key=lambda a: a.expires, default=None)
+    return max((a for a in policy.allow if a.cause in causes), key=lambda a: a.expires, default=None)
 
 
 def _questions(diagnoses: Sequence[Diagnosis], policy: Policy) -> list[Held]:
@@ -171,7 +200,8 @@ def _contested(diagnosis: Diagnosis, policy: Policy) -> Held | None:
 
 
 def _fixed(diagnoses: Sequence[Diagnosis], known: Known) -> tuple[str, ...]:
-    return tuple(name for name in known if name not in _leading(diagnoses))
+    leading = _leading(diagnoses)
+    return tuple(name for name, before in known.items() if before.is_cause and name not in leading)
 
 
 def _unused(diagnoses: Sequence[Diagnosis], policy: Policy) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, RankedCause
 
 Against = Literal["new", "worse", "known"]
-Kind = Literal["cause", "budget", "question"]
+Kind = Literal["cause", "finding", "budget", "question"]
 Outcome = Literal["failed", "passed", "allowed", "known", "seldom", "open"]
 
 WORDS = {ExitCode.OK: "passed", ExitCode.SICK: "failed", ExitCode.INCONCLUSIVE: "inconclusive"}
@@ -51,7 +51,7 @@ class Held:
     name: str
     outcome: Outcome
     says: str
-    #: of a cause: how it stands to a baseline that holds this run
+    #: of a cause or a finding: how it stands to a baseline that holds this run
     against: Against | None = None
     #: of a budget: its numbers
     spent: Spent | None = None

@@ -80,9 +80,11 @@ def evaluation_behind(observations: Observations) -> Fact | None:
     tested = became.evaluation
     if tested is None or became.metric != "episode_return" or became.what not in ("learned", "levelled_off"):
         return None
-    if None in (tested.end, became.end, became.start) or tested.records < EVALUATIONS or not of_episodes(observations):
+    start, end, level = became.start, became.end, tested.end
+    if start is None or end is None or level is None:
         return None
-    start, end, level = float(became.start or 0), float(became.end or 0), float(tested.end or 0)
+    if tested.records < EVALUATIONS or not of_episodes(observations):
+        return None
     says = f"{tested.key} ends at {level:.4g}, {became.key} goes from {start:.4g} to {end:.4g}"
     return Fact(
         name="evaluation_behind", value=(level - start) / (end - start), how="computed", source=tested.source, says=says

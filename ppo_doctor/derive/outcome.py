@@ -127,12 +127,9 @@ class Levels:
 
     def _limit(self) -> float | None:
         """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""
-        start, best = self.start, self.best
-        if float(self.values.min()) >= 0 and start >= best / 2:
-            floor = 0.0
-        elif best - start > max(2 * ERRORS * self.scatter, OF_RANGE * self.range):
-            floor = start
-        else:
+        best = self.best
+        floor = _floor(float(self.values.min()), self.start, best)
+        if floor == self.start and best - floor <= max(2 * ERRORS * self.scatter, OF_RANGE * self.range):
             return None
         return best - LOST * (best - floor) if best > floor else None
 
@@ -153,6 +150,11 @@ class Levels:
         return min(first + self._shift * bool(first), len(self.values) - 1) if first < len(holds) else None
 
 
+def _floor(lowest: float, start: float, best: float) -> float:
+    """Return what a reward had before it gained: its start, or 0 where it earned much from the start on."""
+    return 0.0 if lowest >= 0 and start >= best / 2 else start
+
+
 def reward_lost(observations: Observations) -> Fact | None:
     """Return the share of what the reward had gained that is gone at the end for good; 0 where it is not lost."""
     found = outcome(observations.run)
@@ -161,7 +163,7 @@ def reward_lost(observations: Observations) -> Fact | None:
     series = observations.run.series[found.metric]
     if found.what != "lost":
         return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
-    floor = found.start if found.start < found.best / 2 or float(np.nanmin(series.values)) < 0 else 0.0
+    floor = _floor(float(np.nanmin(series.values)), found.start, found.best)
     says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g} and stayed there from step {found.since_step}"
     return Fact(
         name="reward_lost",

@@ -59,11 +59,6 @@ class Group:
         """Tell whether a fault leads that is more than suspected."""
         return any(c.leader and not c.benign and c.confidence != "suspected" for c in self.causes)
 
-    @property
-    def contested(self) -> bool:
-        """Tell whether a harmless explanation is level with a fault."""
-        return self.verdict == "inconclusive"
-
 
 def problems(
     causes: Iterable[Cause],

@@ -24,7 +24,7 @@ MOST_BATCHES = 0.75
 #: Records that are looked at for the start of a run.
 FIRST = 3
 #: By how much a distance grows from the start of a run to its last third; a KL per update rather falls.
-GROWN = 2
+GROWN = 4
 #: Nats, below ln 2 = 0.69: a fresh policy has more, over two actions or with a deviation of 1, and a usual coefficient
 #: of 0.1 and less times the entropy of any small policy is less.
 FRESH = 0.6

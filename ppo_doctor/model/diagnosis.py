@@ -198,6 +198,11 @@ class Problem:
     #: links that are dead because of it
     follows: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Return the finding that says most, or the link where the outcome alone shows it; `id` counts in a report."""
+        return self.findings[0] if self.findings else self.link
+
 
 @frozen
 class Unjudged:

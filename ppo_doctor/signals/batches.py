@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Fact, Series
     from ppo_doctor.signals.course import Observations
 
-#: What would not repeat if the rollout did not.
 #: Records at the start of a run; fewer tell of a batch, not of a run.
 AT_FIRST = 3
 #: How the parts of a reward are named, and the size of a group where none is told.
 PART, LEAST_GROUP = "reward_component.", 4.0
+#: What would not repeat if the rollout did not.
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 
 
@@ -120,12 +120,12 @@ def alike_by_chance(observations: Observations) -> float:
     graded = next(iter(parts), reward if reward is not None and _passes(reward) else None)
     if graded is None:
         return 0.0
-    size = given(observations, "num_generations") or values_first(observations, "num_generations") or LEAST_GROUP
+    size = given(observations, "num_generations") or _first(observations, "num_generations") or LEAST_GROUP
     rate = float(np.mean(finite(graded)[:AT_FIRST]))
     return float(rate**size + (1 - rate) ** size)
 
 
-def values_first(observations: Observations, name: str) -> float | None:
+def _first(observations: Observations, name: str) -> float | None:
     """Return the first number of a metric."""
     values = values_of(observations, name)
     return None if values is None else float(values[0])

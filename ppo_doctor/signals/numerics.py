@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, quantile
-from ppo_doctor.model import DIED
 from ppo_doctor.signals.course import condition, fact, finite
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ def numbers_lost(observations: Observations) -> Fact | None:
 
 def _died(observations: Observations) -> Fact | None:
     """Tell whether the log ends in an exception about numbers that are not finite."""
-    ends = [note for note in observations.run.notes if DIED in note.text]
+    ends = [note for note in observations.run.notes if note.died]
     if not ends:
         return None
     told = ends[-1]

@@ -19,9 +19,10 @@ from ppo_doctor.report.phrases import facts, outcome
 from ppo_doctor.report.screen import key_of
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, action_says, bound, flowing
+from ppo_doctor.ruling import faults
 from ppo_doctor.story.numbers import short
 from ppo_doctor.watch.events import duration
-from ppo_doctor.watch.monitor import late_says, leading
+from ppo_doctor.watch.monitor import late_says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,7 +139,7 @@ def _heard(view: View) -> str:
 
 def _problems(monitor: Monitor, told: Story, width: int) -> list[Text]:
     """Return the problems as far as they are known, each with what to do; those not yet confirmed say so."""
-    firm = {cause.id for cause in leading(monitor.diagnosis)} if monitor.diagnosis is not None else set()
+    firm = {cause.id for cause in faults(monitor.diagnosis)} if monitor.diagnosis is not None else set()
     pending = {cause.id for cause in monitor.pending}
     page = Page(width=width)
     for problem in told.problems:

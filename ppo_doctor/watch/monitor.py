@@ -13,6 +13,7 @@ from ppo_doctor.model import Severity
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.words import action_says
+from ppo_doctor.ruling import faults
 from ppo_doctor.story import Story, story
 from ppo_doctor.story.actions import actions
 from ppo_doctor.watch.events import Event
@@ -105,7 +106,7 @@ class Monitor:
         self._now(run, diagnosis)
         if self.updates == before:
             return []
-        self._see(diagnosis, leading(diagnosis))
+        self._see(diagnosis, faults(diagnosis))
         recent = lately(run)
         if recent is not None:
             of_late = judge(recent)
@@ -117,7 +118,7 @@ class Monitor:
     def finish(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> None:
         """Take the judgement of the finished log, and find the confirmed causes that only its last updates prove."""
         self._now(run, diagnosis)
-        known = {cause.id for cause in leading(diagnosis)}
+        known = {cause.id for cause in faults(diagnosis)}
         told = {name for name, held in self._held.items() if held.told and name not in known}
         recent = lately(run) if told else None
         self.late = [cause for cause in proven(judge(recent)) if cause.id in told] if recent is not None else []
@@ -138,7 +139,7 @@ class Monitor:
         if was is None:
             return
         recent = lately(was)
-        led = [*leading(judge(was)), *(proven(judge(recent)) if recent else [])]
+        led = [*faults(judge(was)), *(proven(judge(recent)) if recent else [])]
         for held in (held for held in self._held.values() if held.cause.id in {cause.id for cause in led}):
             held.first = min(held.first, self.updates - ago)
 
@@ -178,15 +179,9 @@ class Monitor:
         return Event(kind=kind, text=text, step=step, severity=severity)  # type: ignore[arg-type]
 
 
-def leading(diagnosis: Diagnosis) -> list[RankedCause]:
-    """Return the harmful leaders that are established or likely, and that no harmless explanation contests."""
-    contested = {problem.id for problem in diagnosis.problems if problem.verdict == "inconclusive"}
-    return [c for c in diagnosis.causes if fails(c, Severity.INFO) and c.problem not in contested]
-
-
 def proven(diagnosis: Diagnosis) -> list[RankedCause]:
-    """Return those of `leading` that are established."""
-    return [cause for cause in leading(diagnosis) if cause.confidence == "established"]
+    """Return the faults that are established."""
+    return [cause for cause in faults(diagnosis) if cause.confidence == "established"]
 
 
 def at_or_above(cause: RankedCause, fail_on: str) -> bool:

@@ -36,6 +36,12 @@ def ruled(*diagnoses, run=None, baseline=None, **policy):
     return rule_on(judged, Policy(**policy), baseline, TODAY)
 
 
+def led_by(**change):
+    """Return a diagnosis whose only problem rests on a changed cause: by itself it makes nothing unhealthy."""
+    problems = tuple(replace(problem, verdict="warning") for problem in SOLE.problems)
+    return replace(SOLE, causes=(replace(SOLE.causes[0], **change),), problems=problems)
+
+
 def outcomes(ruling):
     return {held.name: held.outcome for held in ruling.held}
 
@@ -57,7 +63,7 @@ def test_the_exit_code_without_a_policy(name, code):
 
 
 def test_the_bound():
-    medium = replace(SOLE, causes=(replace(SOLE.causes[0], severity=Severity.MEDIUM),))
+    medium = led_by(severity=Severity.MEDIUM)
     assert ruled(medium).code == ExitCode.OK
     assert ruled(medium, fail_on="medium").code == ExitCode.SICK
     assert ruled(SOLE, fail_on="never").code == ExitCode.OK
@@ -66,7 +72,7 @@ def test_the_bound():
 
 @pytest.mark.parametrize("change", [{"leader": False}, {"benign": True}, {"confidence": "suspected"}])
 def test_what_never_fails(change):
-    assert ruled(replace(SOLE, causes=(replace(SOLE.causes[0], **change),))).code == ExitCode.OK
+    assert ruled(led_by(**change)).code == ExitCode.OK
 
 
 def test_an_allowed_cause_passes_until_its_day_and_on_it():
@@ -211,3 +217,31 @@ def test_a_baseline_of_several_seeds_counts_at_its_worst():
         known = Baseline(path=None, runs=runs).of_all(["a", "b"])
         assert known["adv-exactly-zero"].confidence == "likely"
     assert Baseline(path=None, runs={"a": likely, "b": suspected}).of_all(["c"]) is None
+
+
+def lost(**change):
+    problem = replace(a_problem("p1", leader="", verdict="unhealthy"), findings=("reward-gone",), **change)
+    return replace(SOLE, problems=(problem,), verdict="unhealthy", causes=())
+
+
+def held_finding(severity=Severity.HIGH):
+    return Baseline(path=None, runs={LOG: {"reward-gone": Before(severity=severity, confidence="likely")}})
+
+
+def test_a_finding_that_makes_a_run_unhealthy_fails_without_a_cause():
+    assert outcomes(ruled(lost())) == {"reward-gone": "failed"}
+    assert ruled(lost(), fail_on="critical").code == ExitCode.OK
+    assert ruled(lost(), fail_on="never").code == ExitCode.OK
+
+
+def test_a_finding_is_held_to_allowances_baseline_and_seeds():
+    suspected = lost(causes=("adv-exactly-zero",))
+    assert outcomes(ruled(suspected, allow=allowance(TODAY)))["reward-gone"] == "allowed"
+    assert outcomes(ruled(lost(), baseline=held_finding())) == {"reward-gone": "known"}
+    assert outcomes(ruled(lost(), baseline=held_finding(Severity.LOW))) == {"reward-gone": "failed"}
+    assert outcomes(ruled(lost(), CASES["healthy"], CASES["healthy"]))["reward-gone"] == "seldom"
+
+
+def test_a_finding_that_a_firm_cause_explains_is_held_once():
+    cause = replace(SOLE.causes[0], problem="p1")
+    assert outcomes(ruled(replace(lost(), causes=(cause,)))) == {"adv-exactly-zero": "failed"}
