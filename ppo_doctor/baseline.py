@@ -134,7 +134,8 @@ def _is_unhealthy(raw: object) -> bool:
 
 
 def _known(diagnosis: Mapping[str, Any]) -> Known:
-    problems = [p for p in diagnosis.get("problems") or () if _is_unhealthy(p)]
+    told = diagnosis.get("problems")
+    problems = [p for p in told if _is_unhealthy(p)] if isinstance(told, list) else []
     known = {
         str(p.get("finding") or p["link"]): Before(
             severity=Severity(p["severity"]), confidence="likely", is_cause=False

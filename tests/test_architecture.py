@@ -148,7 +148,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
-        *("sources", "story", "table"),
+        *("ruling", "sources", "story", "table"),
     },
     "pipeline": {
         *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),

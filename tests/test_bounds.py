@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -23,6 +21,7 @@ from ppo_doctor.pipeline import Request, read_runs
 from ppo_doctor.policy import read_policy
 from ppo_doctor.readers import keys, read
 from ppo_doctor.table import EmbeddedConfig, Table
+from tests.call_counts import calls_of
 
 #: Twice the bytes may take so much more than twice the work: caches fill, and fixed costs come in.
 FACTOR = 2.4
@@ -100,22 +99,6 @@ LOGS: dict[str, tuple[Callable[[int], str], int]] = {
 }
 
 
-def calls(work: Callable[[], object]) -> int:
-    """Return how many functions of Python and of C are called."""
-    count = 0
-
-    def seen(_: FrameType, event: str, __: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(seen)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def judged(path: Path) -> None:
     try:
         read_runs(str(path), Request())
@@ -135,9 +118,9 @@ def test_twice_the_log_takes_twice_the_work(name, tmp_path):
     judged_once.write_text(make(50))
     judged(judged_once)  # what is loaded once costs nobody twice
     path.write_text(make(size))
-    once = calls(lambda: judged(path))
+    once = calls_of(lambda: judged(path))
     (tmp_path / f"2 {name}").write_text(make(2 * size))
-    twice = calls(lambda: judged(tmp_path / f"2 {name}"))
+    twice = calls_of(lambda: judged(tmp_path / f"2 {name}"))
     assert twice < FACTOR * once, (once, twice)
 
 

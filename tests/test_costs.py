@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from ppo_doctor.readers.source import Source
 from ppo_doctor.rulepack import Pack, load_pack
 from ppo_doctor.sources import RunSource
 from ppo_doctor.table import Table
+from tests.call_counts import calls_of
 
 NAMES = ["policy_loss", "value_loss", "entropy", "approx_kl", "learning_rate", "episode_return"]
 FURTHER = [f"extra/number_{i}" for i in range(34)]
@@ -159,22 +158,6 @@ def test_judging_makes_no_copy_of_the_run(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10 * 8 * RECORDS + 2_000_000  # ten columns, of which derived series are seven, beside the findings
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """Return how many functions of ours and of C a piece of work calls from Python."""
-    made = 0
-
-    def counted(_: object, event: str, __: object) -> None:
-        nonlocal made
-        made += event in ("call", "c_call")
-
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return made
 
 
 def judged(tmp_path: Path, records: int) -> tuple[Run, Pack]:

@@ -76,7 +76,7 @@ def _judged(series: Series, ceiling: float | None) -> Outcome:
         return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
     if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:
         return replace(told, what="at_ceiling")
-    if len(np.unique(steps)) < FEWEST:  # a record that stands twice says no more
+    if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # a record that stands twice says no more
         return told
     what, at = levels.course()
     since = None if at is None else int(steps[at])

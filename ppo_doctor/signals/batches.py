@@ -169,7 +169,7 @@ def several_updates(observations: Observations) -> Fact | None:
     if known is not None and known.how != "default" and isinstance(known.value, int | float):
         return condition("several_updates", known.value > 1, None, str(known.says or known.how))
     passes = series_of(observations, "epochs_executed")
-    if passes is not None and float(np.nanmedian(passes.values)) >= 2:
+    if passes is not None and float(median(finite(passes))) >= 2:
         return condition("several_updates", True, passes, f"{passes.raw} counts the passes over each batch")
     epochs = values_of(observations, "epochs_executed_total")
     if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:

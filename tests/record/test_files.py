@@ -16,6 +16,7 @@ import pytest
 import ppo_doctor
 from ppo_doctor.record import Recorder
 from ppo_doctor.record.sinks import LineFile
+from tests.record.loops import one_update
 
 WRITER = """
 import sys, numpy as np
@@ -32,13 +33,6 @@ for update in range(int(sys.argv[2])):
     recorder.end_update(reward_mean=update)
 print("trained to the end", flush=True)
 """
-
-
-def one_update(recorder: Recorder, **more: object):
-    recorder.start_update()
-    recorder.minibatch(new_log_prob=np.zeros(4), old_log_prob=np.full(4, -0.1), advantages=np.arange(4.0))
-    recorder.optimizer_step(grad_norm=0.25)
-    return recorder.end_update(**more)
 
 
 def records(path: Path) -> list[dict[str, object]]:

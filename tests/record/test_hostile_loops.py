@@ -15,15 +15,9 @@ from hypothesis import strategies as st
 
 from ppo_doctor.record import Recorder
 from ppo_doctor.record.sinks import LineFile
+from tests.record.loops import one_update
 
 FIXED = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "max_examples": 60}
-
-
-def one_update(recorder: Recorder, **more: object):
-    recorder.start_update()
-    recorder.minibatch(new_log_prob=np.zeros(4), old_log_prob=np.full(4, -0.1), advantages=np.arange(4.0))
-    recorder.optimizer_step(grad_norm=0.25)
-    return recorder.end_update(**more)
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -137,6 +131,8 @@ def test_nothing_that_is_handed_over_raises_into_training(data, tmp_path):
     recorder.optimizer_step(grad_norm=draw(), loss_scale=draw())
     recorder.end_update(step=draw(), reward_mean=draw())
     recorder.close()
+    path = tmp_path / "run.jsonl"
+    assert all(isinstance(line, dict) for line in (lines(path) if path.exists() else ()))
 
 
 def test_records_that_a_full_disk_cost_are_told_once_and_counted_in_the_next(tmp_path, capfd, monkeypatch):
