@@ -13,11 +13,11 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
-from ppo_doctor.ingest.assignment import assigned, looks_like_ppo
+from ppo_doctor.ingest.assignment import assigned
 from ppo_doctor.ingest.columns import clocks
+from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
-from ppo_doctor.ingest.shapes import counts_up
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import DIED, Note
 from ppo_doctor.sources.naming import other_algorithm
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BARE_CRITICS = (("value",), ("v",), ("critic",))
 #: A learning rate by its Greek letter, which is a time of the machine elsewhere.
 GREEK_RATES = ((("eta",),),)
+#: What a policy achieves in some scripts, and how fast the machine is in most.
+PERFORMANCE = frozenset({"perf", "performance"})
 #: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
 MOST_FORMS = 64
 #: Columns of trackers and readers that nobody has to understand.
@@ -151,16 +153,16 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     profile = _without(profile, bare)
     numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED}
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
-    unknown = {*profile.unknown(keys), *(key for key in keys if words_of(key) in GREEK_RATES)} - numbering
+    unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
     trained = [key for key in _in_order(builder) if not _of_evaluation(key)]
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     if not open_keys:
         return profile
     columns = builder.finite(open_keys)
     found = assigned(columns, held, keys, language=of_language(keys))
-    if not found and not looks_like_ppo(held):
-        aligned = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
-        found = unnamed.by_form(aligned, held, keys, language=of_language(keys))
+    aligned = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS] if key not in found}
+    known = {*held, *(reading.metric for reading in found.values())}
+    found = {**found, **unnamed.by_form(aligned, known, keys, language=of_language(keys))}
     metrics = {
         reading.metric: MetricProfile(
             name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog
@@ -174,6 +176,12 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         fuzzy=dict(profile.fuzzy) | inferred,
         inferred=inferred,
     )
+
+
+def _is_open(key: str) -> bool:
+    """Tell whether a key that a trainer's log would use for the machine may be a script's own for a metric."""
+    words = words_of(key)
+    return words in GREEK_RATES or (len(words) == 1 and not PERFORMANCE.isdisjoint(words[0]))
 
 
 def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:

@@ -61,13 +61,13 @@ def assigned(
 def solved(held: Mapping[str, Fates]) -> dict[str, Reading]:
     """Return key → reading of the heaviest assignment, without the columns for which another one is nearly as heavy."""
     while True:
-        best, total = _best(held)
+        heaviest, total = best(held)
         clear = {
             key: metric
-            for key, metric in best.items()
-            if total - _best({**held, key: _without(held[key], metric)})[1] >= MARGIN
+            for key, metric in heaviest.items()
+            if total - best({**held, key: _without(held[key], metric)})[1] >= MARGIN
         }
-        if not (dropped := best.keys() - clear.keys()):
+        if not (dropped := heaviest.keys() - clear.keys()):
             return {key: held[key][metric][1] for key, metric in clear.items()}
         held = {key: fates for key, fates in held.items() if key not in dropped}
 
@@ -120,7 +120,7 @@ def _without(fates: Fates, metric: str) -> Fates:
     return {name: fate for name, fate in fates.items() if name != metric}
 
 
-def _best(columns: Mapping[str, Fates]) -> tuple[dict[str, str], float]:
+def best(columns: Mapping[str, Fates]) -> tuple[dict[str, str], float]:
     """Return column → metric of the heaviest assignment, and what it weighs; columns may stay open.
 
     Kuhn's and Munkres' algorithm, by shortest augmenting paths; each column has an open place of its own.

@@ -67,7 +67,7 @@ _FACTOR = re.compile(r"[x×*·]\s?(10{2,8}|1e-?\d)\b", re.IGNORECASE)
 _TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
 _PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORD = re.compile(r"k[123](?![a-z0-9])|r2(?![a-z0-9])|[a-z]+")
+_WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r2(?![0-9])|[a-z]+")
 
 
 @lru_cache(maxsize=1 << 12)

@@ -52,6 +52,7 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             if rank > CLOSELY and at_once > CLOSELY and _is_small(values) and _is_root(beside, values):
                 say(one, "approx_kl", 1.5 * RELATED)
                 say(other, "ratio_abs_dev", 1.5 * RELATED)
+            _by_definition(one, values, other, beside, say)
             if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
                 say(one, "explained_variance", 0.8)
                 say(other, "value_loss", 0.8)
@@ -67,6 +68,17 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
         if metric == "ref_kl":
             found.pop((key, "clip_fraction"), None)
     return found
+
+
+def _by_definition(
+    key: str, values: FloatArray, other: str, beside: FloatArray, say: Callable[[str, str, float], None]
+) -> None:
+    """Say what a deviation is beside its entropy, and a norm beside what clipping leaves of it."""
+    if _is_logarithm(beside, values):
+        say(key, "action_std", 1.5 * RELATED)
+        say(other, "entropy", 1.5 * RELATED)
+    if _is_cut(beside, values):
+        say(key, "grad_norm", RELATED)
 
 
 def _by_name_beside(
@@ -175,6 +187,30 @@ def _is_error(values: FloatArray) -> bool:
 
 def _stands(known: FloatArray) -> bool:
     return bool(known.min() == known.max())
+
+
+def _is_logarithm(entropy: FloatArray, deviation: FloatArray) -> bool:
+    """Tell whether one column is a constant and the logarithm of the other, once for each action of a Gaussian."""
+    both = (deviation > 0) & np.isfinite(entropy)
+    if both.sum() < LEAST:
+        return False
+    x, y = np.log(deviation[both]), entropy[both]
+    if x.std() < 1e-3 or y.std() < 1e-3:
+        return False
+    slope = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
+    rest = y - y.mean() - slope * (x - x.mean())
+    return slope > 0.9 and float(rest.std()) < 0.1 * float(y.std())
+
+
+def _is_cut(after: FloatArray, before: FloatArray) -> bool:
+    """Tell whether one column is the other, but for a bound above which it never is: a norm as it is clipped."""
+    both = np.isfinite(after) & np.isfinite(before)
+    a, b = after[both], before[both]
+    if len(a) < LEAST or not (b > 0).all() or b.std() == 0 or not (a <= b * 1.0001).all():
+        return False
+    same = np.isclose(a, b, rtol=1e-4)
+    cut = a[~same]
+    return bool(len(cut) and same.mean() > 0.05 and cut.std() <= 1e-3 * cut.mean())
 
 
 def _is_root(root: FloatArray, values: FloatArray) -> bool:

@@ -6,31 +6,41 @@ little is clear, or that shows no relation that only a policy's update has, is l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, solved
-from ppo_doctor.ingest.forms import FORMS, LEAST, Form, form_of
-from ppo_doctor.ingest.readings import Reading, of_others, readings, words_of
+from ppo_doctor.ingest import forms
+from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, solved
+from ppo_doctor.ingest.forms import LEAST, Numbers, form, numbers
+from ppo_doctor.ingest.own_names import (
+    FRACTIONS,
+    LOGGED,
+    PLANNED,
+    Said,
+    alike,
+    by_words,
+    is_outside,
+    means,
+    plain,
+    says,
+    told_by,
+    written,
+)
+from ppo_doctor.ingest.readings import Reading, of_others
 from ppo_doctor.ingest.relations import extends, related
-from ppo_doctor.ingest.settings_words import CLOCKS
 from ppo_doctor.ingest.shapes import SHAPES
-from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
-#: Nats that a form has to weigh to be better than none, and what a reading of the name weighs, less its cost.
-BAR, NAMED = 0.7, 2.6
-#: A name that may mean something, of which the metric is nothing.
-OTHERWISE = 0.8
-#: What a unit or a word that is known weighs for the metrics that it may be said of.
-HINTED = 1.1
-#: What it weighs for a return that a column is the first of a log.
-FIRST = 0.5
+#: Against numbers that have to be turned, or divided by 100, without a word that says so.
+TURNED = 0.7
+#: What it weighs that a log holds a return, and that scripts print it first.
+EARNED, FIRST = 1.5, 0.5
+#: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
+COMMON = 0.5
 #: Metrics that make the picture: what it earns, how sure it is, how far it moved, and what moved it.
 _EARNED = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
 _MOVED = frozenset({"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"})
@@ -38,66 +48,33 @@ _MOVING = frozenset(
     {"policy_loss", "loss", "value_loss", "explained_variance", "grad_norm", "learning_rate", "optimizer_steps"}
 )
 _ENOUGH = 5
+#: Of these four parts all, or three where so many metrics are hinted at by names or shown by others.
+PARTS, MANY = 4, 6
 #: What may be 0 throughout, the likeliest first.
 _ZEROS = ("approx_kl", "clip_fraction", "policy_loss", "grad_norm")
 #: Optimizer steps of a batch, at most, that are told from a count of samples.
 FEW_STEPS = 12
 #: Columns that say that groups of samples are compared: then the return is a reward.
-_OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std"})
-_OF_CRITICS = frozenset({"value_loss", "explained_variance"})
-_FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std"})
-_IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl"})
-_OF_POLICY = frozenset({"policy_loss", "approx_kl", "ref_kl", "entropy", "clip_fraction", "grad_norm", "ratio_abs_dev"})
-#: word or sign of a name → the metrics that it may be said of; all others are out.
-_SAID_OF: Mapping[str, frozenset[str]] = {
-    "%": _FRACTIONS,
-    "pct": _FRACTIONS,
-    "percent": _FRACTIONS,
-    "nat": _IN_NATS,
-    "nats": _IN_NATS,
-    "bit": _IN_NATS,
-    "bits": _IN_NATS,
-    "critic": _OF_CRITICS,
-    "value": _OF_CRITICS,
-    "actor": frozenset({"policy_loss", "grad_norm", "entropy", "learning_rate"}),
-    "policy": _OF_POLICY,
-    "sample": frozenset({"clip_fraction"}),
-    "samples": frozenset({"clip_fraction"}),
-    "tokens": frozenset({"clip_fraction"}),
-    "groups": frozenset({"frac_reward_zero_std"}),
+_OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length"})
+_OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
+#: At most this share of numbers may be beyond what a metric can be.
+DAMAGED = 0.02
+#: Metrics that a column of a name that nobody knows may be.
+ASKED = (
+    *("episode_return", "entropy", "approx_kl", "ref_kl", "clip_fraction", "explained_variance", "value_loss"),
+    *("policy_loss", "grad_norm", "learning_rate", "optimizer_steps", "ratio_mean", "ratio_abs_dev", "reward_std"),
+    *("frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean", "loss"),
+)
+#: The least and the most that they can be.
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("clip_fraction", "frac_reward_zero_std"), (0.0, 1.0)),
+    **dict.fromkeys(("value_loss", "grad_norm", "ratio_abs_dev", "reward_std", "action_std"), (0.0, np.inf)),
+    **dict.fromkeys(("episode_length", "response_length", "optimizer_steps"), (0.0, np.inf)),
+    "explained_variance": (-np.inf, 1.0),
+    "learning_rate": (0.0, 0.1),
+    "approx_kl": (-0.1, np.inf),
+    "ref_kl": (-0.1, np.inf),
 }
-#: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
-_BY_CONVENTION = {
-    "D": Reading(metric="approx_kl", cost=0.8),
-    "U": Reading(metric="policy_loss", cost=0.8, scale=-1.0),
-}
-#: A letter, perhaps with the base of the logarithm behind it.
-_LETTER = re.compile(r"([A-Z])[b2]?")
-_UNITS = frozenset({"%", "pct", "percent", "nat", "nats", "bit", "bits"})
-_SIGNED = re.compile(r"%|[^\W\d_]+")
-#: The logarithm to the base 10, and what it is taken of.
-_LOGARITHM = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE)
-_LOGGED = frozenset({"grad_norm", "learning_rate"})
-_SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
-#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
-PLANNED = "planned"
-_PLANNED = re.compile(rf" {PLANNED}\Z")
-_OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
-
-
-@frozen
-class _Named:
-    """What a name says of a column: what it may mean, what it is said of, and how its numbers are written."""
-
-    meant: Mapping[str, Reading]
-    allowed: frozenset[str] | None
-    #: the name says a unit, which few metrics have
-    united: bool
-    percent: bool
-    squared: bool
-    logarithm: bool
-    #: another column of the same name holds what was planned
-    executed: bool
 
 
 def by_form(
@@ -109,103 +86,88 @@ def by_form(
     """
     if any(map(of_others, keys)):
         return {}
-    told = {key: _told(key, keys, language) for key in columns if not _is_outside(key)}
-    plain = {key: _plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
-    forms = {key: form for key, values in plain.items() if (form := form_of(values)) is not None}
-    company = related({key: plain[key] for key in forms})
-    if forms and _EARNED.isdisjoint(named):
-        first = next(iter(forms)), "episode_return"  # scripts print first what they are for
+    told = {key: told_by(key, keys, language) for key in columns if not is_outside(key)}
+    values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
+    held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
+    company = related({key: values[key] for key in held_numbers})
+    if held_numbers and _EARNED.isdisjoint(named):
+        first = next(iter(held_numbers)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
-    held = {key: fates for key, form in forms.items() if (fates := _weighed(key, form, told[key], company, named))}
-    chosen = dict(solved(held))
-    chosen |= _still(forms, told, chosen, named, _open(held, chosen))
+    held = {
+        key: fates for key, found in held_numbers.items() if (fates := _weighed(key, found, told[key], company, named))
+    }
+    chosen = dict(solved(_of_one_kind(held, named)))
+    chosen |= _still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
-    return _as_rewards(chosen) if _is_a_picture(chosen, told, company, named) else {}
+    if not _is_a_picture(chosen, told, company, named):
+        return {}
+    settled = {metric for metric in named if metric in SHAPES and metric not in _EARNED}
+    if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
+        chosen = {key: reading for key, reading in chosen.items() if means(told[key], reading.metric)}
+    return _as_rewards(chosen)
 
 
-def _told(key: str, keys: Collection[str], language: bool) -> _Named:
-    bare = _LOGARITHM.sub(" ", key.replace("%", " "))
-    both = set(readings(bare, language=language))
-    if bare.strip() or bare == key:
-        both |= set(readings(key, language=language))
-    meant = {reading.metric: reading for reading in sorted(both, key=lambda each: -each.cost)}
-    signs = [sign.lower() for sign in _SIGNED.findall(key)]
-    words = {word for part in words_of(key) for word in part} | set(signs)
-    sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
-    if any(extends(key, other) for other in keys):  # a statistic of what that is
-        sets = [frozenset({"reward_std"})]
-    allowed = frozenset.intersection(*sets) if sets else None
-    if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
-        meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
-    percent = "%" in key or not words.isdisjoint({"pct", "percent"})
-    if percent and not _OF_CRITICS.isdisjoint(meant):
-        allowed, meant = frozenset({"explained_variance"}), {}
-    return _Named(
-        meant=meant,
-        allowed=allowed,
-        united=not words.isdisjoint(_UNITS),
-        percent=percent,
-        squared=_SQUARED.search(key) is not None,
-        logarithm=_LOGARITHM.search(key) is not None,
-        executed=f"{key} {PLANNED}" in keys,
-    )
+def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[str, Fates]:
+    """Return the columns with the metrics of one kind of training: with a critic, or by groups of samples.
 
-
-def _is_outside(key: str) -> bool:
-    """Tell whether a column is a clock, a time of the machine, or what was planned."""
-    words = {word for part in words_of(key) for word in part}
-    return not words.isdisjoint(_OUTSIDE) or _PLANNED.search(key) is not None or key.lower() in CLOCKS
-
-
-def _plain(values: FloatArray, name: _Named) -> FloatArray:
-    """Return numbers without the unit that their name says."""
-    if name.logarithm:
-        return np.power(10.0, np.clip(values, -30, 30))
-    return values / 100 if name.percent else values
+    The kind is that of which names have settled a metric, else the one with the heavier assignment.
+    """
+    kinds = [
+        {key: {m: fate for m, fate in fates.items() if m not in others} for key, fates in held.items()}
+        for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS, _OF_GROUPS))
+        if ours.isdisjoint(named) <= others.isdisjoint(named)
+    ]
+    return max(kinds, key=lambda kind: best(kind)[1]) if kinds else held
 
 
 def _weighed(
-    key: str, form: Form, name: _Named, company: Mapping[tuple[str, str], float], named: Collection[str]
+    key: str, found: Numbers, name: Said, company: Mapping[tuple[str, str], float], named: Collection[str]
 ) -> Fates:
+    """Return metric → weight and reading of a column, where its numbers and its name are likelier that than none."""
     fates: dict[str, tuple[float, Reading]] = {}
-    for metric, weigh in FORMS.items():
-        reading = name.meant.get(metric) or (_alike(metric, name) if name.meant else None)
+    for metric in ASKED:
         earned = metric == "episode_return" and not _EARNED.isdisjoint(named)
         if metric in named or earned or (name.allowed is not None and metric not in name.allowed):
             continue
-        turned = form if reading is None or reading.scale > 0 else form_of(-form.known)
-        weight = weigh(turned) if turned is not None else None
-        if weight is None or (name.logarithm and metric not in _LOGGED):
+        if name.logarithm and metric not in LOGGED:
             continue
-        weight += company.get((key, metric), 0.0)
+        reading = name.meant.get(metric) or (alike(metric, name) if name.meant else None)
+        weight, scale = _by_numbers(metric, found, name, reading)
+        offset = reading.offset if reading is not None else 0.0
+        weight += company.get((key, metric), 0.0) + by_words(metric, name, reading) + EARNED * (metric in _EARNED)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
-        if reading is not None:
-            weight += max(NAMED - reading.cost, 0.3)
-        elif name.meant:
-            weight -= OTHERWISE
-        weight += HINTED * (name.allowed is not None) * (1 + (name.united and metric != "frac_reward_zero_std"))
-        weight += HINTED * (name.logarithm + (name.squared and metric == "value_loss"))
-        weight += 0.5 * (name.logarithm and metric == "grad_norm")
-        weight += 2.2 * (name.executed and metric == "optimizer_steps")
-        scale = (reading.scale if reading is not None else 1.0) * (0.01 if _in_percent(metric, name) else 1.0)
-        if weight > BAR:
-            written = Reading(metric=metric, cost=0.0, scale=scale, antilog=name.logarithm)
-            fates[metric] = (weight - BAR + OPEN, written)
+        if weight > 0:
+            fates[metric] = (
+                weight + OPEN,
+                Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.logarithm),
+            )
     return fates
 
 
-#: metric → others by which a name may mean it here: a reward is told from a return at the end.
-_FOR = {"episode_return": ("reward_mean", "returns_mean", "reward_total"), "ratio_abs_dev": ("ratio_mean",)}
+def _by_numbers(metric: str, found: Numbers, name: Said, reading: Reading | None) -> tuple[float, float]:
+    """Return how well numbers fit a metric, and by what they have to be multiplied to be it."""
+    if reading is not None:
+        return _fit(metric, found.known * reading.scale + reading.offset), written(metric, reading.scale, name)
+    if metric == "policy_loss":
+        scales = [(1.0, TURNED * name.gain), (-1.0, TURNED * (not name.gain))]
+    elif metric in FRACTIONS and not name.percent and float(found.known.max()) > 1.5:
+        scales = [(0.01, TURNED)]
+    else:
+        scales = [(1.0, 0.0)]
+    if name.percent and metric not in FRACTIONS:
+        scales = [(scale * 100.0, cost) for scale, cost in scales]
+    fits = [(_fit(metric, found.known * scale) - cost, scale) for scale, cost in scales]
+    weight, scale = max(fits)
+    return weight, written(metric, scale, name)
 
 
-def _alike(metric: str, name: _Named) -> Reading | None:
-    return next((name.meant[other] for other in _FOR.get(metric, ()) if other in name.meant), None)
-
-
-def _in_percent(metric: str, name: _Named) -> bool:
-    """Tell whether numbers have to be divided; a share that is told in percent is found out by its numbers later."""
-    return name.percent and metric in ("explained_variance", "ratio_abs_dev")
+def _fit(metric: str, values: FloatArray) -> float:
+    low, high = _LIMITS.get(metric, (-np.inf, np.inf))
+    found = numbers(values)
+    if found is None or ((values < low - 1e-6) | (values > high + 1e-3)).mean() > DAMAGED:
+        return -np.inf
+    return forms.support(metric, form(found)) + COMMON * forms.expected(metric)
 
 
 def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
@@ -214,8 +176,8 @@ def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
 
 
 def _still(
-    forms: Mapping[str, Form],
-    told: Mapping[str, _Named],
+    held: Mapping[str, Numbers],
+    told: Mapping[str, Said],
     chosen: Mapping[str, Reading],
     named: Collection[str],
     open_ones: Collection[str],
@@ -225,21 +187,21 @@ def _still(
     A policy that stands still, or a ratio of one policy with itself, has a KL and a share of clipped samples of 0.
     Which column is which says nothing then.
     """
-    held = {reading.metric for reading in chosen.values()} | set(named)
-    zeros = [key for key, form in forms.items() if form.zero and key not in chosen]
+    taken = {reading.metric for reading in chosen.values()} | set(named)
+    zeros = [key for key, found in held.items() if found.zero and key not in chosen]
     found: dict[str, Reading] = {}
-    for metric in (m for m in (*_ZEROS, "learning_rate") if m not in held):
-        hinted = [
+    for metric in (m for m in (*_ZEROS, "learning_rate") if m not in taken):
+        named_so = [
             key
             for key in zeros
             if key not in found and (metric in told[key].meant or metric in (told[key].allowed or ()))
         ]
-        if hinted:  # the name that can mean the least else
-            key = min(hinted, key=lambda key: (metric not in told[key].meant, len(told[key].allowed or FORMS)))
+        if named_so:  # the name that can mean the least else
+            key = min(named_so, key=lambda key: (metric not in told[key].meant, len(told[key].allowed or ASKED)))
             found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
-    held |= {reading.metric for reading in found.values()}
+    taken |= {reading.metric for reading in found.values()}
     plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
-    missing = [metric for metric in _ZEROS if metric not in held and metric not in open_ones]
+    missing = [metric for metric in _ZEROS if metric not in taken and metric not in open_ones]
     some = missing if len(plain) >= len(missing) else missing[:2]
     if some[:2] != list(_ZEROS[:2]) or len(plain) < len(some):
         return found
@@ -261,21 +223,21 @@ def _counted(
 
 def _is_a_picture(
     chosen: Mapping[str, Reading],
-    told: Mapping[str, _Named],
+    told: Mapping[str, Said],
     company: Mapping[tuple[str, str], float],
     named: Collection[str],
 ) -> bool:
     """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
     metrics = {reading.metric for reading in _as_rewards(chosen).values()} | set(named)
-    policy = "entropy" in metrics or (metrics >= _OF_CRITICS and "policy_loss" in metrics)
-    whole = policy and all(metrics & part for part in (_EARNED, _MOVED, _MOVING))
-    by_name = {r.metric for key, r in chosen.items() if r.metric in told[key].meant or told[key].allowed}
+    sure = "entropy" in metrics or metrics >= {"value_loss", "explained_variance", "policy_loss"}
+    parts = sure + sum(bool(metrics & part) for part in (_EARNED, _MOVED, _MOVING))
+    by_name = {r.metric for key, r in chosen.items() if says(told[key], r.metric)}
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
-    settled = {metric for metric in named if metric in SHAPES and metric not in _EARNED}
-    if len(chosen) <= len(settled):  # where names say more than forms, what they leave open is none of ours
-        return False
     ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
-    return whole and len(metrics) >= _ENOUGH and (len(ours) > 1 or len(by_name | shown | set(named)) >= 3)
+    told_of = by_name | shown | set(named)
+    if parts < PARTS:
+        return parts == PARTS - 1 and len(told_of) >= MANY
+    return len(metrics) >= _ENOUGH and (len(ours) > 1 or len(told_of) >= 3)
 
 
 def _as_rewards(chosen: Mapping[str, Reading]) -> dict[str, Reading]:

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.forms import form_of
+from ppo_doctor.ingest.own_names import PLANNED
 from ppo_doctor.ingest.relations import related
-from ppo_doctor.ingest.unnamed import PLANNED, by_form, settings_shown
+from ppo_doctor.ingest.unnamed import by_form, settings_shown
 from ppo_doctor.pipeline import Request, read_runs
 
 RECORDS = 100
@@ -142,11 +142,6 @@ def test_the_root_of_a_kl_is_a_ratios_deviation_only_at_its_own_size():
     far = related({"a": kl, "b": 0.02 * np.sqrt(kl)})
     assert ("b", "ratio_abs_dev") in near
     assert ("b", "ratio_abs_dev") not in far
-
-
-def test_a_counter_and_a_few_numbers_have_no_form():
-    assert form_of(AT.astype(float)) is None
-    assert form_of(np.array([0.1, 0.2, np.nan])) is None
 
 
 def test_settings_that_columns_show():

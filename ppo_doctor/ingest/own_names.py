@@ -1,0 +1,156 @@
+"""What a name of a script's own says of its column: what it may mean, what its words hint at, and its unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
+from ppo_doctor.ingest.hints import GAIN, hinted
+from ppo_doctor.ingest.readings import Reading, readings, words_of
+from ppo_doctor.ingest.relations import extends
+from ppo_doctor.ingest.settings_words import CLOCKS
+from ppo_doctor.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import FloatArray
+
+#: Nats that a reading of the name weighs, less its cost.
+NAMED = 2.6
+#: A name that may mean something, of which the metric is nothing.
+OTHERWISE = 0.8
+#: Words that say nothing of what a number is.
+_NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
+#: What a word weighs for the metrics that it hints at, and against all others.
+HINTED, MISSED = 2.0, 0.5
+#: What a unit or a sign that only some metrics have weighs for them.
+UNITED = 2.0
+FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std"})
+#: Those of which a share in percent is not found out by its numbers later.
+SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
+_IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl"})
+#: word or sign of a name → the metrics that it may be said of; all others are out.
+_SAID_OF: Mapping[str, frozenset[str]] = {
+    "%": FRACTIONS,
+    "pct": FRACTIONS,
+    "percent": FRACTIONS,
+    "nat": _IN_NATS,
+    "nats": _IN_NATS,
+    "bit": _IN_NATS,
+    "bits": _IN_NATS,
+    "groups": frozenset({"frac_reward_zero_std"}),
+}
+#: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
+_BY_CONVENTION = {
+    "D": Reading(metric="approx_kl", cost=0.8),
+    "U": Reading(metric="policy_loss", cost=0.8, scale=-1.0),
+}
+#: A letter, perhaps with the base of the logarithm behind it.
+_LETTER = re.compile(r"([A-Z])[b2]?")
+_SIGNED = re.compile(r"%|[^\W\d_]+")
+#: The logarithm to the base 10, and what it is taken of.
+_LOGARITHM = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE)
+LOGGED = frozenset({"grad_norm", "learning_rate"})
+_SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
+#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
+PLANNED = "planned"
+_PLANNED = re.compile(rf" {PLANNED}\Z")
+_OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
+#: metric → others by which a name may mean it here: a reward is told from a return at the end.
+_FOR = {"episode_return": ("reward_mean", "returns_mean", "reward_total"), "ratio_abs_dev": ("ratio_mean",)}
+
+
+@frozen
+class Said:
+    """What a name says of a column: what it may mean, what it is said of, and how its numbers are written."""
+
+    meant: Mapping[str, Reading]
+    allowed: frozenset[str] | None
+    #: what each of its words hints at, and whether one says that it is to be maximised
+    hints: tuple[frozenset[str], ...]
+    gain: bool
+    percent: bool
+    squared: bool
+    logarithm: bool
+    #: another column of the same name holds what was planned
+    executed: bool
+
+
+def told_by(key: str, keys: Collection[str], language: bool) -> Said:
+    """Return what a name says; `keys` are all names of the log."""
+    bare = _LOGARITHM.sub(" ", key.replace("%", " "))
+    both = set(readings(bare, language=language))
+    if bare.strip() or bare == key:
+        both |= set(readings(key, language=language))
+    meant = {reading.metric: reading for reading in sorted(both, key=lambda each: -each.cost)}
+    signs = [sign.lower() for sign in _SIGNED.findall(key)]
+    words = {word for part in words_of(key) for word in part} | set(signs)
+    sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
+    if any(extends(key, other) for other in keys):  # a statistic of what that is
+        sets = [frozenset({"reward_std"})]
+    allowed = frozenset.intersection(*sets) if sets else None
+    if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
+        meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
+    percent = "%" in key or not words.isdisjoint({"pct", "percent"})
+    said = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
+    if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
+        allowed, meant = frozenset({"explained_variance"}), {}
+    return Said(
+        meant=meant,
+        allowed=allowed,
+        hints=tuple(map(hinted, said)),
+        gain=not GAIN.isdisjoint(said),
+        percent=percent,
+        squared=_SQUARED.search(key) is not None,
+        logarithm=_LOGARITHM.search(key) is not None,
+        executed=f"{key} {PLANNED}" in keys,
+    )
+
+
+def is_outside(key: str) -> bool:
+    """Tell whether a column is a clock, a time of the machine, or what was planned."""
+    words = {word for part in words_of(key) for word in part}
+    return not words.isdisjoint(_OUTSIDE) or _PLANNED.search(key) is not None or key.lower() in CLOCKS
+
+
+def plain(values: FloatArray, name: Said) -> FloatArray:
+    """Return numbers without the unit that their name says."""
+    if name.logarithm:
+        return np.power(10.0, np.clip(values, -30, 30))
+    return values / 100 if name.percent else values
+
+
+def by_words(metric: str, name: Said, reading: Reading | None) -> float:
+    """Return what a name says for a metric: by what it may mean in all, or by what its words hint at."""
+    if reading is not None:
+        weight = max(NAMED - reading.cost, 0.3)
+    elif name.meant:
+        weight = -OTHERWISE
+    else:
+        weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
+    weight += UNITED * (name.allowed is not None)
+    weight += HINTED * (name.logarithm + (name.squared and metric == "value_loss"))
+    return weight + 2.0 * HINTED * (name.executed and metric == "optimizer_steps")
+
+
+def alike(metric: str, name: Said) -> Reading | None:
+    """Return what a name may mean that is another word for a metric here."""
+    return next((name.meant[other] for other in _FOR.get(metric, ()) if other in name.meant), None)
+
+
+def written(metric: str, scale: float, name: Said) -> float:
+    """Return the factor for numbers as they are logged: a share in percent is mostly found out by its numbers later."""
+    return scale * (0.01 if name.percent and metric in SHARES_BY_NAME else 1.0)
+
+
+def means(name: Said, metric: str) -> bool:
+    """Tell whether a name may mean a metric in all, or every word of it hints at it."""
+    return metric in name.meant or (bool(name.hints) and all(metric in hint for hint in name.hints))
+
+
+def says(name: Said, metric: str) -> bool:
+    """Tell whether anything in a name speaks for a metric."""
+    return metric in name.meant or bool(name.allowed) or any(metric in hint for hint in name.hints)

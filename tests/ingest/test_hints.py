@@ -1,0 +1,26 @@
+"""Words of people's own: each hints at some metrics, in any of its forms, and at nothing where nobody knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.ingest.hints import HINTS, hinted
+from ppo_doctor.metrics import METRICS
+
+
+def test_hints_are_at_metrics():
+    assert frozenset().union(*HINTS.values()) <= METRICS.keys()
+    assert all(HINTS.values())
+
+
+@pytest.mark.parametrize(
+    ("word", "metric"),
+    [("oracle", "value_loss"), ("chaos", "entropy"), ("snip", "clip_fraction"), ("drifts", "approx_kl")],
+)
+def test_a_word_and_its_forms(word, metric):
+    assert metric in hinted(word)
+
+
+def test_a_word_that_nobody_knows():
+    assert hinted("zqxv") == frozenset()
+    assert hinted("zq") == frozenset()
