@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 import sys
 import zlib
 from importlib import import_module
@@ -31,6 +32,8 @@ ENDLESS = 1 << 30
 _BLANK = b"\0\r\n"
 #: Fewer blank bytes than this at the start are nobody's concern.
 _LEAST_TOLD = 16
+#: What a crash of the machine leaves where the end of a file had not reached the disk.
+NULS = re.compile(rb"\0{%d,}" % _LEAST_TOLD)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOMS = (
@@ -62,6 +65,8 @@ class Source:
         self._held: list[bytes] = []
         #: whether the bytes of the file are those that readers see
         self._plain = True
+        #: whether they are a binary container
+        self._binary = False
         #: whether it is a file on disk, and no pipe
         self._seekable = True
         self._rest: Iterator[bytes] | None = None
@@ -73,7 +78,8 @@ class Source:
         while size < HEAD and (block := next(blocks, b"")):
             self._held.append(block)
             size += len(block)
-        return b"".join(self._held)[:HEAD]
+        start = b"".join(self._held)[:HEAD]
+        return start if self._binary else NULS.sub(b"\n", start)
 
     def blocks(self) -> Iterator[bytes]:
         """Yield all bytes as UTF-8 (bytes that are no valid UTF-8 pass as they are), in blocks of about 64 kB."""
@@ -84,7 +90,8 @@ class Source:
     def chunks(self) -> Iterator[bytes]:
         """Yield runs of whole lines of about 64 kB, without the end of the last line of each.
 
-        A line longer than 16 MiB is skipped with a note and yielded empty, so that counting lines stays right.
+        A line longer than 16 MiB is skipped with a note and yielded empty, so that counting lines stays right; so is
+        what NULs took of a line.
         """
         tail: list[bytes] = []
         size, dropping = 0, False
@@ -93,7 +100,7 @@ class Source:
             if end >= 0:
                 start = block.index(b"\n") if dropping else 0
                 chunk = b"".join((*tail, memoryview(block)[start:end]))
-                yield chunk
+                yield self._without_nuls(chunk) if b"\0" in chunk else chunk
                 tail, size, dropping = [], 0, False
             tail.append(block[end + 1 :])
             size += len(tail[-1])
@@ -108,7 +115,7 @@ class Source:
         self.ended = not size
         last = b"".join(tail)
         if last:
-            yield last
+            yield self._without_nuls(last)
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
         """Yield (number, line without its end); one longer than 16 MiB is skipped with a note and yielded empty."""
@@ -116,6 +123,23 @@ class Source:
             lines = chunk.split(b"\n")
             yield from enumerate(lines, self.line)
             self.line += len(lines)
+
+    def _without_nuls(self, chunk: bytes) -> bytes:
+        """Leave out, and tell, what NULs took of whole lines: all of a line but a JSON object that follows them.
+
+        Of anything else nobody can tell whether it is whole, and half a number is a wrong number.
+        """
+        if not NULS.search(chunk):
+            return chunk
+        lines = chunk.split(b"\n")
+        for number, line in enumerate(lines, self.line):
+            if NULS.search(line):
+                after = NULS.split(line)[-1]
+                lines[number - self.line] = after if after.startswith(b"{") else b""
+                size = sum(map(len, NULS.findall(line)))
+                text = f"{size:,} NULs, as a crash of the machine leaves; what was written there is lost"
+                self.notes.tell("NULs", text, number, kind="lost")
+        return b"\n".join(lines)
 
     def read_bytes(self, limit: int) -> bytes:
         """Return everything; raise DoctorError when it is more than `limit` bytes."""
@@ -154,9 +178,8 @@ class Source:
             first = _at_least(blocks, 256)
             everything = chain([first], blocks)
             # Bytes of a binary container must stay as they are; parts of them may look like UTF-16.
-            self._rest = (
-                filter(None, everything) if sniff_binary(first, self.path) else self._begun(_as_utf8(everything))
-            )
+            self._binary = sniff_binary(first, self.path) is not None
+            self._rest = filter(None, everything) if self._binary else self._begun(_as_utf8(everything))
         return self._rest
 
     def _begun(self, blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from ppo_doctor import readers
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.readers.source import HEAD, Leading, Source
+from ppo_doctor.readers.source import HEAD, NULS, Leading, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +127,8 @@ class Growing:
 
 def _whole_lines(data: bytes) -> bytes:
     """Return text up to its last line end; compressed data and UTF-16 as they are, for a byte there is no character."""
-    if data.startswith(_PACKED) or b"\0" in data.lstrip(b"\0\r\n")[:256]:
+    start = NULS.sub(b"", data.lstrip(b"\0\r\n")[:256]).rstrip(b"\0")
+    if data.startswith(_PACKED) or b"\0" in start:
         return data
     return data[: data.rfind(b"\n") + 1]
 

@@ -214,3 +214,28 @@ def test_a_line_that_never_ends_costs_its_record_alone(monkeypatch):
     assert len(got.records) == 20
     assert got.says("does not end")
     assert stream.given < 5 << 20
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 20_000, 100_000])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "console"])
+def test_nuls_within_a_log_cost_the_lines_that_they_took(reading, form, size):
+    """A crash leaves them behind half a line, and the program that is started again writes on behind them."""
+    lines = FORMS[form].encode().splitlines(keepends=True)
+    got = reading(b"".join(lines[:12]) + lines[12][:-4] + b"\0" * size + b"".join(lines[13:]))
+    whole = reading(FORMS[form])
+    behind = 14 if form == "csv" else 13  # of an object alone can be told that it is whole
+    expected = [(n, record) for n, record in zip(whole.lines, whole.records, strict=True) if not 13 <= n <= behind]
+    expected = [(n - (n > 13), record) for n, record in expected]
+    assert (got.container, [*zip(got.lines, got.records, strict=True)]) == (form, expected)
+    assert [(note.kind, note.source.line) for note in got.notes if f"{size:,} NULs" in note.text] == [("lost", 13)]
+
+
+def test_nuls_at_the_end_of_a_log_are_told(reading):
+    got = reading(FORMS["jsonl"].encode() + b"\0" * 5_000)
+    assert (len(got.records), got.skipped) == (20, 0)
+    assert got.says("log:21: 5,000 NULs")
+
+
+def test_few_nuls_are_nobodys_concern(reading):
+    got = reading(FORMS["jsonl"].encode().replace(b"\n", b"\n\0\0", 1))
+    assert (len(got.records), got.notes) == (20, [])

@@ -227,3 +227,19 @@ def test_a_log_that_was_truncated_while_it_was_written_is_read_from_its_first_re
     assert lines[0] == [[line + shift for line in table] for table in lines[1]]
     growing_log.close()
     alone.close()
+
+
+@pytest.mark.parametrize("size", [1_000, 20_000, SMALL])
+@pytest.mark.parametrize("form", FORMS)
+def test_nuls_that_a_crash_leaves_lose_no_log_that_was_followed(form, size):
+    lines = [f"{line}\n".encode() for line in FORMS[form](60)]
+    log = Growing("log")
+    log.feed(b"".join(lines[:30]))
+    container, before = log.container(), len(content(log.snapshot().items)[0]["step"])
+    log.feed(b"\0" * size)
+    assert log.container() == container
+    assert len(content(log.snapshot().items)[0]["step"]) >= before - (form == "pairs")  # the last may go on
+    log.feed(b"\n" + b"".join(lines[30:]))
+    assert same(log.snapshot(), b"".join(lines[:30]) + b"\0" * size + b"\n" + b"".join(lines[30:]))
+    assert len(content(log.snapshot().items)[0]["step"]) > before
+    log.close()
