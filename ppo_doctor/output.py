@@ -41,10 +41,19 @@ def wanted(formats: Sequence[str] | None, output: Path | None) -> list[Wanted]:
     ours = [_one(text, output) for text in formats or ["text"]]
     # GitHub's annotations go between the lines of a job's log; nothing else can share a place.
     places = [path for name, path in ours if (name, path) != ("github", None) or ("text", None) not in ours]
-    if len(set(places)) < len(places):
-        hint = "name a file for each: --format json=report.json --format text"
-        raise DoctorError("several formats for one place", hint=hint, code=ExitCode.USAGE)
+    held: dict[str, Path | None] = {}
+    for path in places:
+        where = "" if path is None else os.path.realpath(path)  # what a link leads to is what is replaced
+        if where in held:
+            raise _for_one_place(held[where], path)
+        held[where] = path
     return ours
+
+
+def _for_one_place(first: Path | None, second: Path | None) -> DoctorError:
+    where = "standard output" if first is None else f"{first}" if first == second else f"{first}, which {second} is too"
+    hint = "name a file for each: --format json=report.json --format text"
+    return DoctorError(f"several formats for one place: {where}", hint=hint, code=ExitCode.USAGE)
 
 
 def _one(text: str, output: Path | None) -> Wanted:

@@ -6,6 +6,7 @@ standard error does not take are lost, for there is nobody else to tell.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -48,7 +49,8 @@ class Output(io.TextIOWrapper):
         Raises:
             DoctorError: the output is closed, full, or cannot be written for another reason (exit code 2).
         """
-        if not isinstance(error, BrokenPipeError):
+        hung_up = error.errno == errno.EIO and self.line_buffering  # a terminal that was closed
+        if not hung_up and not isinstance(error, BrokenPipeError):
             raise DoctorError(f"standard output: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
         self.left = True
 

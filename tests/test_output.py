@@ -243,3 +243,28 @@ def test_json_lists_what_was_found_and_everything_on_demand(cli, validate):
     }
     counts = everything["coverage"]
     assert sum(counts[key] for key in ("yes", "no", "unknown", "errored")) == len(everything["checks"])
+
+
+@posix
+def test_two_formats_never_share_a_file_by_way_of_a_link(cli, here):
+    (here / "link.html").symlink_to("report.json")
+    (here / "folder").symlink_to(".")
+    (here / "old.json").write_text("old", encoding="utf-8")
+    (here / "hard.html").hardlink_to(here / "old.json")
+    for first, second in (
+        ("report.json", "link.html"),
+        ("link.html", "report.json"),
+        ("report.json", "folder/report.json"),
+    ):
+        before = contents(here)
+        outcome = cli("analyze", "run", "-f", f"json={first}", "-f", f"html={second}")
+        assert outcome.code == 2
+        assert first in outcome.err
+        assert second in outcome.err
+        assert contents(here) == before
+    # Two names of one file become two files.
+    assert cli("analyze", "run", "-f", "json=old.json", "-f", "html=hard.html").code == 0
+    assert (json.loads((here / "old.json").read_bytes())["verdict"], (here / "hard.html").read_bytes()[:9]) == (
+        "unhealthy",
+        b"<!doctype",
+    )

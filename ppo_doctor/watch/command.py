@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ppo_doctor.watch.growing import Reading
     from ppo_doctor.watch.session import Options
 
+#: Signals that end the watching: the wish to, the end of the job, and that of the terminal.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 
 class PipelineJudge:
     """Judges as `analyze` does."""
@@ -97,10 +100,9 @@ class PatientClock(RealClock):
 
 @contextmanager
 def _interrupted_between_looks(clock: PatientClock) -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does: with the screen restored and a last verdict; who ignored Ctrl-C still does."""
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        numbers.append(signal.SIGINT)
+    """Let signals end us with the screen restored and a last verdict; who ignored one, as nohup does, still does."""
+    ours = (signal.SIG_DFL, signal.default_int_handler)
+    numbers = [number for number in ENDING if signal.getsignal(number) in ours]
     before = {number: signal.signal(number, clock.interrupt) for number in numbers}
     try:
         yield

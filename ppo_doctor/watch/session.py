@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -129,8 +130,9 @@ class Session:
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
             # What ends a job often ends its watcher too: the last words are on all that was written until then.
-            self._tell_all(self._feed.poll())
-            self._tell(Event(kind="end", text="stopped by hand"))
+            events = [*self._feed.poll(), Event(kind="end", text="stopped by hand")]
+            with suppress(KeyboardInterrupt):  # a screen that nobody looks at any more; the exit code still counts
+                self._tell_all(events)
         failed = self._failing() is not None
         code = self.finish()
         return ExitCode.SICK if failed else code

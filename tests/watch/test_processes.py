@@ -139,13 +139,43 @@ def test_rotation_by_another_process(tmp_path, samples):
     assert f"step {len(lines) - 1}" in watched.lines[-1]
 
 
-def test_sigterm_and_ctrl_c_end_with_the_verdict(samples):
-    for number in (signal.SIGTERM, signal.SIGINT):
+def test_signals_end_with_the_verdict(samples):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with watcher(samples.joinpath(*SICK)) as watched:
             watched.until("cause critical")
             assert watched.end(number) == 0
         assert "stopped by hand" in watched.lines[-2]
         assert "unhealthy" in watched.lines[-1]
+
+
+def test_a_signal_that_was_ignored_ends_nothing(samples):
+    """As nohup has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with watcher(samples.joinpath(*SICK)) as watched:
+            watched.until("cause critical")
+            watched.process.send_signal(signal.SIGHUP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                watched.process.wait(1)
+            assert watched.end() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("options", [(), ("--plain",)])
+def test_a_terminal_that_is_closed_ends_it_with_its_exit_code(samples, options):
+    leader, follower = pty.openpty()
+    command = [*COMMAND, str(samples.joinpath(*SICK)), "--interval", "200ms", *options]
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        os.close(follower)
+        got = b""
+        while TITLE.encode() not in got:
+            got += os.read(leader, 1 << 16)
+        os.close(leader)
+        process.send_signal(signal.SIGHUP)
+        assert (process.wait(LONGEST), process.stderr.read()) == (0, b"")
 
 
 def test_when_nobody_reads_any_more_it_ends(tmp_path, samples):
