@@ -59,10 +59,10 @@ def read_source(source: Source) -> tuple[str, Iterator[Item]]:
         raise DoctorError(f"{source.path} is empty", hint="did the run crash before its first update?")
     container = sniff(head, source.path)
     if container is None:
-        raise DoctorError(
-            f"{source.path} is of no known kind: neither JSON, CSV nor console text",
-            hint="give the file that the trainer logs its metrics to",
-        )
+        hint = "give the file that the trainer logs its metrics to"
+        if source.blank:
+            hint = f"its first {source.blank:,} bytes are NULs or blank, as a crash leaves them; copy it again, if you can"
+        raise DoctorError(f"{source.path} is of no known kind: neither JSON, CSV nor console text", hint=hint)
     module, _, function = READERS[container].partition(":")
     stream: Iterator[Item] = getattr(import_module(module), function)(source)
     return container, stream

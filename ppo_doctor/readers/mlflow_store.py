@@ -29,8 +29,10 @@ _LONGEST_PARAMETER = 1 << 16
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a folder is a run of a file store."""
-    return (path / "meta.yaml").is_file() and (path / "metrics").is_dir()
+    """Tell whether a folder is a run of a file store, by what it is made with; its meta.yaml may be lost."""
+    return (path / "metrics").is_dir() and (
+        (path / "meta.yaml").is_file() or all((path / name).is_dir() for name in ("params", "tags"))
+    )
 
 
 def read_folder(path: Path) -> Iterator[Item]:
@@ -66,25 +68,61 @@ def files_below(folder: Path, notes: Ledger) -> list[tuple[str, Path]]:
     return sorted(found)[:MOST_FILES]
 
 
+def whole_lines(file: Path, notes: Ledger) -> Iterator[tuple[int, bytes]]:
+    """Yield (number, line) of a metric's file, which notes name meanwhile; a last line without an end is torn."""
+    source = Source(file)
+    source.notes = notes
+    with notes.about(str(file)):
+        try:
+            for number, line in source.numbered():
+                if line.strip() and not source.ended:
+                    notes.skip("the last line is cut off", number)
+                elif line.strip():
+                    yield number, line
+        except DoctorError as error:
+            notes.skip("a metric cannot be read", detail=error.message)
+
+
+def without_values(file: Path, notes: Ledger) -> None:
+    """Tell of a metric that is there, and all of it lost."""
+    with notes.about(str(file)):
+        notes.tell("no value", "no value of this metric can be read", kind="lost")
+
+
 def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
     """Return the rows of a metric as (time in ms, value, step, tag, line); shape [rows, 5]."""
     rows: list[tuple[float, float, float, int, int]] = []
-    source = Source(file)
-    try:
-        for number, line in source.numbered():
-            if line.strip():
-                cells = line.split()
-                try:
-                    step = int(cells[2]) if len(cells) > 2 else 0
-                    rows.append((float(cells[0]), float(cells[1]), within(step), tag, number))
-                except (ValueError, IndexError):
-                    notes.skip("not “time value step”", number, detail=file.name)
-    except DoctorError as error:
-        notes.skip("a metric cannot be read", detail=error.message)
-    if rows and not source.ended and rows[-1][4] == number:  # a step may have lost its last digits
-        rows.pop()
-        notes.skip("the last line is cut off", number, detail=file.name)
+    stepped = False
+    for number, line in whole_lines(file, notes):
+        cells = line.split()
+        stepped = stepped or len(cells) > 2
+        try:
+            rows.append((*_point(cells, stepped=stepped), tag, number))
+        except ValueError:
+            notes.skip("not “time value step”", number)
+    if not rows:
+        without_values(file, notes)
     return np.array(rows, dtype=np.float64).reshape(-1, 5)
+
+
+def _point(cells: list[bytes], *, stepped: bool) -> tuple[float, float, int]:
+    """Return time, value and step of a line; raise ValueError for what is none, as half a line before a whole one is.
+
+    Old versions write no step at all, new ones a data set and its digest behind it.
+    """
+    if len(cells) == 2 and not stepped:
+        cells = [*cells, b"0"]
+    if len(cells) not in (3, 5) or (len(cells) == 5 and _is_number(cells[3])):
+        raise ValueError("another number of cells")
+    return float(cells[0]), float(cells[1]), within(int(cells[2]))
+
+
+def _is_number(cell: bytes) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:
@@ -92,7 +130,11 @@ def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:
     for key, file in files_below(folder, notes):
         try:
             with plain_file(file) as stream:
-                settings[key] = value_of(stream.read(_LONGEST_PARAMETER).decode("utf-8", "replace"))
+                text = stream.read(_LONGEST_PARAMETER)
+            if b"\0" in text:
+                notes.tell("parameters", f"the parameter {key} is lost: its file holds NULs", kind="lost")
+            else:
+                settings[key] = value_of(text.decode("utf-8", "replace"))
         except OSError as error:
             notes.tell("parameters", f"the parameter {key} cannot be read: {error.strerror}")
         except DoctorError as error:

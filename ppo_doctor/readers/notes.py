@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Note, NoteKind, SourceRef
@@ -22,7 +23,7 @@ class _Reason:
     more: str
     notes: list[Note] = field(default_factory=list)
     count: int = 0
-    line: int | None = None
+    further: SourceRef | None = None
 
 
 class Ledger:
@@ -37,6 +38,15 @@ class Ledger:
         self.held: list[Callable[[], Iterable[Table | EmbeddedConfig]]] = []
         self._reasons: dict[str, _Reason] = {}
         self._seen: set[tuple[str, str]] = set()
+
+    @contextmanager
+    def about(self, path: str) -> Iterator[None]:
+        """Let notes name another file: that of one metric, in a folder which holds a file for each."""
+        before, self.path = self.path, path
+        try:
+            yield
+        finally:
+            self.path = before
 
     def skip(self, why: str, line: int | None = None, *, detail: str = "") -> None:
         """Account for one record that could not be used."""
@@ -60,13 +70,12 @@ class Ledger:
             yield from reason.notes
             rest = reason.count - len(reason.notes)
             if rest:
-                source = SourceRef(path=self.path, line=reason.line)
-                yield Note(text=f"{rest} {reason.more}", source=source, count=rest, kind=reason.kind)
+                yield Note(text=f"{rest} {reason.more}", source=reason.further, count=rest, kind=reason.kind)
 
     def _add(self, fresh: _Reason, name: str, text: str, source: SourceRef) -> None:
         reason = self._reasons.setdefault(name, fresh)
         reason.count += 1
         if len(reason.notes) < WRITTEN_OUT:
             reason.notes.append(Note(text=text, source=source, kind=reason.kind))
-        elif reason.line is None:
-            reason.line = source.line
+        elif reason.further is None:
+            reason.further = replace(source, key=None)

@@ -12,10 +12,9 @@ import numpy as np
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.opening import plain_file
-from ppo_doctor.readers.mlflow_store import files_below
+from ppo_doctor.readers.mlflow_store import files_below, whole_lines, without_values
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.points import Points, within
-from ppo_doctor.readers.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,15 +61,12 @@ def read_folder(path: Path) -> Iterator[Item]:
 def _metric(file: Path, tag: int, notes: Ledger) -> FloatArray:
     """Return the rows of a metric as (step, value, tag, line); shape [rows, 4]."""
     rows: list[tuple[float, float, int, int]] = []
-    try:
-        for number, line in Source(file).numbered():
-            step, _, value = line.partition(b",")
-            if not line.strip():
-                continue
-            try:
-                rows.append((within(int(float(step))), float(value), tag, number))
-            except (ValueError, OverflowError):
-                notes.skip("not “step,value”", number, detail=file.name)
-    except DoctorError as error:
-        notes.skip("a metric cannot be read", detail=error.message)
+    for number, line in whole_lines(file, notes):
+        step, _, value = line.partition(b",")
+        try:
+            rows.append((within(int(float(step))), float(value), tag, number))
+        except (ValueError, OverflowError):
+            notes.skip("not “step,value”", number)
+    if not rows:
+        without_values(file, notes)
     return np.array(rows, dtype=np.float64).reshape(-1, 4)

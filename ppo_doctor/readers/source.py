@@ -71,6 +71,11 @@ class Source:
         self._seekable = True
         self._rest: Iterator[bytes] | None = None
 
+    @property
+    def blank(self) -> int:
+        """Return how many bytes of NULs and blank lines a text begins with, as far as it was read; 0 for few."""
+        return self._leading.size if self._leading.size >= _LEAST_TOLD else 0
+
     def head(self) -> bytes:
         """Return the first 64 kB as UTF-8 without consuming them."""
         blocks = self._open()
@@ -190,8 +195,8 @@ class Source:
                 raise DoctorError(f"{self.path} holds nothing in its first {ENDLESS >> 20:,} MiB")
             if rest:
                 self.line = 1 + self._leading.lines
-                if self._leading.size >= _LEAST_TOLD:
-                    text = f"begins with {self._leading.size:,} bytes of NULs or blank lines, as after copytruncate"
+                if self.blank:
+                    text = f"begins with {self.blank:,} bytes of NULs or blank lines, as after copytruncate"
                     self.notes.tell("leading", f"{text}; skipped", self.line)
                 yield rest
                 yield from blocks

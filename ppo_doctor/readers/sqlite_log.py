@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.opening import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +23,17 @@ _HEADER = 100
 #: Bytes 18 and 19 of the header: 2 where changes are kept in a file beside it until they are merged.
 _JOURNAL = slice(18, 20)
 _WAL = b"\2\2"
+#: The file of changes that are not merged yet: its mark, and bytes before the first frame and before the page of each.
+_LOG_MARK, _LOG_HEADER, _FRAME_HEADER = b"\x37\x7f\x06", 32, 24
 #: Farthest that is jumped over a damaged page, in row ids.
 _FARTHEST = 1 << 40
 #: What damage raises: messages of SQLite quote what is damaged, and its module cannot decode them then.
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LAST_ROW = (1 << 63) - 1
+_OF_DAMAGE = "copy it again from where it was written, or save what can be saved: sqlite3 FILE .recover"
+#: What SQLite says where a transaction that was cut off would have to be undone first, which takes writing, and where a
+#: file beside the database cannot be opened.
+_NOT_WITHOUT_WRITING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 #: Damaged pages that are jumped over; each takes some ten queries.
 MOST_JUMPS = 1_000
 #: A larger cell is no value and no configuration; SQLite refuses it before it takes memory.
@@ -54,7 +61,7 @@ def read(source: Source) -> Iterator[Item]:
                 )
             yield from runs(database, source)
     except (sqlite3.Error, *DAMAGE) as error:
-        raise DoctorError(f"{source.path} is a damaged database: {error}") from error
+        raise DoctorError(f"{source.path} is a damaged database: {error}", hint=_OF_DAMAGE) from error
     yield from source.notes.notes()
 
 
@@ -81,11 +88,17 @@ def rows(
                 last = ahead[0]
                 yield ahead
             beyond = _beyond(database, query, (*key, last)) if jumps < MOST_JUMPS else None
+            first = max(1, last + 1)
             upto = f"to {beyond}" if beyond is not None else "on"
-            notes.skip("a page of the database is damaged", last + 1, detail=f"rows from {last + 1} {upto}: {error}")
+            text = f"a page of the database is damaged: rows of {_table(query)} from {first} {upto} are lost ({error})"
+            notes.tell("a page of the database is damaged", text, first, kind="lost")
             last = beyond
         else:
             return
+
+
+def _table(query: str) -> str:
+    return query.partition(" FROM ")[2].partition(" ")[0]
 
 
 def _first(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> tuple[object, ...] | None:
@@ -135,20 +148,76 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 def _connect(source: Source) -> sqlite3.Connection:
     stream, path = source.file(LARGEST)
     with stream:
-        if path is not None:
-            return _open(path, stream.read(_HEADER)[_JOURNAL])
+        head = stream.read(_HEADER)
+        size = stream.seek(0, 2)
+        missing = _size_of(head) - size
+        if path is not None and missing <= 0:
+            return _open(path, head, source.notes)
+        if missing > 0:
+            text = f"the database is cut off: {size:,} bytes of {size + missing:,} are there; the rest is lost"
+            source.notes.tell("cut off", text, kind="lost")
+        if max(size, size + missing) > LARGEST:
+            raise DoctorError(f"{source.path} is cut off, and larger than {LARGEST >> 20} MiB", hint=_OF_DAMAGE)
+        stream.seek(0)
         data = bytearray(stream.read())
     if len(data) < _HEADER:
-        raise DoctorError(f"{source.path} is a database that is cut off within its header")
+        raise DoctorError(f"{source.path} is a database that is cut off within its header", hint=_OF_DAMAGE)
     if data[_JOURNAL] == _WAL:
         data[_JOURNAL] = b"\1\1"  # what stands beside it is not at hand
     database = sqlite3.connect(":memory:")
-    database.deserialize(bytes(data))
+    database.deserialize(bytes(data) + bytes(max(0, missing)))  # pages of zeros are jumped over as damaged ones are
     return database
 
 
-def _open(path: Path, journal: bytes) -> sqlite3.Connection:
+def _size_of(head: bytes) -> int:
+    """Return the bytes of a database by its header, 0 where the header does not know: old versions keep no count."""
+    pages = int.from_bytes(head[28:32], "big")
+    return _page(head) * pages if head[24:28] == head[92:96] else 0
+
+
+def _page(head: bytes) -> int:
+    size = int.from_bytes(head[16:18], "big")
+    return size if size > 1 else 1 << 16
+
+
+def _open(path: Path, head: bytes, notes: Ledger) -> sqlite3.Connection:
     """Open a file without writing anything, not even beside it."""
-    beside = path.with_name(path.name + "-wal").exists()
-    mode = "immutable=1" if journal == _WAL and not beside else "mode=ro"
+    beside = path.with_name(path.name + "-wal")
+    alone = head[_JOURNAL] == _WAL and not beside.exists()
+    if head[_JOURNAL] == _WAL and not alone and not _is_whole(beside, _page(head)):
+        notes.tell("wal", f"{beside.name} is damaged: of the last changes some are lost", kind="lost")
+    database = _opened(path, "immutable=1" if alone else "mode=ro")
+    try:
+        database.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 255 not in _NOT_WITHOUT_WRITING:
+            raise
+        database.close()
+        text = "its writer died within a change, or the files beside it cannot be used; read without them, as it stands"
+        notes.tell("beside", text, kind="lost")
+        return _opened(path, "immutable=1")
+    return database
+
+
+def _is_whole(log: Path, page: int) -> bool:
+    """Tell whether changes that are not merged yet look whole: SQLite takes those before the first damage, silently.
+
+    The file begins with a mark and ends with a whole frame; frames of the same salt as its header stand together, and
+    behind them those of earlier changes, never nothing.
+    """
+    with plain_file(log) as stream:
+        size = stream.seek(0, 2)
+        frames, rest = divmod(size - _LOG_HEADER, page + _FRAME_HEADER)
+        stream.seek(0)
+        head = stream.read(_LOG_HEADER)
+        salts = []
+        for frame in range(frames):
+            stream.seek(_LOG_HEADER + frame * (page + _FRAME_HEADER) + 8)
+            salts.append(stream.read(8))
+    count = salts.count(head[16:24])
+    ordered = salts[:count].count(head[16:24]) == count and bytes(8) not in salts
+    return not size or (head.startswith(_LOG_MARK) and not rest and ordered)
+
+
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)

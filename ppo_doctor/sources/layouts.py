@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.readers.mlflow_store import is_run
 from ppo_doctor.readers.scalar_files import is_store
 from ppo_doctor.sources.naming import LOG_NAMES, TELLING, tells
 from ppo_doctor.sources.walking import Folder
@@ -147,7 +148,7 @@ def _size(path: Path) -> int:
 
 
 def _is_mlflow_run(folder: Folder) -> bool:
-    return (folder.path / "meta.yaml").is_file() and any(child.path.name == "metrics" for child in folder.folders)
+    return any(child.path.name == "metrics" for child in folder.folders) and is_run(folder.path)
 
 
 def _is_scalar_store(folder: Folder) -> bool:

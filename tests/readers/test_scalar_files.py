@@ -30,7 +30,7 @@ def test_a_line_that_is_none_costs_itself_alone(cli, folder):
     file = folder / "exp" / "scalars" / "train_entropy.csv"
     lines = file.read_text().splitlines()
     lines[3] = "three,0.6"
-    file.write_text("\n".join(lines))
+    file.write_text("\n".join(lines) + "\n")
     inspected = cli("inspect", folder).out
     assert "not “step,value”" in inspected
     assert "39 records" in inspected

@@ -79,6 +79,48 @@ def test_lines_that_are_none_are_skipped(tmp_path):
     assert reading.skipped == 3
 
 
+#: what a crash made of a metric's file → steps that are left, and what is told, with the line
+WHOLE = "".join(f"{1000 + step} 0.{step} {step}\n" for step in range(10, 16))
+DAMAGED = {
+    "half a line before a whole one": (WHOLE.replace("11\n", "1"), [10, 13, 14, 15], "a:2: record skipped: not"),
+    "a step that is cut off": (WHOLE.replace(" 11\n", "\n"), [10, 12, 13, 14, 15], "a:2: record skipped: not"),
+    "NULs": (WHOLE.replace("1012", "\0" * 4096 + "1012"), [10, 11, 13, 14, 15], "a:3: 4,096 NULs"),
+    "NULs alone": ("\0" * 4096, [], "a: no value of this metric"),
+    "nothing": ("", [], "a: no value of this metric"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_what_is_damaged_in_a_metric_is_told_with_its_file_and_line(tmp_path, how):
+    text, left, told = DAMAGED[how]
+    reading = store(tmp_path / "r", {"a": text, "b": WHOLE})
+    assert [record["step"] for record in reading.records if "a" in record] == left
+    assert reading.says(str(tmp_path / "r" / "metrics" / told))
+
+
+def test_further_notes_stand_at_the_file_that_the_first_of_them_is_of(tmp_path):
+    reading = store(tmp_path / "r", {"a": "x\n" * 15, "b": "x\n" * 15})
+    assert [str(note) for note in reading.notes if note.count == 10] == [
+        f"{tmp_path / 'r' / 'metrics' / 'b'}:6: 10 more records skipped: not “time value step”"
+    ]
+
+
+def test_a_parameter_of_nuls_is_lost(tmp_path):
+    reading = store(tmp_path / "r", {"a": WHOLE}, {"lr": "\0" * 300, "n": "4"})
+    assert reading.configs[0].values == {"n": 4}
+    assert reading.says("the parameter lr is lost")
+
+
+def test_a_run_that_lost_its_meta_file_is_a_run(tmp_path):
+    store(tmp_path / "r", {"a": WHOLE})
+    assert is_run(tmp_path / "r")
+    (tmp_path / "r" / "meta.yaml").unlink()
+    assert not is_run(tmp_path / "r")
+    for name in ("params", "tags"):
+        (tmp_path / "r" / name).mkdir(exist_ok=True)
+    assert is_run(tmp_path / "r")
+
+
 @RUNS
 @given(st.binary(max_size=300) | st.text("0123456789.-e nan\n\t", max_size=200).map(str.encode))
 def test_any_bytes_in_a_metric_file(tmp_path_factory, data):
@@ -217,6 +259,73 @@ def test_a_damaged_page_costs_its_rows_alone(large):
     reading = read_back(bytes(raw), "sqlite")
     assert 3800 < len(reading.records) < 4000
     assert reading.says("a page of the database is damaged")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_database_that_is_cut_off_gives_its_first_rows(tmp_path, large, packed):
+    import gzip
+
+    kept = large[: len(large) // 2 + 100]
+    (tmp_path / "m.db").write_bytes(gzip.compress(kept) if packed else kept)
+    reading = gather(*read(tmp_path / "m.db"))
+    assert 1000 < len(reading.records) < 3000
+    assert reading.says(f"the database is cut off: {len(kept):,} bytes of {len(large):,}")
+    assert reading.says("rows of metrics from")
+
+
+def test_a_database_that_lost_its_first_page_is_told_so(large):
+    with pytest.raises(DoctorError, match="no known kind") as raised:
+        read_back(bytes(4096) + large[4096:])
+    assert "first 4,096 bytes are NULs" in raised.value.hint
+
+
+DIES = """
+import os, sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+if sys.argv[2] == "rollback":
+    database.execute("PRAGMA cache_size = 1")
+for row in range(3000):
+    database.execute("INSERT INTO metrics VALUES ('late', 5.0, ?, 'r', ?, 0)", (row + 9000, row + 9000))
+    if sys.argv[2] == "wal":
+        database.commit()
+os._exit(9)
+"""
+
+
+def killed_within_a_change(path, mode):
+    mlflow_db(path, {"r": ("active", [("loss", float(step), step) for step in range(4000)])}, wal=mode == "wal")
+    subprocess.run([sys.executable, "-c", DIES, str(path), mode], check=False)
+    return path.with_name(f"{path.name}-{'wal' if mode == 'wal' else 'journal'}")
+
+
+@pytest.mark.parametrize("damage", [None, b"junk" * 5000])
+def test_a_writer_that_died_within_a_change_costs_no_run(tmp_path, damage):
+    journal = killed_within_a_change(tmp_path / "m.db", "rollback")
+    if damage is not None:
+        journal.write_bytes(damage)
+    before = (tmp_path / "m.db").read_bytes(), journal.read_bytes()
+    reading = gather(*read(tmp_path / "m.db"))
+    assert sum("loss" in record for record in reading.records) > 3800
+    assert reading.says("its writer died within a change")
+    assert ((tmp_path / "m.db").read_bytes(), journal.read_bytes()) == before
+
+
+@pytest.mark.parametrize("how", ["whole", "half a frame", "NULs", "junk"])
+def test_changes_that_are_not_merged_and_damaged_are_told(tmp_path, how):
+    log = killed_within_a_change(tmp_path / "m.db", "wal")
+    data = log.read_bytes()
+    middle = len(data) // 2
+    log.write_bytes(
+        {
+            "whole": data,
+            "half a frame": data[: 32 + 4120 * 9 + 2000],
+            "NULs": data[:middle] + bytes(9000) + data[middle + 9000 :],
+            "junk": b"junk" * 5000,
+        }[how]
+    )
+    reading = gather(*read(tmp_path / "m.db"))
+    assert sum("loss" in record for record in reading.records) == 4000
+    assert reading.says("m.db-wal is damaged") == (how != "whole")
 
 
 def trackio_db(path, runs, with_ids=True):
