@@ -61,7 +61,7 @@ def read_source(source: Source) -> tuple[str, Iterator[Item]]:
     if container is None:
         hint = "give the file that the trainer logs its metrics to"
         if source.blank:
-            hint = f"its first {source.blank:,} bytes are NULs or blank, as a crash leaves them; copy it again, if you can"
+            hint = f"its first {source.blank:,} bytes are NULs or blank, as a crash leaves them; copy it again"
         raise DoctorError(f"{source.path} is of no known kind: neither JSON, CSV nor console text", hint=hint)
     module, _, function = READERS[container].partition(":")
     stream: Iterator[Item] = getattr(import_module(module), function)(source)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,10 +16,12 @@ from ppo_doctor.sources import sources_in
 from ppo_doctor.table import Table
 from ppo_doctor.watch.events import Event
 from ppo_doctor.watch.growing import STREAMED, Growing, Reading
-from ppo_doctor.watch.tail import Cut, Tail
+from ppo_doctor.watch.tail import Cut, Tail, identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ppo_doctor.sources import RunSource
 
 #: Looks after which a document is read although it is still changing.
 MOST_LOOKS = 5
@@ -74,6 +78,11 @@ class Follower:
         self._document: _Document | None = None
         self._trouble: str | None = None
         self._folders: tuple[Path, ...] = ()
+        #: where relative names were meant
+        self._place: Path | None = None
+        if not self.target.is_absolute():
+            with suppress(OSError):  # a working directory that is gone already
+                self._place = Path.cwd()
         #: looks until the folder is searched again
         self._pause = 0
         self._told_absent = False
@@ -135,6 +144,7 @@ class Follower:
         return self._growing
 
     def _look(self) -> list[Event]:
+        self._stay()
         found = self._choose()
         if self._tail is None:
             return found
@@ -146,6 +156,12 @@ class Follower:
                 return found
         return found + self._presence()
 
+    def _stay(self) -> None:
+        """Go where another folder took the place of the one that we work in, which a move took along."""
+        with suppress(OSError):
+            if self._place is not None and not self._place.samefile("."):
+                os.chdir(self._place)
+
     def _choose(self) -> list[Event]:
         """Choose the log; in a folder again when there is a newer checkpoint, or none was readable."""
         if self._tail is not None and not (self.target.is_dir() and self._may_move()):
@@ -156,7 +172,7 @@ class Follower:
         path = self._there()
         if path is None or (self._tail is not None and path == self._tail.path):
             return [] if path else self._waiting()
-        checkpoint = self._tail is not None and path.name == self._tail.path.name
+        checkpoint = self._tail is not None and _are_checkpoints(self._tail.path, path)
         self._open(path)
         return [] if checkpoint else [Event(kind="file", text=f"following {path}")]
 
@@ -175,16 +191,26 @@ class Follower:
             return self.target if self.target.exists() else None
         started = time.perf_counter()
         try:
-            source = sources_in(self.target)[0]
+            source = next(filter(self._is_another, sources_in(self.target)), None)
         except DoctorError:
             return None
         finally:
             # A look into a large folder takes its time; so many looks at the file alone make up for it.
             self._pause = int((time.perf_counter() - started) * SHARE)
-        if Path(source.log).is_dir():
+        if source is None or Path(source.log).is_dir():
             return None
         self._folders = source.folders
         return Path(source.log)
+
+    def _is_another(self, source: RunSource) -> bool:
+        """Tell whether a log is none that was moved away under our eyes: another will take its place."""
+        held = self._document or self._tail
+        if held is None or held.present:
+            return True
+        try:
+            return identity(Path(source.log).stat()) != held.identity
+        except OSError:
+            return True
 
     def _waiting(self) -> list[Event]:
         if self._told_absent or self._tail is not None:
@@ -273,8 +299,13 @@ class _Document:
         self.path = path
         self.present = True
         self._read: object = None
-        self._last: object = None
+        self._last: tuple[object, ...] = ()
         self._looks = 0
+
+    @property
+    def identity(self) -> object:
+        """Return which file was there at the last look."""
+        return self._last and self._last[0]
 
     def changed(self) -> bool:
         """Tell whether the file is another than the one read, and at rest, or has been changing for long."""
@@ -284,7 +315,7 @@ class _Document:
             self.present = False
             return False
         self.present = True
-        now = (status.st_size, status.st_mtime_ns, status.st_ino)
+        now = (identity(status), status.st_size, status.st_mtime_ns)
         rests, self._last = now == self._last, now
         if now == self._read:
             self._looks = 0
@@ -298,6 +329,11 @@ class _Document:
         reading = Reading(path=str(self.path), container=container, items=tuple(items))
         self._read, self._looks = self._last, 0
         return reading
+
+
+def _are_checkpoints(former: Path, path: Path) -> bool:
+    """Tell whether a file is that of a run's next checkpoint, or of its end."""
+    return path.name == former.name and any(each.parent.name.startswith("checkpoint-") for each in (former, path))
 
 
 def _joined(former: Reading | None, now: Reading) -> Reading:

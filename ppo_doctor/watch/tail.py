@@ -44,7 +44,8 @@ class Tail:
         #: where the file that was followed before lies now, if that is in the same folder
         self.moved_to: Path | None = None
         self._file: FileIO | None = None
-        self._identity: tuple[int, int] | None = None
+        #: which file is followed
+        self.identity: tuple[int, int] | None = None
         self._offset = 0
         self._mark = b""
         self._seen: tuple[int, int] | None = None
@@ -57,7 +58,7 @@ class Tail:
         """
         status = self._status()
         self.present = status is not None
-        moved = self._identity is not None and (status is None or _identity(status) != self._identity)
+        moved = self.identity is not None and (status is None or identity(status) != self.identity)
         if moved and self._file is not None:
             yield from self._rest(self._file, os.fstat(self._file.fileno()).st_size)
         if status is None:
@@ -66,7 +67,7 @@ class Tail:
             self._begin_again()
             self.moved_to = self._former()
             self.close()
-            self._identity = None
+            self.identity = None
             yield Cut.ROTATED
         yield from self._added()
 
@@ -79,7 +80,7 @@ class Tail:
     def _former(self) -> Path | None:
         try:
             with os.scandir(self.path.parent) as entries:
-                names = [entry.name for entry in entries if _identity(entry.stat()) == self._identity]
+                names = [entry.name for entry in entries if identity(entry.stat()) == self.identity]
         except OSError:
             return None
         return self.path.parent / names[0] if names else None
@@ -118,7 +119,7 @@ class Tail:
             except FileNotFoundError:  # it went just now
                 self.present = False
                 return None
-            self._identity = _identity(os.fstat(self._file.fileno()))
+            self.identity = identity(os.fstat(self._file.fileno()))
         return self._file
 
     def _begin_again(self) -> None:
@@ -141,5 +142,6 @@ class Tail:
             yield block
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from another, whatever its name."""
     return status.st_dev, status.st_ino

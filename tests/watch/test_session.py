@@ -354,6 +354,42 @@ def test_a_log_that_is_gone_for_a_while_is_told_once(watching, tmp_path, lines, 
     assert len(watched.told("run")) == 1
 
 
+@pytest.mark.parametrize("aside", ["old", "a.old"])
+@pytest.mark.parametrize("name", ["run.jsonl", "other.jsonl"])
+def test_a_folder_that_is_replaced_by_another(watching, tmp_path, lines, append, name, aside):
+    """In a folder of runs the one that was moved away is not taken for the next."""
+    folder = tmp_path / "run"
+    append(folder / "run.jsonl", lines(SOUND)[:30])
+    watched = watching(tmp_path)
+    watched.look(2)
+    folder.rename(tmp_path / aside)
+    watched.look(3)
+    assert watched.told("problem") == [f"{folder / 'run.jsonl'} is gone; waiting for it to come back"]
+    append(folder / name, lines(SICK))
+    watched.look(3)
+    assert str(folder / name) in watched.told("file")[-1]
+    watched.session.finish()
+    assert watched.told("end")[-1].startswith("unhealthy")
+
+
+@pytest.mark.parametrize("target", ["run.jsonl", "."])
+def test_the_working_directory_may_be_replaced_too(watching, tmp_path, lines, append, monkeypatch, target):
+    folder = tmp_path / "run"
+    append(folder / "run.jsonl", lines(SOUND)[:30])
+    monkeypatch.chdir(folder)
+    watched = watching(target)
+    watched.look(2)
+    folder.rename(tmp_path / "old")
+    append(tmp_path / "old" / "run.jsonl", lines(SOUND)[30:40])
+    watched.look(2)
+    append(folder / "run.jsonl", lines(SICK))
+    watched.look(2)
+    assert watched.told("file")[-1] == "run.jsonl: another file took its place"
+    assert watched.told("run")[1].startswith("the run before ended: healthy")
+    watched.session.finish()
+    assert watched.told("end")[-1].startswith("unhealthy")
+
+
 def test_silence_is_told_and_so_is_its_end(watching, tmp_path, lines, append):
     path = tmp_path / "run.jsonl"
     watched = watching(path)
