@@ -85,3 +85,48 @@ def test_a_dash_is_a_blank_and_no_text(tmp_path):
     run = read_run(str(tmp_path / "run.csv"), Request())
     assert len(run.series["entropy"]) == 5
     assert lost_cells(run) == {}
+
+
+#: Ways of printing loose pairs.
+PRINTED = {
+    "words": "step {step} policy_loss {value} approx_kl {kl} entropy {entropy}",
+    "equals": "step={step} policy_loss={value} approx_kl={kl} entropy={entropy}",
+    "colons": "step: {step} policy_loss: {value} approx_kl: {kl} entropy: {entropy}",
+    "commas": "INFO step: {step}, policy_loss: {value}, approx_kl: {kl}, entropy: {entropy}",
+    "bars": "step {step} | policy_loss {value} | approx_kl {kl} | entropy {entropy}",
+    "lines": "step: {step}\npolicy_loss: {value}\napprox_kl: {kl}\nentropy: {entropy}",
+    "block": "Step {step}\n  policy_loss: {value}\n  approx_kl: {kl}\n  entropy: {entropy}\n",
+    "bar": "{step}%|##  | {step}/40 [00:01<00:10, 1.0it/s, policy_loss={value}, approx_kl={kl}, entropy={entropy}]",
+}
+
+
+@pytest.mark.parametrize("word", ["oops", "overflow!", "1.2.3", "None", "-"])
+@pytest.mark.parametrize("form", PRINTED)
+def test_a_word_among_loose_pairs_costs_its_cell_alone_and_is_told(tmp_path, form, word):
+    rows = [
+        PRINTED[form].format(step=n, kl=0.01 + n / 1000, entropy=1 - n / 100, value=word if n % 5 == 3 else n / 7)
+        for n in range(40)
+    ]
+    (tmp_path / "train.log").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    run = read_run(str(tmp_path / "train.log"), Request())
+    counts = {name: len(run.series[name]) for name in ("policy_loss", "approx_kl", "entropy")}
+    assert counts == {"policy_loss": 32, "approx_kl": 40, "entropy": 40}
+    said = [note.text for note in run.notes if note.kind == "lost"]
+    assert said == (
+        []
+        if word in ("None", "-")
+        else [f"8 cells of policy_loss hold text, from “{word}” on, and no number; not read"]
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["step 3, eval loss 0.2 kl 0.1", "eval step 3 loss 0.2 kl 0.1", "step 3 of loss and then kl", "step loss kl"],
+)
+def test_a_line_that_says_something_else_is_no_record_of_the_others(tmp_path, line):
+    rows = [f"step {n} loss {n / 7:.4f} kl {0.01 + n / 1000:.4f}" for n in range(20)]
+    rows.insert(10, line)
+    (tmp_path / "train.log").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    run = read_run(str(tmp_path / "train.log"), Request())
+    assert len(run.series["approx_kl"]) == 20
+    assert not [note for note in run.notes if note.kind == "lost"]

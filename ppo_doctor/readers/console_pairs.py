@@ -68,6 +68,67 @@ _RULE = re.compile(r"\s*+[-=_*#~]{3,}+\s*+")
 _MINIMIND = re.compile(r"Epoch: ?\[(\d+)/\d+\]\((\d+)/\d+\)")
 
 
+#: A key that is known from other lines, and one word.
+_ALONE = re.compile(rf"({WORD}(?: {WORD}){{0,6}}?)[ \t]*[:=][ \t]*(\S{{0,40}})")
+_VALUE = re.compile(rf"({NUMBER})(?: ?{UNIT})?")
+#: Keys that are remembered.
+_MOST_KNOWN = 10_000
+#: Layouts of lines that are remembered, and characters of what stands where a number belongs.
+_MOST_LAYOUTS, _LONGEST_CELL = 8, 40
+
+
+class Layouts:
+    """The keys of lines that were records: a line that holds them in their order is one too, whatever a cell holds."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], list[re.Pattern[str]]] = {}
+
+    def remember(self, pairs: list[tuple[str, str]]) -> None:
+        """Take the keys of a record of numbers, in place of the oldest if there are many."""
+        keys = tuple(key for key, _ in pairs)
+        if len(keys) < 2 or keys in self._known:
+            return
+        if len(self._known) == _MOST_LAYOUTS:
+            self._known.pop(next(iter(self._known)))
+        self._known[keys] = [re.compile(rf"(?<![\w./-]){re.escape(key)}(?![\w./-])") for key in keys]
+
+    def fitted(self, body: str, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the pairs of a line in which words stand where numbers belong; none if it is no such line.
+
+        `pairs` are those that were found in it, if any: a word may have been taken for a part of the next name.
+        """
+        found = tuple(key for key, _ in pairs)
+        if found in self._known or len(body) > LONGEST:
+            return []
+        for keys, patterns in self._known.items():
+            if not set(keys).issubset(found) and all(key in body for key in keys):
+                cells = _between(body, patterns)
+                if cells:
+                    return list(zip(keys, cells, strict=True))
+        return []
+
+
+def _between(body: str, keys: list[re.Pattern[str]]) -> list[str]:
+    """Return what stands behind each key, at least half of it numbers and something none; nothing for other lines."""
+    ends, at = [], 0
+    for key in keys:
+        match = key.search(body, at)
+        if match is None:
+            return []
+        ends.append(match.span())
+        at = match.end()
+    stops = [start for start, _ in ends[1:]] + [len(body)]
+    cells = [body[end:stop].strip(" \t:=,;|") for (_, end), stop in zip(ends, stops, strict=True)]
+    values = [_VALUE.fullmatch(cell) for cell in cells]
+    numbers = sum(value is not None for value in values)
+    odd = [cell for cell, value in zip(cells, values, strict=True) if value is None]
+    # A number and further words are something else: "step 3, eval loss 0.2" is no record of step and loss.
+    other = any(not cell or len(cell) > _LONGEST_CELL or re.match(rf"{NUMBER}[\s,;|]", cell) for cell in odd)
+    if body[: ends[0][0]].strip() or other or not odd or 2 * numbers < len(cells):
+        return []
+    return [value[1].strip("[ ]") if value else cell for cell, value in zip(cells, values, strict=True)]
+
+
 class Pairs:
     """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
 
@@ -77,6 +138,9 @@ class Pairs:
         self._first = self._last = self._indent = 0
         self._single = False
         self._bar: dict[str, str] = {}
+        self._layouts, self._bars = Layouts(), Layouts()
+        #: keys of the records so far
+        self._known: set[str] = set()
         #: pairs that stood alone since the last record and their first line, and keys that did so before
         self._alone: dict[str, str] = {}
         self._alone_first = 0
@@ -92,6 +156,12 @@ class Pairs:
             return self._progress(line, bar[1].rstrip(" :"), line.text[bar.end() :])
         below = bool(self._cells) and line.number == self._last + 1
         pairs = pairs_of(line.text) or (words_of(line.text) if below and line.indent > self._indent else [])
+        if odd := self._layouts.fitted(bare(line.text), pairs) or (
+            self._text(line.text) if below and not pairs else []
+        ):
+            pairs = odd
+        else:
+            self._layouts.remember(pairs)
         if not pairs:
             return self._goes_over(line)
         cells = self._sink.pairs(line, pairs)
@@ -103,6 +173,11 @@ class Pairs:
         self._cells |= cells
         self._last = line.number
         return True
+
+    def _text(self, text: str) -> list[tuple[str, str]]:
+        """Return the pair of a line of a block that holds a word where numbers stood before."""
+        match = _ALONE.fullmatch(bare(text)) if len(text) <= _LONGEST_BAR else None
+        return [(match[1], match[2])] if match and match[1] in self._known else []
 
     def _goes_over(self, line: Line) -> bool:
         """Tell whether a line is a rule below a title, with the pairs of its block to come."""
@@ -127,6 +202,7 @@ class Pairs:
                 self._only_alone = True
             self._alone_first = self._alone_first if self._alone else self._first
             self._alone |= self._cells
+        self._known.update(self._cells if len(self._known) < _MOST_KNOWN else ())
         self._again.update(self._cells if len(self._cells) == 1 else ())
         self._cells = {}
 
@@ -138,7 +214,13 @@ class Pairs:
     def _progress(self, line: Line, text: str, postfix: str) -> bool:
         """Read the values before and behind a progress bar, which is drawn again and again with the same ones."""
         described = dict(map(_pair, _PAIR.finditer(spelled_out(text))))
-        cells = described | dict(map(_pair, _PAIR.finditer(spelled_out(postfix))))
+        behind = spelled_out(postfix).strip("[ ]")
+        pairs = list(map(_pair, _PAIR.finditer(behind)))
+        if odd := self._bars.fitted(behind, pairs):
+            pairs = odd
+        else:
+            self._bars.remember(pairs)
+        cells = described | dict(pairs)
         if not described and len(cells) < 2:
             return False
         if cells != self._bar:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_pairs import words_of
+from ppo_doctor.readers.console_pairs import Layouts, bare, words_of
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -22,11 +22,13 @@ class Words:
         self._sink = sink
         #: the names of a line → the first line that has them, None once there were two
         self._layouts: dict[tuple[str, ...], Line | None] = {}
+        self._twice = Layouts()
         self._ended = False
 
     def take(self, line: Line) -> bool:
         """Read a line, or hold it back."""
         pairs = [] if self._ended else words_of(line.text)
+        pairs = self._twice.fitted(bare(line.text), pairs) or pairs
         names = tuple(name for name, _ in pairs)
         if len(set(names)) < _fewest(line.text):
             return False
@@ -36,9 +38,11 @@ class Words:
             self._layouts[names] = line
             return True
         if (first := self._layouts[names]) is not None:
-            self._hand_on(first)
+            held = words_of(first.text)
+            self._twice.remember(held)
+            self._hand_on(first, held)
             self._layouts[names] = None
-        self._hand_on(line)
+        self._hand_on(line, pairs)
         return True
 
     def finish(self) -> None:
@@ -46,8 +50,8 @@ class Words:
         self._ended = True
         self._sink.given_back += filter(None, self._layouts.values())
 
-    def _hand_on(self, line: Line) -> None:
-        self._sink.loose(line.number, self._sink.pairs(line, words_of(line.text)))
+    def _hand_on(self, line: Line, pairs: list[tuple[str, str]]) -> None:
+        self._sink.loose(line.number, self._sink.pairs(line, pairs))
 
 
 def _fewest(text: str) -> int:
