@@ -81,7 +81,7 @@ class Layouts:
     """The keys of lines that were records: a line that holds them in their order is one too, whatever a cell holds."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], list[re.Pattern[str]]] = {}
+        self._known: dict[tuple[str, ...], None] = {}
 
     def remember(self, pairs: list[tuple[str, str]]) -> None:
         """Take the keys of a record of numbers, in place of the oldest if there are many."""
@@ -90,7 +90,7 @@ class Layouts:
             return
         if len(self._known) == _MOST_LAYOUTS:
             self._known.pop(next(iter(self._known)))
-        self._known[keys] = [re.compile(rf"(?<![\w./-]){re.escape(key)}(?![\w./-])") for key in keys]
+        self._known[keys] = None
 
     def fitted(self, body: str, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return the pairs of a line in which words stand where numbers belong; none if it is no such line.
@@ -100,19 +100,19 @@ class Layouts:
         found = tuple(key for key, _ in pairs)
         if found in self._known or len(body) > LONGEST:
             return []
-        for keys, patterns in self._known.items():
-            if not set(keys).issubset(found) and all(key in body for key in keys):
-                cells = _between(body, patterns)
+        for keys in self._known:
+            if keys[-1] in body and all(key in body for key in keys) and not set(keys).issubset(found):
+                cells = _between(body, keys)
                 if cells:
                     return list(zip(keys, cells, strict=True))
         return []
 
 
-def _between(body: str, keys: list[re.Pattern[str]]) -> list[str]:
+def _between(body: str, keys: tuple[str, ...]) -> list[str]:
     """Return what stands behind each key, at least half of it numbers and something none; nothing for other lines."""
     ends, at = [], 0
     for key in keys:
-        match = key.search(body, at)
+        match = re.compile(rf"(?<![\w./-]){re.escape(key)}(?![\w./-])").search(body, at)
         if match is None:
             return []
         ends.append(match.span())

@@ -126,6 +126,17 @@ def _same(folder: str, file: os.stat_result) -> list[str]:
     return found
 
 
+def _refused(text: str) -> str | None:
+    """Return why the system does not say whether there is such a file, as in a folder that is closed to this user."""
+    try:
+        os.stat(text)  # noqa: PTH116 - any text, however long
+    except PermissionError as error:
+        return error.strerror
+    except (OSError, ValueError):  # no such file, or no name that could be one
+        return None
+    return None
+
+
 def _matches(text: str) -> list[str]:
     if text == "-" or os.path.exists(text):  # noqa: PTH110 - any text, however long
         return [text]
@@ -136,6 +147,8 @@ def _expand(text: str) -> list[str]:
     found = _matches(text)
     if not found and glob.has_magic(text):
         raise DoctorError(f"{text}: no file matches")
+    if not found and (reason := _refused(text)):
+        raise DoctorError(f"{text} cannot be read: {reason}")
     if not found:
         hint = "check the path; quote a pattern such as 'runs/*.csv'"
         raise DoctorError(f"{text}: no such file or folder", hint=hint)

@@ -55,6 +55,12 @@ class RunSource:
         """Return the file by which the run is named until more is known."""
         return (*self.logs, *self.perhaps, *map(str, self.tensors), *map(str, self.config))[0]
 
+    @property
+    def likeliest(self) -> str:
+        """Return the file to read where only one can be: a log, else what is called like one, else the largest."""
+        perhaps = sorted(map(Path, self.perhaps), key=_likelihood)
+        return (*self.logs, *map(str, perhaps), self.log)[0]
+
 
 def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSource]:
     """Yield the runs in a folder; `settings` are the folders above that hold configurations, nearest first."""
@@ -134,10 +140,14 @@ def _extra(folder: Folder) -> list[Path]:
 def _bounded(folder: Path, perhaps: Sequence[Path], *, copies: bool) -> tuple[list[Path], list[str]]:
     """Leave out what costs more to look into than it can tell."""
     small = [path for path in perhaps if not copies or _size(path) <= LARGEST_COPY]
-    kept = sorted(small, key=lambda path: (not TELLING.search(path.name), -_size(path), path.name))[:MOST_TEXTS]
+    kept = sorted(small, key=_likelihood)[:MOST_TEXTS]
     lost = len(perhaps) - len(kept)
     told = [f"{folder}: {lost} of {len(perhaps)} files that may be logs were not read"] if lost else []
     return sorted(kept), told
+
+
+def _likelihood(path: Path) -> tuple[bool, int, str]:
+    return not TELLING.search(path.name), -_size(path), path.name
 
 
 def _size(path: Path) -> int:

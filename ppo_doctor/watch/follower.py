@@ -197,10 +197,10 @@ class Follower:
         finally:
             # A look into a large folder takes its time; so many looks at the file alone make up for it.
             self._pause = int((time.perf_counter() - started) * SHARE)
-        if source is None or Path(source.log).is_dir():
+        if source is None or Path(source.likeliest).is_dir():
             return None
         self._folders = source.folders
-        return Path(source.log)
+        return Path(source.likeliest)
 
     def _is_another(self, source: RunSource) -> bool:
         """Tell whether a log is none that was moved away under our eyes: another will take its place."""
@@ -208,7 +208,7 @@ class Follower:
         if held is None or held.present:
             return True
         try:
-            return identity(Path(source.log).stat()) != held.identity
+            return identity(Path(source.likeliest).stat()) != held.identity
         except OSError:
             return True
 

@@ -65,3 +65,17 @@ def test_a_folder_closed_by_its_mode(tmp_path):
         assert "closed" in told(tmp_path)
     finally:
         (tmp_path / "closed").chmod(0o700)
+
+
+def test_a_log_in_a_closed_folder_is_not_said_to_be_absent(cli, tmp_path, monkeypatch):
+    plain = os.stat
+
+    def closed(path, *arguments, **options):
+        if str(path).endswith("run.jsonl"):
+            raise PermissionError(13, "Permission denied", path)
+        return plain(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", closed)
+    outcome = cli("analyze", tmp_path / "run.jsonl")
+    assert outcome.code == 3
+    assert "run.jsonl cannot be read: Permission denied" in outcome.err

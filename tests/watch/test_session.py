@@ -50,6 +50,15 @@ def test_a_folder_whose_log_appears_later(watching, tmp_path, append):
     assert watched.session.view.monitor.run.framework == "sb3"
 
 
+@pytest.mark.parametrize("text", ["", "what we try next\n"])
+def test_texts_beside_a_log_are_not_taken_for_it(watching, tmp_path, lines, append, text):
+    append(tmp_path / "a.txt", text)
+    append(tmp_path / "run.jsonl", lines(SICK))
+    watched = watching(tmp_path)
+    watched.look(2)
+    assert watched.told("file") == [f"following {tmp_path / 'run.jsonl'}"]
+
+
 def test_a_log_that_is_torn_at_first_is_no_problem(watching, tmp_path, append):
     watched = watching(tmp_path / "run.jsonl")
     append(tmp_path / "run.jsonl", '{"step": 1, "approx')
