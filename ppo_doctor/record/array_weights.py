@@ -47,9 +47,11 @@ class ArrayWeights:
 
     def finish(self, parcel: Parcel, loss_scale: Tensor = None) -> None:  # noqa: ARG002 - gradients are told unscaled
         """Add the movement of every array."""
-        for place, (before, now) in enumerate(zip(self._before, self.model(), strict=True)):
-            parcel.add("moved", _moved(before, _watched(now, place), now.size))
-        self._before = []
+        before, self._before = self._before, []
+        now = list(self.model()) if before else []
+        moved = [_moved(old, _watched(new, n), new.size) for n, (old, new) in enumerate(zip(before, now, strict=True))]
+        for row in moved:
+            parcel.add("moved", row)
 
     def movement(self, rows: Array) -> dict[str, float]:
         """Return norm and share of the change, from the rows of `finish`."""

@@ -22,7 +22,7 @@ def log_bounds(clip_range: ClipRange) -> tuple[float, float] | None:
     """Return the log-ratios at which clipping begins."""
     if clip_range is None:
         return None
-    below, above = clip_range if isinstance(clip_range, tuple) else (clip_range, clip_range)
+    below, above = clip_range if isinstance(clip_range, tuple | list) else (clip_range, clip_range)
     return (math.log1p(-below) if below < 1 else -math.inf), math.log1p(above)
 
 

@@ -5,28 +5,23 @@ from __future__ import annotations
 import functools
 import math
 import os
+import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ppo_doctor.record import measures, tally, values
+from ppo_doctor.record import measures, update, values
 from ppo_doctor.record.array_weights import ArrayWeights
-from ppo_doctor.record.guard import guarded, tell, tell_fault
-from ppo_doctor.record.kinds import Array, Foreign, Tensor
+from ppo_doctor.record.guard import Turn, guarded, place_of, tell_fault
+from ppo_doctor.record.kinds import Foreign, Tensor
 from ppo_doctor.record.memory import same_memory, shared_share
-from ppo_doctor.record.online import Online
-from ppo_doctor.record.sinks import LineFile, Sink, forward
+from ppo_doctor.record.outlets import Outlets, judge_of
 from ppo_doctor.record.surroundings import Probe, probed, rank
 from ppo_doctor.record.transfer import Parcel
+from ppo_doctor.record.update import Update
 from ppo_doctor.record.weights import Weights
 
 ClipRange = measures.ClipRange
-_PATH = (str, os.PathLike)
-#: Scalars of a minibatch that are averaged over the update.
-_SCALARS = {"loss": "loss", "policy_loss": "policy_loss", "value_loss": "value_loss", "entropy": "entropy"}
 
 
 class Recorder:
@@ -48,11 +43,13 @@ class Recorder:
             confirmed, and `stop_reason` says which. Both judge the records on the host as `ppo-doctor watch` does,
             for at most about a hundredth of the time.
 
-    Only rank 0 records, what it sees itself. No method raises: a fault inside is told once on stderr, and from then on
-    every call does nothing.
+    Only rank 0 records, what it sees itself. No method raises: a call that cannot be understood costs what it told, no
+    more. That is told once on stderr, and the update's record counts such calls as `calls_lost`. Threads may share a
+    recorder: each has an update of its own from `start_update` to `end_update`; a thread that has started none adds to
+    the one that was started last.
 
     Raises:
-        ValueError: `stop_on` or `dump_when` is none of these.
+        ValueError: `stop_on`, `dump_when` or `dump_folder` is none of these.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional
@@ -71,30 +68,22 @@ class Recorder:
         dump_folder: str | os.PathLike[str] | None = None,
         stop_on: str | None = None,
     ) -> None:
-        self.quiet, self.pid = False, os.getpid()
+        self.quiet, self.pid, self.turn = False, os.getpid(), Turn()
         self.every, self.clip_range, self.sequence_ratio = values.count(every), clip_range, sequence_ratio
         self.update = 0
-        self._config = values.settings(config)
+        self._config: dict[str, Any] = {}
         self._others = {"old_policy_shared": old_policy, "reference_shared": reference}
-        self._target = target
-        self._file: LineFile | None = None
-        self._sinks: list[Sink] = []
+        self._outlets = Outlets(target, judge_of(target, dump_when, dump_folder, stop_on))
+        self._opened = False
         self._weights: Weights | ArrayWeights | None = None
-        self._online = _online(target, dump_when, dump_folder, stop_on)
-        self._opened, self._on, self._told_full, self._lost = False, False, False, 0
-        self._reset()
+        self._updates: dict[int, Update] = {}
+        self._latest: Update | None = None
+        self._told: set[object] = set()
+        self._calls_lost = 0
+        if config is not None:
+            self.configure(config)
         if model is not None:
             self.watch(model, optimizer)
-
-    def _reset(self) -> None:
-        self._parcel = Parcel()
-        self._starts: list[int] = []
-        self._epoch: int | None = None
-        self._clipped = self._advantages = True
-        self._attempts = self._same = 0
-        self._refused: int | None = None
-        self._loss_scale: Any = None
-        self._begun = time.perf_counter()
 
     @property
     def should_stop(self) -> bool:
@@ -104,7 +93,8 @@ class Recorder:
     @property
     def stop_reason(self) -> str | None:
         """Severity and cause that should end training; None as long as it may go on."""
-        return self._online.reason if self._online is not None else None
+        online = self._outlets.online
+        return online.reason if online is not None else None
 
     @guarded
     def watch(self, model: Foreign, optimizer: Foreign = None) -> None:
@@ -115,6 +105,8 @@ class Recorder:
             self._weights = Weights(model, optimizer)
         elif callable(model):
             self._weights = ArrayWeights(model, optimizer)
+        else:
+            raise TypeError(f"a {type(model).__name__} has no parameters, and is no function that returns arrays")
 
     @guarded
     def configure(self, config: Mapping[str, Any]) -> None:
@@ -127,21 +119,31 @@ class Recorder:
         self._open()
         if self.quiet:
             return
-        self._on = self.update % self.every == 0
-        self._reset()
-        if not self._on:
+        started = Update(recorded=self.update % self.every == 0)
+        self._updates[threading.get_ident()] = self._latest = started
+        if not started.recorded:
             return
-        if self._weights is not None:
-            self._weights.start()
+        self._start_weights()
         if advantages is not None:
             raw = measures.plain(advantages)
-            self._parcel.add("raw", measures.row(raw * 0, raw * 0, raw))
+            started.parcel.add("raw", measures.row(raw * 0, raw * 0, raw))
+
+    @guarded
+    def _start_weights(self) -> None:
+        if self._weights is not None:
+            self._weights.start()
+
+    def _current(self) -> Update | None:
+        """Return the update that this thread's calls belong to; None where nothing is recorded."""
+        current = self._updates.get(threading.get_ident(), self._latest)
+        return current if current is not None and current.recorded else None
 
     @guarded
     def rollout(self, *, sampler_log_prob: Tensor, old_log_prob: Tensor, mask: Tensor = None) -> None:
         """Take, after `start_update`, what the sampler and the trainer make of the same tokens at the same weights."""
-        if self._on:
-            self._parcel.add("rollout", measures.row(old_log_prob, sampler_log_prob, None, mask))
+        current = self._current()
+        if current is not None:
+            current.parcel.add("rollout", measures.row(old_log_prob, sampler_log_prob, None, mask))
 
     @guarded
     def minibatch(
@@ -162,38 +164,55 @@ class Recorder:
         token is in the loss. `epoch` counts passes over the batch from 0. `log_prob_gradient` is the loss's gradient
         by `new_log_prob`, which torch tells by itself. Scalars may be `loss`, `policy_loss`, `value_loss`, `entropy`.
         """
-        if not self._on or not math.prod(new_log_prob.shape):
+        current = self._current()
+        if current is None or not math.prod(new_log_prob.shape):
             return
-        if epoch is not None and epoch != self._epoch and self._epoch is not None:
-            self._starts.append(self._parcel.count("minibatch"))
-        self._epoch = epoch
-        bounds = measures.log_bounds(clip_range if clip_range is not None else self.clip_range)
-        self._clipped, self._advantages = self._clipped and bounds is not None, advantages is not None
-        self._parcel.add("minibatch", measures.row(new_log_prob, old_log_prob, advantages, mask, bounds))
+        bounds = self._bounds(clip_range if clip_range is not None else self.clip_range)
+        row = measures.row(new_log_prob, old_log_prob, advantages, mask, bounds)
+        same = same_memory(new_log_prob, old_log_prob)
+        current.enter(epoch)
+        current.parcel.add("minibatch", row)
+        current.same += same
+        current.clipped, current.advantages = current.clipped and bounds is not None, advantages is not None
         for name, value in scalars.items():
-            if value is not None:
-                self._parcel.add(_SCALARS[name], measures.plain(value) if hasattr(value, "shape") else value)
-        self._same += same_memory(new_log_prob, old_log_prob)
+            self._add_scalar(current.parcel, name, value)
         if measures.is_torch(new_log_prob):
-            self._follow(new_log_prob, advantages, mask)
+            self._follow(current.parcel, new_log_prob, advantages, mask)
         elif log_prob_gradient is not None and advantages is not None and not self.sequence_ratio:
-            self.note_gradient(self._parcel, self._parcel.count("minibatch") - 1, log_prob_gradient, advantages, mask)
-        if self._online is not None:
-            self._online.keep(new_log_prob, old_log_prob, advantages, mask)
+            place = current.parcel.count("minibatch") - 1
+            self.note_gradient(current.parcel, place, log_prob_gradient, advantages, mask)
+        if self._outlets.online is not None:
+            self._outlets.online.keep(new_log_prob, old_log_prob, advantages, mask)
 
-    def _follow(self, new: Tensor, advantages: Tensor, mask: Tensor) -> None:
+    @guarded
+    def _bounds(self, clip_range: ClipRange) -> tuple[float, float] | None:
+        return measures.log_bounds(clip_range)
+
+    @guarded
+    def _add_scalar(self, parcel: Parcel, name: str, value: Tensor) -> None:
+        if name not in update.SCALARS:
+            raise TypeError(f"a minibatch has no {name}, but {', '.join(update.SCALARS)}")
+        self._add(parcel, name, value)
+
+    @guarded
+    def _add(self, parcel: Parcel, topic: str, value: Tensor) -> None:
+        if value is not None and not values.is_empty(value):
+            parcel.add(topic, values.average(value))
+
+    @guarded
+    def _follow(self, parcel: Parcel, new: Tensor, advantages: Tensor, mask: Tensor) -> None:
         """Look at the graph: which weights, and the gradient that the loss sends back."""
         if self._weights is not None:
             self._weights.own(new)
         if new.requires_grad and advantages is not None and not self.sequence_ratio:
-            adv, place = measures.plain(advantages), self._parcel.count("minibatch") - 1
-            new.register_hook(functools.partial(_note_gradient, self, self._parcel, place, adv, mask))
+            adv, place = measures.plain(advantages), parcel.count("minibatch") - 1
+            new.register_hook(functools.partial(_note_gradient, self, parcel, place, adv, mask))
 
     @guarded
     def note_gradient(self, parcel: Parcel, place: int, gradient: Tensor, advantages: Tensor, mask: Tensor) -> None:
         """Take the gradient by the log-probs of the minibatch at a place of the update."""
-        parcel.add("loss_ratio_place", place)
         parcel.add("loss_ratio", measures.loss_ratio_row(gradient, advantages, mask))
+        parcel.add("loss_ratio_place", place)
 
     @guarded
     def optimizer_step(
@@ -212,14 +231,14 @@ class Recorder:
         """
         if model is not None:
             self.watch(model, optimizer)
-        if not self._on:
+        current = self._current()
+        if current is None:
             return
-        self._attempts += 1
-        self._loss_scale = loss_scale if loss_scale is not None else self._loss_scale
+        current.attempts += 1
+        current.loss_scale = loss_scale if loss_scale is not None else current.loss_scale
         if executed is not None:
-            self._refused = (self._refused or 0) + (not executed)
-        if grad_norm is not None:
-            self._parcel.add("grad_norm_told", grad_norm)
+            current.refused = (current.refused or 0) + (not executed)
+        self._add(current.parcel, "grad_norm_told", grad_norm)
         if self._weights is not None:
             self._weights.discard_step()
 
@@ -237,62 +256,46 @@ class Recorder:
         numbers by canonical names (reward_mean, episode_return …).
         """
         self.update += 1
-        if not self._on:
+        ended = self._updates.pop(threading.get_ident(), self._latest)
+        self._updates = {thread: each for thread, each in self._updates.items() if each is not ended}
+        self._latest = self._latest if self._latest is not ended else None
+        if ended is None or not ended.recorded:
             return None
-        self._on = False
-        if self._weights is not None:
-            self._weights.finish(self._parcel, self._loss_scale)
-            rate = self._weights.learning_rate()
-            metrics = {"learning_rate": rate, **metrics} if rate is not None else metrics
+        self._finish_weights(ended)
         for name, value in metrics.items():
-            if value is not None and not values.is_empty(value):
-                self._parcel.add(f"given {name}", value)
-        elapsed = time.perf_counter() - self._begun
-        if probe is not None:
-            self._parcel.add("probe", probed(probe, self._weights))
-        minibatches = self._parcel.count("minibatch")
-        with np.errstate(all="ignore"):  # NaN in a record is a finding, not an error
-            numbers = self._numbers(self._parcel.fetch(), minibatches)
-        at = self.update if step is None else values.number(step)
-        self._write(at, {**numbers, "time_update": elapsed})
+            self._add(ended.parcel, f"{update.GIVEN}{name}", value)
+        elapsed = time.perf_counter() - ended.begun
+        self._probe(ended.parcel, probe)
+        minibatches = ended.parcel.count("minibatch")
+        rows = ended.parcel.fetch()
+        told = ended.numbers(rows, self._weights)
+        numbers = {**told, **(self._ownership(minibatches, ended.same) or {}), **update.given(rows)}
+        at = self._step(step)
+        at = self.update if at is None else at
+        marks = {"update": self.update, **({"calls_lost": self._calls_lost} if self._calls_lost else {})}
+        self._calls_lost = 0
+        self._outlets.take(at, {**numbers, "time_update": elapsed}, marks)
         return {"step": at, **numbers}
 
-    def _numbers(self, rows: dict[str, Array], minibatches: int) -> dict[str, float]:
-        clipped, held = self._clipped, self._advantages
-        numbers: dict[str, float] = {}
-        if "minibatch" in rows:
-            numbers |= tally.of_minibatches(rows["minibatch"], self._starts, clipped=clipped, advantages=held)
-        if "raw" in rows:
-            raw = tally.of_minibatches(rows["raw"], (), clipped=False, advantages=True)
-            numbers["advantages_raw_std"] = raw["advantages_std"]
-        if "loss_ratio" in rows:
-            in_loss = rows["minibatch"][rows["loss_ratio_place"][:, 0].astype(int)]
-            numbers = tally.as_in_the_loss(numbers | tally.of_loss_ratio(rows["loss_ratio"]), tally.ratio_std(in_loss))
-        if "probe" in rows:
-            after = tally.of_minibatches(rows["probe"], (), clipped=False, advantages=False)
-            numbers |= {"probe_kl": after["approx_kl"]} if "approx_kl" in after else {}
-        if "rollout" in rows:
-            before = tally.of_minibatches(rows["rollout"], (), clipped=False, advantages=False)
-            numbers |= {"rollout_kl": before["approx_kl_k1"]} if "approx_kl_k1" in before else {}
-        numbers |= {name: float(np.mean(rows[name])) for name in _SCALARS.values() if name in rows}
-        numbers |= self._steps(rows) | self._ownership(minibatches)
-        given = {name[6:]: float(cells[0, 0]) for name, cells in rows.items() if name.startswith("given ")}
-        return numbers | given
+    @guarded
+    def _finish_weights(self, ended: Update) -> None:
+        """Take what became of the watched weights."""
+        if self._weights is None:
+            return
+        self._add(ended.parcel, f"{update.GIVEN}learning_rate", self._weights.learning_rate())
+        self._weights.finish(ended.parcel, ended.loss_scale)
 
-    def _steps(self, rows: dict[str, Array]) -> dict[str, float]:
-        norms = rows.get("grad_norm_told", rows.get("grad_norm"))
-        numbers = {"grad_norm": float(np.mean(norms))} if norms is not None else {}
-        watched = self._weights if self._weights is not None and self._weights.optimizer is not None else None
-        executed = watched.executed if watched else self._attempts - (self._refused or 0)
-        if (watched and self._attempts) or self._refused is not None:
-            numbers["skipped_steps"] = max(self._attempts - executed, 0)
-        if watched or self._attempts:
-            numbers["optimizer_steps"] = executed
-        if self._weights is not None and "moved" in rows:
-            numbers |= self._weights.movement(rows["moved"])
-        return numbers
+    @guarded
+    def _probe(self, parcel: Parcel, probe: Probe | None) -> None:
+        if probe is not None:
+            parcel.add("probe", probed(probe, self._weights))
 
-    def _ownership(self, minibatches: int) -> dict[str, float]:
+    @guarded
+    def _step(self, step: object) -> float | None:
+        return None if step is None else values.number(step)
+
+    @guarded
+    def _ownership(self, minibatches: int, same: int) -> dict[str, float]:
         """Return whose memory is whose: of models after the update, of log-probs over its minibatches."""
         if self._weights is None:
             return {}
@@ -300,7 +303,7 @@ class Recorder:
         found = {name: shared_share(policy, other) for name, other in self._others.items() if other is not None}
         found["optimizer_params_matched"] = self._weights.matched()
         if minibatches:
-            found["old_policy_shared"] = max(self._same / minibatches, found.get("old_policy_shared") or 0.0)
+            found["old_policy_shared"] = max(same / minibatches, found.get("old_policy_shared") or 0.0)
         return {name: value for name, value in found.items() if value is not None}
 
     def _open(self) -> None:
@@ -308,93 +311,33 @@ class Recorder:
         if self._opened:
             return
         self._opened = True
-        if rank() != 0:
+        if rank() != 0 or not self._outlets.open(self._config):
             self.close()
-            return
-        for target in self._target if isinstance(self._target, list | tuple) else [self._target]:
-            if isinstance(target, _PATH):
-                self._file = LineFile(Path(target))
-            else:
-                self._sinks.append(forward(target))
-        for take in (self._to_file, self._judge):
-            take({"ppo_doctor": 1, "config": self._config})
-
-    def _write(self, step: float, numbers: Mapping[str, float]) -> None:
-        # The mark stands in every line, so that no other trainer's names are seen in a part of the file.
-        record = {"ppo_doctor": 1, "step": step, "update": self.update, **numbers}
-        self._to_file(record)
-        for sink in tuple(self._sinks):
-            try:
-                sink(step, numbers)
-            except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so does the file
-                tell_fault("a logger gets no more records, training goes on", fault)
-                self._sinks.remove(sink)
-        self._judge(record)
-
-    def _judge(self, record: Mapping[str, Any]) -> None:
-        """Let the record be judged; what goes wrong there ends the judging, not the recording."""
-        if self._online is None:
-            return
-        try:
-            causes = self._online.take(record)
-            saved = self._online.dump(causes, _told(record)) if causes else None
-            if saved is not None:
-                tell(f"{', '.join(cause.id for cause in causes)}: the last minibatch is in {saved}")
-        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so do the records
-            tell_fault("records are no longer judged, training goes on", fault)
-            self._stop_judging()
-
-    def _stop_judging(self) -> None:
-        online, self._online = self._online, None
-        if online is not None:
-            online.close()
-
-    def _to_file(self, record: Mapping[str, Any]) -> None:
-        """Write a line; a disk that is full now may have room later, so it is told once and tried again."""
-        if self._file is None:
-            return
-        try:
-            self._file.write({**record, "records_lost": self._lost} if self._lost else record)
-            self._lost = 0
-        except OSError as fault:
-            self._lost += 1
-            if not self._told_full:
-                self._told_full = True
-                tell(f"a record could not be written, training goes on: {fault.strerror or fault}")
 
     def fail(self, fault: Exception) -> None:
-        """Tell a fault and fall quiet."""
+        """Count a call that was lost, and tell of each kind of fault once."""
+        self._calls_lost += 1
+        kind = (type(fault), place_of(fault))
+        if kind not in self._told:
+            self._told.add(kind)
+            tell_fault("what one call told is lost, training and recording go on", fault)
+
+    def stop(self, fault: Exception) -> None:
+        """Tell a fault and fall quiet: what calls this recorder cannot go on."""
         tell_fault("the recorder stops, training goes on", fault)
         self.close()
 
+    @guarded
     def close(self) -> None:
         """Take the hooks away, close the file, and do nothing from now on."""
-        self.quiet, self._on = True, False
+        self.quiet = True
         weights, self._weights = self._weights, None
-        file, self._file = self._file, None
+        self._outlets.close()
         if weights is not None:
             weights.close()
-        if file is not None:
-            file.close()
-        if self._online is not None:
-            self._online.close()
 
 
 def _note_gradient(
     recorder: Recorder, parcel: Parcel, place: int, advantages: Tensor, mask: Tensor, gradient: Tensor
 ) -> None:
     recorder.note_gradient(parcel, place, gradient, advantages, mask)
-
-
-def _told(record: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a dump says of itself beside its tensors."""
-    return {name: record[name] for name in ("step", "update", "clip_range") if name in record}
-
-
-def _online(target: Foreign, dump_when: str | None, folder: Foreign, stop_on: str | None) -> Online | None:
-    """Return what judges the records, where that is asked for."""
-    if dump_when is None and stop_on is None:
-        return None
-    named = [each for each in (target if isinstance(target, list | tuple) else [target]) if isinstance(each, _PATH)]
-    log = Path(named[0]) if named else Path("run.jsonl")
-    return Online(dump_when, stop_on, Path(folder) if folder is not None else log.parent, log.stem)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -37,6 +38,8 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         ValueError: as `Recorder`.
     """
 
+    turn = nullcontext()
+
     def __init__(
         self,
         target: Any,  # noqa: ANN401 - path or logger
@@ -61,7 +64,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         """Tell a fault and leave the model as it was."""
         self.quiet = True
         self._release()
-        self.recorder.fail(fault)
+        self.recorder.stop(fault)
 
     @guarded
     def _on_training_start(self) -> None:

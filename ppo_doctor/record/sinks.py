@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ppo_doctor.record.guard import tell
 from ppo_doctor.record.kinds import Foreign
 
 Numbers = Mapping[str, float]
@@ -37,9 +38,8 @@ class LineFile:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
-        #: whether the last line of ours has no end
-        self._torn = False
-        self._close_torn_line()
+        #: whether the last line, of ours or of an earlier process, has no end
+        self._torn = self._ends_torn()
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record.
@@ -73,11 +73,48 @@ class LineFile:
                 return
         self._torn = self._torn or written > 0
 
-    def _close_torn_line(self) -> None:
+    def _ends_torn(self) -> bool:
         size = os.fstat(self._file).st_size
         os.lseek(self._file, max(size - 1, 0), os.SEEK_SET)
-        if size and os.read(self._file, 1) != b"\n":
-            os.write(self._file, b"\n")
+        return size > 0 and os.read(self._file, 1) not in (b"", b"\n")
+
+
+class Log:
+    """A file of records, the settings first; a disk that is full now may have room later, so each record tries anew."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self._file = LineFile(path)
+        self._waiting: Mapping[str, Any] | None = settings
+        self._lost, self._told = 0, False
+        self._attempt(None)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append a record; what cannot be written is told once, and counted in the next that can as `records_lost`."""
+        if self._attempt({**record, "records_lost": self._lost} if self._lost else record):
+            self._lost = 0
+        else:
+            self._lost += 1
+
+    def close(self) -> None:
+        """Close the file, with a line of its own for what was lost last."""
+        if self._lost:
+            self._attempt({"ppo_doctor": 1, "records_lost": self._lost})
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _attempt(self, record: Mapping[str, Any] | None) -> bool:
+        try:
+            if self._waiting is not None:
+                self._file.write(self._waiting)
+                self._waiting = None
+            if record is not None:
+                self._file.write(record)
+        except OSError as fault:
+            if not self._told:
+                self._told = True
+                tell(f"a record could not be written, training goes on: {fault.strerror or fault}")
+            return False
+        return True
 
 
 def forward(target: Foreign) -> Sink:

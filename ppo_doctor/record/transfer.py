@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
 
@@ -18,8 +19,16 @@ class Parcel:
         self._rows: dict[str, list[Tensor]] = defaultdict(list)
 
     def add(self, topic: str, row: Tensor) -> None:
-        """Keep one row (a vector, a scalar, or a number); rows of one topic have one length."""
-        self._rows[topic].append(row)
+        """Keep one row (a vector, a scalar, or a number).
+
+        Raises:
+            TypeError, ValueError, OverflowError: it holds what is no number, or not as many as the topic's other rows.
+        """
+        kept = row if _elsewhere(row) else here(row)
+        held = self._rows.get(topic)
+        if held and math.prod(held[0].shape) != math.prod(kept.shape):
+            raise ValueError(f"{topic} had {math.prod(held[0].shape)} numbers and has {math.prod(kept.shape)}")
+        self._rows[topic].append(kept)
 
     def count(self, topic: str) -> int:
         """Return how many rows a topic holds."""
@@ -38,6 +47,11 @@ class Parcel:
         result = {topic: np.stack([found[topic, n] for n in range(len(rows))]) for topic, rows in self._rows.items()}
         self._rows.clear()
         return result
+
+
+def _elsewhere(row: Tensor) -> bool:
+    """Return whether a row may be on a device: looking at it now would make the host wait."""
+    return hasattr(row, "shape") and not isinstance(row, np.ndarray | np.generic)
 
 
 def here(array: Tensor) -> Array:

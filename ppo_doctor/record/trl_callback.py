@@ -7,6 +7,7 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, Self
 
 from transformers import TrainerCallback
@@ -21,6 +22,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
 
     #: Canonical metrics by TRL's names of what its log holds.
     LOGGED: ClassVar[Mapping[str, str]] = {}
+    turn = nullcontext()
 
     def __init__(self, trainer: Foreign, recorder: Recorder) -> None:
         self.quiet, self.pid = False, os.getpid()
@@ -43,7 +45,7 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
         """Tell a fault and leave the trainer as it was."""
         self.quiet = True
         self._release()
-        self.recorder.fail(fault)
+        self.recorder.stop(fault)
 
     @guarded
     def on_log(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002

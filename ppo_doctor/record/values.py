@@ -6,14 +6,37 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from ppo_doctor.record import measures
+from ppo_doctor.record.kinds import Tensor
+
 #: Deeper settings, and longer texts and lists, say nothing about a run.
 DEEPEST, LONGEST = 8, 1_000
 
 
-def number(value: object) -> Any:  # noqa: ANN401 - whatever the script counts in
+def scalar(value: object) -> Any:  # noqa: ANN401 - whatever the script counts in
     """Return a scalar of NumPy or torch as the number of Python that it holds, anything else as it is."""
     held = getattr(value, "item", None)
     return held() if callable(held) and getattr(value, "size", 1) != 0 else value
+
+
+def number(value: object) -> float:
+    """Return a finite number of Python.
+
+    Raises:
+        TypeError, ValueError, OverflowError: it is none.
+    """
+    held = scalar(value)
+    if not isinstance(held, int | float) or not math.isfinite(held):
+        raise TypeError(f"{held!r} is no finite number")
+    return held
+
+
+def average(value: Tensor) -> Tensor:
+    """Return a number as it is, and the mean of an array or a list, where it is."""
+    held = np.asarray(value, np.float64) if isinstance(value, list | tuple) else value
+    return measures.plain(held).mean() if getattr(held, "shape", ()) else held
 
 
 def is_empty(value: object) -> bool:
@@ -25,7 +48,7 @@ def count(value: object) -> int:
     """Return a whole number of at least 1, and 1 for what is none."""
     try:
         return max(int(value), 1)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # noqa: BLE001 - what a stranger's object raises there may be anything
         return 1
 
 
@@ -44,7 +67,7 @@ _NOTHING = object()
 
 def _setting(value: object, depth: int) -> Any:  # noqa: ANN401 - JSON is anything
     if getattr(value, "shape", None) == ():
-        value = number(value)
+        value = scalar(value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

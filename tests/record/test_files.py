@@ -167,15 +167,19 @@ def test_other_ranks_write_nothing(tmp_path, monkeypatch):
         lambda r: r.end_update(reward_mean="high"),
     ],
 )
-def test_a_fault_inside_is_told_once_and_never_raised(tmp_path, capfd, misuse):
+def test_a_fault_inside_is_told_once_and_costs_the_call_alone(tmp_path, capfd, misuse):
     recorder = Recorder(tmp_path / "run.jsonl")
     one_update(recorder)
-    recorder.start_update()
-    misuse(recorder)
-    misuse(recorder)
-    assert one_update(recorder) is None
-    assert recorder.quiet
-    assert capfd.readouterr().err.count("training goes on") == 1
+    for _ in range(2):
+        recorder.start_update()
+        misuse(recorder)
+        recorder.end_update()
+    whole = one_update(recorder)
+    written = records(tmp_path / "run.jsonl")[1:]
+    assert whole["ratio_mean"] == written[0]["ratio_mean"] == written[-1]["ratio_mean"]
+    assert sum(record.get("calls_lost", 0) for record in written) == 2
+    assert "calls_lost" not in written[-1]
+    assert capfd.readouterr().err.count("training and recording go on") == 1
 
 
 def test_a_logger_that_fails_is_no_concern_of_training(tmp_path, capfd):

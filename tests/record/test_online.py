@@ -94,7 +94,7 @@ def test_without_being_asked_nothing_is_imported_or_kept(tmp_path):
     plain = recorder(tmp_path / "run.jsonl")
     for _ in Run(plain).updates(2):
         pass
-    assert plain._online is None
+    assert plain._outlets.online is None
     assert not plain.should_stop
 
 

@@ -67,7 +67,7 @@ def test_a_fault_inside_does_not_stop_training(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("ppo_doctor.record.recorder.measures.row", lambda *_: 1 / 0)
     model = train(CASES["healthy"], RecorderCallback(tmp_path / "run.jsonl"), updates=3)
     assert model.num_timesteps == 3 * sb3.ENVS * 64
-    assert capfd.readouterr().err.count("training goes on") == 1
+    assert capfd.readouterr().err.count("training and recording go on") == 1
     assert "evaluate_actions" not in vars(model.policy)
 
 
@@ -102,7 +102,7 @@ def test_a_sound_run_is_not_stopped_and_trains_the_same(tmp_path):
     callback = RecorderCallback(tmp_path / "run.jsonl", stop_on="low", dump_when="unhealthy")
     judged = train(CASES["healthy"], callback, updates=12)
     assert judged.num_timesteps == 12 * sb3.ENVS * 64
-    assert callback.recorder._online.pace.judgements >= 2
+    assert callback.recorder._outlets.online.pace.judgements >= 2
     without = train(CASES["healthy"], None, updates=12).policy.state_dict()
     assert all(torch.equal(weights, without[name]) for name, weights in judged.policy.state_dict().items())
     assert not list(tmp_path.glob("*.safetensors"))

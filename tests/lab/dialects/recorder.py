@@ -41,8 +41,8 @@ def write(record: RunRecord, directory: Path) -> Path:
         for update in record.updates:
             held[0] = _arrays(update).held
             _record(recorder, update, grouped=config.algorithm == "grpo")
-    if recorder.quiet:
-        raise RuntimeError("the recorder fell quiet")
+    if recorder.quiet or "calls_lost" in path.read_text(encoding="utf-8"):
+        raise RuntimeError("the recorder lost what it was told")
     recorder.close()
     return path
 
