@@ -45,6 +45,16 @@ def advantage_spread(observations: Observations) -> Series | None:
     return direct and dataclasses.replace(direct, name="advantage_spread", how="computed")
 
 
+def advantages_in_loss(observations: Observations) -> Series | None:
+    """Return a series that is 0 exactly where every advantage is zero as the loss takes them.
+
+    What groups or raw advantages show may be lost before: by a mask, or by whitening minibatches of one.
+    """
+    series = observations.run.series
+    direct = series.get("advantages_abs_max") or series.get("advantages_std") or _from_extremes(observations)
+    return direct and dataclasses.replace(direct, name="advantages_in_loss", how="computed")
+
+
 def _of_rewards(observations: Observations) -> Series | None:
     """Return the spread of rewards; that of equal ones is 0 up to the rounding of their mean."""
     series = observations.run.series

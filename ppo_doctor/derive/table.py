@@ -84,6 +84,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
             "advantages:advantage_spread",
             *("frac_reward_zero_std", "advantages_std", "advantages_raw_std", "advantages_min+advantages_max"),
         ),
+        "advantages_in_loss": _row(
+            "advantages:advantages_in_loss", "advantages_abs_max", "advantages_std", "advantages_min+advantages_max"
+        ),
         # signal: rewards, critic, batches, completions
         "reward_level": _row("rewards:reward_level", "reward_mean", "episode_return"),
         "reward_ceiling_level": _row("rewards:reward_ceiling_level", "reward_mean", "episode_return"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.signals.course import told_of, truth_of, value_of
+from ppo_doctor.signals.movement import STILL_KL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +36,8 @@ _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?([bBmM])(?![A-Za-z0-9])|[-_](\d
 _MODEL = ("model", "model_name", "model_name_or_path", "model_id", "pretrain", "path", "base_model", "actor_model")
 #: Weights of a model that nobody trains from nothing with reinforcement.
 LARGE = 1e8
+#: The largest KL of an update that is usual, in nats; a target KL is seldom set higher.
+NEAR = 0.03
 
 
 @frozen
@@ -45,8 +50,24 @@ class Usual:
 
 
 def rate_over_most(observations: Observations) -> Fact | None:
-    """Return the largest learning rate of the run over the largest that is usual for its trainer and task."""
-    return _times(observations, "rate_over_most", most=True)
+    """Return the largest learning rate of the run over the largest that is usual for its trainer and task.
+
+    A rate is large by what it does: one at which no update of this run goes far is usual for its policy.
+    """
+    found = _times(observations, "rate_over_most", most=True)
+    times = value_of(found)
+    if found is None or times is None or not _stays_near(observations):
+        return found
+    says = f"{found.says}; {told_of(observations, 'divergence_largest')}"
+    return replace(found, value=min(times, 1.0), says=says)
+
+
+def _stays_near(observations: Observations) -> bool:
+    """Tell whether the KL of updates of several steps is known to be that of small steps, in every record."""
+    usual, most = (value_of(observations.fact(f"divergence_{name}")) for name in ("usual", "largest"))
+    if usual is None or most is None or not truth_of(observations.fact("several_updates")):
+        return False
+    return usual > STILL_KL and most <= NEAR
 
 
 def rate_over_least(observations: Observations) -> Fact | None:

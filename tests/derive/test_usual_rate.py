@@ -13,9 +13,9 @@ GRPO = '{{"step": {n}, "reward": 0.{n}, "reward_std": 0.3, "loss": 0.01, "kl": 0
 SB3 = "time/total_timesteps,train/approx_kl,train/learning_rate,train/n_updates,rollout/ep_rew_mean"
 
 
-def observed(folder, framework, rate, **settings):
+def observed(folder, framework, rate, *, kl=0.05, **settings):
     if framework == "sb3":
-        rows = [SB3, *(f"{2048 * n},0.01,{rate},{10 * n},{n}.5" for n in range(1, 10))]
+        rows = [SB3, *(f"{2048 * n},{kl / n:.5f},{rate},{10 * n},{n}.5" for n in range(1, 10))]
     else:
         rows = [GRPO.format(n=n, rate=rate) for n in range(1, 10)]
     path = folder / ("progress.csv" if framework == "sb3" else "log.jsonl")
@@ -49,3 +49,9 @@ def test_no_rate_is_held_against_nothing(tmp_path):
     run = observed(tmp_path, "sb3", 0.0003).run
     bare = replace(run, series={name: series for name, series in run.series.items() if name != "learning_rate"})
     assert Observations(bare).fact("rate_over_most") is None
+
+
+@pytest.mark.parametrize(("kl", "most"), [(0.031, 100.0), (0.029, 1.0), (0.0, 100.0)])
+def test_a_rate_whose_updates_are_known_to_stay_near_is_usual(tmp_path, kl, most):
+    seen = observed(tmp_path, "sb3", 0.1, kl=kl, updates_per_batch=320)
+    assert seen.fact("rate_over_most").value == pytest.approx(most)
