@@ -147,7 +147,8 @@ _STEMS = frozenset(
 CONSOLES, REPEATED = (".txt", ".log", ".out", ""), 5
 #: What no settings hold: a program that failed wrote it.
 TRACEBACK = "Traceback (most recent call last)"
-_NAMED = re.compile(r"\s*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
+#: A name and what follows it, behind what a console puts before each line: "(TaskRunner pid=5512)", "[train]".
+_NAMED = re.compile(r"\s*(?:[(\[][^)\]\n]{0,80}[)\]]\s*)*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
 
 
 def holds_settings(path: Path) -> bool:

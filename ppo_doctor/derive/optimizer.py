@@ -206,6 +206,14 @@ def policy_gradient(observations: Observations) -> Series | None:
     return series.get("actor_grad_norm", series.get("grad_norm"))
 
 
+def gradient_of_policy(observations: Observations) -> Series | None:
+    """Return the gradient norm that is known to be the policy's alone: logged so, or of a run without a critic."""
+    alone = observations.run.series.get("actor_grad_norm")
+    if alone is None and observations.kind.facet("critic").value == "no":
+        alone = observations.run.series.get("grad_norm")
+    return alone
+
+
 def overflowing_gradient(observations: Observations) -> Series | None:
     """Return 1 where the gradient norm is infinite and every loss of the record is finite, else 0."""
     norm = observations.run.series.get("grad_norm")

@@ -118,6 +118,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "gradient_over_epsilon": _row("optimizer:gradient_over_epsilon", "grad_norm"),
         "skipped_share": _row("optimizer:skipped_share", "skipped_steps"),
         "half_precision": _row("optimizer:half_precision", "precision"),
+        "gradient_of_policy": _row("optimizer:gradient_of_policy", "grad_norm", "actor_grad_norm"),
         "policy_gradient": _row("optimizer:policy_gradient", "grad_norm", "actor_grad_norm"),
         "overflowing_gradient": _row("optimizer:overflowing_gradient", "grad_norm+policy_loss", "grad_norm+loss"),
         "controller_idle": _row("optimizer:controller_idle", "learning_rate+desired_kl"),

@@ -148,6 +148,7 @@ _WORDS: Mapping[str, str] = {
         "repetitions reps reuse reuses revisions schritte sets step steps stirring stirs stopped stroke strokes "
         "sweep sweeps taken total tries tweak tweaks upd update updates upds used vueltas "
     ),
+    "passes": "epoch epochs pass passes sweep sweeps lap laps rep reps repeats repetitions cycle cycles nepochs",
 }
 #: what a word hints at → the metrics that its column may be.
 _METRICS: Mapping[str, str] = {
@@ -169,6 +170,7 @@ _METRICS: Mapping[str, str] = {
     "explained": "explained_variance",
     "deviation": "action_std reward_std ratio_abs_dev",
     "count": "optimizer_steps",
+    "passes": "epochs_executed",
 }
 #: What words say that they say of something to be maximised: its sign is turned.
 GAIN = frozenset(_WORDS["gain"].split())

@@ -133,7 +133,7 @@ def by_words(metric: str, name: Said, reading: Reading | None) -> float:
         weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     weight += UNITED * (name.allowed is not None)
     weight += HINTED * (name.logarithm + (name.squared and metric == "value_loss"))
-    return weight + 2.0 * HINTED * (name.executed and metric == "optimizer_steps")
+    return weight + 3.0 * HINTED * (name.executed and metric == "optimizer_steps")
 
 
 def alike(metric: str, name: Said) -> Reading | None:

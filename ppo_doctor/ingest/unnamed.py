@@ -28,7 +28,7 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
-from ppo_doctor.ingest.readings import Reading, of_others
+from ppo_doctor.ingest.readings import Reading, of_others, words_of
 from ppo_doctor.ingest.relations import extends, related
 from ppo_doctor.ingest.shapes import SHAPES
 
@@ -62,14 +62,23 @@ DAMAGED = 0.02
 #: Metrics that a column of a name that nobody knows may be.
 ASKED = (
     *("episode_return", "entropy", "approx_kl", "ref_kl", "clip_fraction", "explained_variance", "value_loss"),
-    *("policy_loss", "grad_norm", "learning_rate", "optimizer_steps", "ratio_mean", "ratio_abs_dev", "reward_std"),
+    *(
+        "policy_loss",
+        "grad_norm",
+        "learning_rate",
+        "optimizer_steps",
+        "epochs_executed",
+        "ratio_mean",
+        "ratio_abs_dev",
+        "reward_std",
+    ),
     *("frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean", "loss"),
 )
 #: The least and the most that they can be.
 _LIMITS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("clip_fraction", "frac_reward_zero_std"), (0.0, 1.0)),
     **dict.fromkeys(("value_loss", "grad_norm", "ratio_abs_dev", "reward_std", "action_std"), (0.0, np.inf)),
-    **dict.fromkeys(("episode_length", "response_length", "optimizer_steps"), (0.0, np.inf)),
+    **dict.fromkeys(("episode_length", "response_length", "optimizer_steps", "epochs_executed"), (0.0, np.inf)),
     "explained_variance": (-np.inf, 1.0),
     "learning_rate": (0.0, 0.1),
     "approx_kl": (-0.1, np.inf),
@@ -203,7 +212,9 @@ def _still(
     plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
     missing = [metric for metric in _ZEROS if metric not in taken and metric not in open_ones]
     some = missing if len(plain) >= len(missing) else missing[:2]
-    if some[:2] != list(_ZEROS[:2]) or len(plain) < len(some):
+    if not taken.issuperset(_ZEROS[:2]) and some[:2] != list(_ZEROS[:2]):
+        return found
+    if len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
 
@@ -271,8 +282,19 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if before is None or not extends(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
+        if before is None or not _alike(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
             continue
-        if (cut <= before * 1.01).all() and (before > cut[0]).all() and (cut == cut[0]).all() and cut[0] > 0:
+        if (
+            (cut <= before * 1.01).all()
+            and (before > cut[0]).all()
+            and np.allclose(cut, cut[0], rtol=1e-3, atol=0)
+            and cut[0] > 0
+        ):
             shown["max_grad_norm"] = float(cut[0])
     return shown
+
+
+def _alike(key: str, norm: str) -> bool:
+    """Tell whether a name is another one and more words, or begins with the same one."""
+    ours, theirs = words_of(key), words_of(norm)
+    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[0][:1] == theirs[0][:1])

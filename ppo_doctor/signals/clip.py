@@ -12,7 +12,7 @@ from ppo_doctor.arrays import finite_median, median
 from ppo_doctor.signals.course import condition, fact, finite, generation_starts, given, series_of, value_of, values_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import BoolArray, Fact, FloatArray
+    from ppo_doctor.model import BoolArray, Fact, FloatArray, Series
     from ppo_doctor.signals.course import Observations
 
 NORMAL = statistics.NormalDist()
@@ -115,10 +115,17 @@ def dips(observations: Observations) -> Fact | None:
             continue
         values = series.values[begins] if begins is not None and series is clipped else series.values
         period = _period(np.abs(values[np.isfinite(values)]))
-        if period and period != value_of(observations.fact("records_per_batch")):  # the first minibatch of each batch
+        # the first minibatch, or epoch, of each batch
+        if period and period not in (value_of(observations.fact("records_per_batch")), _records_per_step(series)):
             return fact("dips", period, series, f"{series.raw} falls to nothing in every {period}th record")
     known = [s for s in (clipped, kl) if s is not None and len(s) >= 12]
     return fact("dips", 0, known[0], f"{known[0].raw} has no period") if known else None
+
+
+def _records_per_step(series: Series) -> int | None:
+    """Return the number of records that share each step, None where it is one or differs."""
+    _, counts = np.unique(series.axis.steps, return_counts=True)
+    return int(counts[0]) if counts[0] > 1 and (counts[:-1] == counts[0]).all() else None
 
 
 def _period(values: FloatArray) -> int:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: KL of an update whose log-ratios have a root mean square of 1e-3 nats: what moves less, does not move.
 STILL_KL = 5e-7
+#: Share of its choices that a policy changed at most over the whole run, below which it stands.
+STILL_PATH = 0.03
 #: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
 SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
@@ -308,9 +310,18 @@ def _is_flat(observations: Observations) -> bool | None:
         return truth_of(observations.fact("entropy_stands"))
     # A mean ratio that is not quite 1 is a step, of which the KL tells how large.
     if flat is False and high is not None:
-        return all_known(high < STILL_KL, unclipped)
+        return all_known(high < STILL_KL or _went_nowhere(observations), unclipped)
     flat = flat if flat is not None else unclipped
     return flat if flat is not None or high is None else high < STILL_KL
+
+
+def _went_nowhere(observations: Observations) -> bool:
+    """Tell whether all updates together can have moved next to no probability.
+
+    By Pinsker's inequality an update moves at most √(KL/2) of it, and all together at most their sum.
+    """
+    kl = divergence_of(observations)
+    return kl is not None and float(np.sqrt(np.abs(finite(kl)) / 2).sum()) < STILL_PATH
 
 
 def _entropy_is_one_number(observations: Observations) -> bool:

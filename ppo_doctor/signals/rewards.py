@@ -11,9 +11,11 @@ from ppo_doctor.arrays import correlation, median
 from ppo_doctor.model import SINGLE
 from ppo_doctor.signals.course import (
     any_known,
+    blocks,
     condition,
     constant,
     course,
+    drift,
     entropy_of,
     fact,
     finite,
@@ -149,22 +151,31 @@ def reward_gone(observations: Observations) -> Fact | None:
     return replace(gone, since=int(found[0].axis.steps[at]), source=found[0].source(int(at))) if count else gone
 
 
+#: Of what the best sample earned, a mean that says that next to none earns it.
+RARE = 0.01
+
+
 def reward_zero_share(observations: Observations) -> Fact | None:
-    """Return the share of records that pay exactly 0.
+    """Return the share of records that pay 0, or less than one in a hundred of what the best sample of the run earned.
 
     0 where the last third has half as many of them as the first. Those at the end of a run that was paid are left out:
     what was earned and lost is not sparse.
     """
     found = reward_of(observations)
-    if found is None or len(found[1]) < 2 * FEWEST or not found[1].any() or found[0].resolution.least:
+    if found is None or len(found[1]) < 2 * FEWEST or not found[1].any():
         return None
-    zero = found[1] == 0
+    best = values_of(observations, "reward_max")
+    bound = max(RARE * float(best.max()), 0.0) if best is not None and found[1].min() >= 0 else 0.0
+    if found[0].resolution.least and found[0].resolution.absolute > bound:
+        return None
+    zero = found[1] <= bound
     third = len(zero) // 3
     fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
     paid = zero[: int(np.flatnonzero(~zero)[-1]) + 1]
     lost = len(paid) >= GONE and paid.mean() < 0.5
     share = 0.0 if fewer else float(paid.mean() if lost else zero.mean())
-    says = f"{found[0].raw} is exactly 0 in {zero.mean():.0%} of the records"
+    least = f"at most {bound:.3g}" if bound > 0 else "exactly 0"
+    says = f"{found[0].raw} is {least} in {zero.mean():.0%} of the records"
     return fact("reward_zero_share", share, found[0], says)
 
 
@@ -247,6 +258,10 @@ def evaluation_beats_training(observations: Observations) -> Fact | None:
     return condition("evaluation_beats_training", holds, tested, says)
 
 
+#: Standard errors by which neighbouring means are alike in a reward that wanders and does not only scatter.
+WANDERS = 3.0
+
+
 def movement_without_gain(observations: Observations) -> Fact | None:
     """Return the entropy lost or won by a policy that moves, as a share, where the reward does not follow; else 0."""
     found, entropy = reward_of(observations), entropy_of(observations)
@@ -255,7 +270,8 @@ def movement_without_gain(observations: Observations) -> Fact | None:
     paid, spent = course(found[1]), course(finite(entropy))
     if paid is None or spent is None:
         return None
-    flat = -3 < paid.change < 2 and abs(spent.change) > 4
+    # a reward that wanders far from chance was gained and lost again by something else
+    flat = -3 < paid.change < 2 and abs(spent.change) > 4 and drift(blocks(found[1])) < WANDERS
     moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
     says = f"entropy goes from {spent.start:.3g} to {spent.end:.3g}, "
     says += f"{found[0].raw} from {paid.start:.4g} to {paid.end:.4g}"
