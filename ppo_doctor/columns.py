@@ -18,6 +18,7 @@ from ppo_doctor.ingest.columns import clocks
 from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
+from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import DIED, Note
 from ppo_doctor.sources.naming import other_algorithm
@@ -221,6 +222,7 @@ def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
         return ()
     numbering = {*clocks(builder.keys), *_NEVER_ASKED}
     unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
+    unknown -= {f"{key} {PLANNED}" for key in builder.keys}
     asked = builder.finite([key for key in _in_order(builder) if key in unknown])
     return tuple(key for key, values in asked.items() if not _counts(values))
 

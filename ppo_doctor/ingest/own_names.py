@@ -12,7 +12,7 @@ from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
 from ppo_doctor.ingest.hints import GAIN, hinted
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
-from ppo_doctor.ingest.settings_words import CLOCKS
+from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ _SIGNED = re.compile(r"%|[^\W\d_]+")
 _LOGARITHM = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE)
 LOGGED = frozenset({"grad_norm", "learning_rate"})
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
-#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
-PLANNED = "planned"
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
 #: metric → others by which a name may mean it here: a reward is told from a return at the end.

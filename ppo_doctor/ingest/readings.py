@@ -55,7 +55,16 @@ _PARTS, BARE = frozenset({"policy", "value", "critic"}), 0.5
 LONE = 1.0
 #: What says of a ratio that 1 was taken from it.
 _DEVIATIONS = frozenset({"delta", "deviation", "difference"})
-_SIGNS = {"%": " pct ", "∇": " gradient ", "‖": " norm ", "Δ": " delta ", "π": " policy ", "θ": " theta "}
+_SIGNS = {
+    "%": " pct ",
+    "∇": " gradient ",
+    "‖": " norm ",
+    "Δ": " delta ",
+    "π": " policy ",
+    "θ": "_theta_",
+    "φ": "_phi_",
+    "∞": "_max_",
+}
 _SYMBOL = re.compile("[" + "".join(_SIGNS) + "]")
 #: One taken from a ratio: what is left is how far it is from 1.
 _FROM_ONE = re.compile(r"(?<=[A-Za-z_) ])[-\N{MINUS SIGN}]\s?1\b|\b1\s?[-\N{MINUS SIGN}](?=[A-Za-z_(])")

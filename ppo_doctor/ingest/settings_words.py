@@ -51,3 +51,5 @@ CLOCKS = (
     *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
     *("episode", "episodes", "ep", "epoch", "frame", "frames"),
 )
+#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
+PLANNED = "planned"

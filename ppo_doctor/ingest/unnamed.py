@@ -17,7 +17,6 @@ from ppo_doctor.ingest.forms import LEAST, Numbers, form, numbers
 from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
-    PLANNED,
     Said,
     alike,
     by_words,
@@ -30,6 +29,7 @@ from ppo_doctor.ingest.own_names import (
 )
 from ppo_doctor.ingest.readings import Reading, of_others, words_of
 from ppo_doctor.ingest.relations import extends, related
+from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.ingest.shapes import SHAPES
 
 if TYPE_CHECKING:
@@ -200,11 +200,7 @@ def _still(
     zeros = [key for key, found in held.items() if found.zero and key not in chosen]
     found: dict[str, Reading] = {}
     for metric in (m for m in (*_ZEROS, "learning_rate") if m not in taken):
-        named_so = [
-            key
-            for key in zeros
-            if key not in found and (metric in told[key].meant or metric in (told[key].allowed or ()))
-        ]
+        named_so = [key for key in zeros if key not in found and says(told[key], metric)]
         if named_so:  # the name that can mean the least else
             key = min(named_so, key=lambda key: (metric not in told[key].meant, len(told[key].allowed or ASKED)))
             found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)

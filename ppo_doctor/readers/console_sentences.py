@@ -10,12 +10,12 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ppo_doctor.ingest.own_names import PLANNED
+from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
 
 if TYPE_CHECKING:
-    from ppo_doctor.ingest.own_names import PLANNED
+    from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.readers.console_base import Line, Sink
 
 #: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.

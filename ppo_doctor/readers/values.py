@@ -7,6 +7,8 @@ from collections import Counter
 from math import inf, isinf, nan
 from typing import TYPE_CHECKING, Any
 
+from ppo_doctor.ingest.settings_words import PLANNED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -23,7 +25,7 @@ _WRAPPED = (
     r"\((?:\[([^][(),]+)\]|([^(),]+))[),].*\Z"
 )
 _PERCENT = r"([-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d+)?) ?%\Z"
-_OF_TOTAL = r"(\d+) ?/ ?\d+\Z"
+_OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
 #: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})
 #: Deeper objects are not metrics any more.
@@ -97,6 +99,8 @@ class Values:
                 texts[key] = value[:LONGEST_TEXT]
             elif value is not None:
                 numbers[key] = value
+                if isinstance(raw, str) and (match := re.match(_OF_TOTAL, raw)):
+                    numbers[f"{key} {PLANNED}"] = float(match[2])
         return numbers, texts
 
     def note_twice(self, keys: list[str], line: int) -> None:

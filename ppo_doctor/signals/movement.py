@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 #: KL of an update whose log-ratios have a root mean square of 1e-3 nats: what moves less, does not move.
 STILL_KL = 5e-7
-#: Share of its choices that a policy changed at most over the whole run, below which it stands.
-STILL_PATH = 0.03
+STILL_PATH = 0.03  # share of its choices that a policy changed at most over the whole run, below which it stands
 #: Mean of whitened advantages over float32 samples: a surrogate within it saw ratios of 1.
 SURROGATE_NOISE = 2e-6
 RATIO_NOISE = 1e-5
@@ -287,7 +286,7 @@ def policy_stands(observations: Observations) -> Fact | None:
     moved = _may_move(observations) or left_the_reference(observations) is True
     if stands is False and not moved and (rise is None or rise <= TREND):
         stands = True
-    holds = both(flat, stands, None if rise is None else rise <= 6) if rise is not None else both(flat, stands)
+    holds = both(flat, stands, *([] if rise is None else [rise <= 6]))
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
 
@@ -308,18 +307,14 @@ def _is_flat(observations: Observations) -> bool | None:
     flat = truth_of(observations.fact("ratio_flat"))
     if unlogged and flat is None and not _may_move(observations):
         return truth_of(observations.fact("entropy_stands"))
-    # A mean ratio that is not quite 1 is a step, of which the KL tells how large.
-    if flat is False and high is not None:
+    if flat is False and high is not None:  # a mean ratio that is not quite 1 is a step: the KL tells how large
         return all_known(high < STILL_KL or _went_nowhere(observations), unclipped)
     flat = flat if flat is not None else unclipped
     return flat if flat is not None or high is None else high < STILL_KL
 
 
 def _went_nowhere(observations: Observations) -> bool:
-    """Tell whether all updates together can have moved next to no probability.
-
-    By Pinsker's inequality an update moves at most √(KL/2) of it, and all together at most their sum.
-    """
+    """Tell whether all updates together moved next to no probability: each at most √(KL/2) of it (Pinsker)."""
     kl = divergence_of(observations)
     return kl is not None and float(np.sqrt(np.abs(finite(kl)) / 2).sum()) < STILL_PATH
 

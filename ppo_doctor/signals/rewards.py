@@ -168,7 +168,7 @@ def reward_zero_share(observations: Observations) -> Fact | None:
     bound = max(RARE * float(best.max()), 0.0) if best is not None and found[1].min() >= 0 else 0.0
     if found[0].resolution.least and found[0].resolution.absolute > bound:
         return None
-    zero = found[1] <= bound
+    zero = np.abs(found[1]) <= bound  # a reward that is negative at times has a bound of 0
     third = len(zero) // 3
     fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
     paid = zero[: int(np.flatnonzero(~zero)[-1]) + 1]

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.own_names import PLANNED
 from ppo_doctor.ingest.relations import related
+from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.ingest.unnamed import by_form, settings_shown
 from ppo_doctor.pipeline import Request, read_runs
 

@@ -52,7 +52,8 @@ def test_a_dict_split_over_lines_by_a_terminal_or_by_pprint(reading):
 
 def test_a_paste_without_its_opening_brace(reading):
     got = reading("'loss': -0.0, 'kl': 0.5, 'global_step/max_steps': '5/3766', 'percentage': '0.13%'}\n")
-    assert got.records == [{"loss": 0, "kl": 0.5, "global_step/max_steps": 5, "percentage": pytest.approx(0.0013)}]
+    steps = {"global_step/max_steps": 5, "global_step/max_steps planned": 3766}
+    assert got.records == [{"loss": 0, "kl": 0.5, **steps, "percentage": pytest.approx(0.0013)}]
 
 
 def test_a_torn_dict_gives_its_complete_values(reading):
