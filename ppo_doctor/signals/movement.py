@@ -137,8 +137,7 @@ def losses_repeat(observations: Observations) -> Fact | None:
     if loss is None or begins is None:
         return None
     apart = np.abs(np.diff(loss.values))[~begins[1:]]
-    known = apart[np.isfinite(apart)]
-    if len(known) < 3:
+    if len(known := apart[np.isfinite(apart)]) < 3:
         return None
     alike = float(np.mean(known <= 1e-6))
     text = f"{loss.raw} is that of the step before in {alike:.0%} of the further steps on a generation"
@@ -309,14 +308,14 @@ def _is_flat(observations: Observations) -> bool | None:
         return truth_of(observations.fact("entropy_stands"))
     if flat is False and high is not None:  # a mean ratio that is not quite 1 is a step: the KL tells how large
         return all_known(high < STILL_KL or _went_nowhere(observations), unclipped)
-    flat = flat if flat is not None else unclipped
+    flat = unclipped if flat is None else flat
     return flat if flat is not None or high is None else high < STILL_KL
 
 
 def _went_nowhere(observations: Observations) -> bool:
     """Tell whether all updates together moved next to no probability: each at most √(KL/2) of it (Pinsker)."""
-    kl = divergence_of(observations)
-    return kl is not None and float(np.sqrt(np.abs(finite(kl)) / 2).sum()) < STILL_PATH
+    size = np.abs(finite(kl)) if (kl := divergence_of(observations)) is not None else np.full(1, np.inf)
+    return float(np.sqrt(size / 2).sum()) < STILL_PATH
 
 
 def _entropy_is_one_number(observations: Observations) -> bool:
