@@ -22,7 +22,7 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
     "j": {"gain": 0.3, "return": 0.5},
     "k": {"kl": 1.2},
     "l": {"loss": 0.1, "length": 2.0},
-    "m": {"mean": 0.7},
+    "m": {"mean": 0.7, "minibatch count": 0.5},
     "n": {"norm": 0.7, "count": 0.7},
     "p": {"policy": 0.4},
     "q": {"critic": 0.7},

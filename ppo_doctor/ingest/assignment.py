@@ -69,7 +69,13 @@ def solved(held: Mapping[str, Fates]) -> dict[str, Reading]:
         }
         if not (dropped := heaviest.keys() - clear.keys()):
             return {key: held[key][metric][1] for key, metric in clear.items()}
-        held = {key: fates for key, fates in held.items() if key not in dropped}
+        # what an unclear column is likeliest is not given to one that is less like it
+        claimed = {heaviest[key]: held[key][heaviest[key]][0] for key in dropped}
+        held = {
+            key: {m: fate for m, fate in fates.items() if fate[0] >= claimed.get(m, fate[0])}
+            for key, fates in held.items()
+            if key not in dropped
+        }
 
 
 def looks_like_ppo(metrics: Collection[str]) -> bool:

@@ -148,6 +148,14 @@ _WORDS: Mapping[str, str] = {
         "repetitions reps reuse reuses revisions schritte sets step steps stirring stirs stopped stroke strokes "
         "sweep sweeps taken total tries tweak tweaks upd update updates upds used vueltas "
     ),
+    "advantage": (
+        "adv advantage advantages advs ahat alpha avantage beat benefit better betterness bonus centered credit "
+        "delight delta deltas dominance dopamine edge edges excess extra favor favorable favour fortune gae gain "
+        "head headstart hope lead leads leverage luck lucky margin margins normalized outperformance "
+        "overperformance praise premium privilege profit rel relative relief residual residue superiority surplus "
+        "surprise surprised surprises surprising td tderror ueberschuss upper upside ventaja vorsprung vorteil "
+        "windfall zscore "
+    ),
     "passes": "epoch epochs pass passes sweep sweeps lap laps rep reps repeats repetitions cycle cycles nepochs",
 }
 #: what a word hints at → the metrics that its column may be.
@@ -170,6 +178,7 @@ _METRICS: Mapping[str, str] = {
     "explained": "explained_variance",
     "deviation": "action_std reward_std ratio_abs_dev",
     "count": "optimizer_steps",
+    "advantage": "advantages_std",
     "passes": "epochs_executed",
 }
 #: What words say that they say of something to be maximised: its sign is turned.

@@ -151,4 +151,4 @@ def means(name: Said, metric: str) -> bool:
 
 def says(name: Said, metric: str) -> bool:
     """Tell whether anything in a name speaks for a metric."""
-    return metric in name.meant or bool(name.allowed) or any(metric in hint for hint in name.hints)
+    return metric in name.meant or metric in (name.allowed or ()) or any(metric in hint for hint in name.hints)

@@ -191,7 +191,7 @@ def _stands(known: FloatArray) -> bool:
 
 def _is_logarithm(entropy: FloatArray, deviation: FloatArray) -> bool:
     """Tell whether one column is a constant and the logarithm of the other, once for each action of a Gaussian."""
-    both = (deviation > 0) & np.isfinite(entropy)
+    both = (deviation > 0) & np.isfinite(deviation) & np.isfinite(entropy)
     if both.sum() < LEAST:
         return False
     x, y = np.log(deviation[both]), entropy[both]

@@ -73,11 +73,14 @@ ASKED = (
         "reward_std",
     ),
     *("frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean", "loss"),
+    "advantages_std",
 )
 #: The least and the most that they can be.
 _LIMITS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("clip_fraction", "frac_reward_zero_std"), (0.0, 1.0)),
-    **dict.fromkeys(("value_loss", "grad_norm", "ratio_abs_dev", "reward_std", "action_std"), (0.0, np.inf)),
+    **dict.fromkeys(
+        ("value_loss", "grad_norm", "ratio_abs_dev", "reward_std", "action_std", "advantages_std"), (0.0, np.inf)
+    ),
     **dict.fromkeys(("episode_length", "response_length", "optimizer_steps", "epochs_executed"), (0.0, np.inf)),
     "explained_variance": (-np.inf, 1.0),
     "learning_rate": (0.0, 0.1),
@@ -199,10 +202,10 @@ def _still(
     taken = {reading.metric for reading in chosen.values()} | set(named)
     zeros = [key for key, found in held.items() if found.zero and key not in chosen]
     found: dict[str, Reading] = {}
-    for metric in (m for m in (*_ZEROS, "learning_rate") if m not in taken):
+    for metric in (m for m in (*_ZEROS, "learning_rate", "advantages_std") if m not in taken):
         named_so = [key for key in zeros if key not in found and says(told[key], metric)]
         if named_so:  # the name that can mean the least else
-            key = min(named_so, key=lambda key: (metric not in told[key].meant, len(told[key].allowed or ASKED)))
+            key = min(named_so, key=lambda key: _hinted_less(told[key], metric))
             found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
     taken |= {reading.metric for reading in found.values()}
     plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
@@ -213,6 +216,11 @@ def _still(
     if len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
+
+
+def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
+    """Return how little a name says for a metric: the name that can mean the least else comes first."""
+    return metric not in name.meant, metric not in (name.allowed or ()), len(name.allowed or ASKED)
 
 
 def _counted(
