@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -60,7 +60,10 @@ def assemble(
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
-    told = problems_shown(found, findings, became, links)
+    told = tuple(
+        replace(problem, next_step=rules[problem.findings[0]].next_step) if problem.findings else problem
+        for problem in problems_shown(found, findings, became, links)
+    )
     said, because = verdict(told, became, coverage, links, observations.run.steps)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)
@@ -92,14 +95,13 @@ def assemble(
     )
 
 
-def _placed(ordered: Iterable[RankedCause], told: Sequence[Problem]) -> Iterable[RankedCause]:
-    """Yield causes under the problems that are told; one of none leads nothing."""
+def _placed(ordered: Sequence[RankedCause], told: Sequence[Problem]) -> list[RankedCause]:
+    """Return causes under the problems that are told; one of none leads nothing and comes last."""
     where = {name: problem.id for problem in told for name in problem.causes}
-    for cause in ordered:
-        if cause.benign or cause.id in where:
-            yield replace(cause, problem=where.get(cause.id, ""))
-        else:
-            yield replace(cause, problem="", leader=False, level_with=())
+    placed = [replace(c, problem=where.get(c.id, "")) for c in ordered if c.benign or c.id in where]
+    loose = [c for c in ordered if not c.benign and c.id not in where]
+    placed += [replace(cause, problem="", leader=False, level_with=()) for cause in loose]
+    return [replace(cause, rank=rank) for rank, cause in enumerate(placed, start=1)]
 
 
 def _of_settings(observations: Observations, findings: Sequence[Finding]) -> str:

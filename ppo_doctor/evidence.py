@@ -68,7 +68,7 @@ def became(outcome: Outcome) -> str:
         "learned": f"{key} rises: {levels}",
         "levelled_off": f"{key} rose and levelled off{since}: {levels}",
         "at_ceiling": f"{key} is at its known ceiling: {levels}",
-        "flat": f"{key} does not rise: {levels}",
+        "flat": f"{key} shows no clear rise: {levels}",
         "lost": f"{key} was lost: {levels}, gone for good{since}",
         "fell": f"{key} fell: {levels}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",

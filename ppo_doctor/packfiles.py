@@ -148,6 +148,7 @@ def _compiled_rule(path: str, raw: Compiled) -> Compiled:
     kept = {name: raw[name] for name in _RULE_FIELDS if name in raw}
     return kept | {
         "path": path,
+        "next_step": next(iter(raw["doc"].get("next_steps", ())), ""),
         "params": params,
         "when": [_compiled_clause(path, c, params) for c in tables(path, raw, "when")],
     }

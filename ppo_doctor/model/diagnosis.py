@@ -197,6 +197,8 @@ class Problem:
     proven: bool = False
     #: links that are dead because of it
     follows: tuple[str, ...] = ()
+    #: what to do first while no cause is sure: that of the finding that says most
+    next_step: str = ""
 
     @property
     def name(self) -> str:

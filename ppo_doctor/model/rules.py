@@ -70,6 +70,8 @@ class Rule:
     kind: Mapping[str, str] = field(default_factory=dict)
     #: a guess from settings alone, which a log replaces by what happened
     before_training: bool = False
+    #: what to do first where it fires and no cause is sure
+    next_step: str = ""
     path: str = ""
 
     def __hash__(self) -> int:

@@ -169,6 +169,8 @@ def reward_zero_share(observations: Observations) -> Fact | None:
     if found[0].resolution.least and found[0].resolution.absolute > bound:
         return None
     zero = np.abs(found[1]) <= bound  # a reward that is negative at times has a bound of 0
+    if zero.all():
+        return fact("reward_zero_share", 1.0, found[0], f"{found[0].raw} is at most {bound:.3g} in every record")
     third = len(zero) // 3
     fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
     paid = zero[: int(np.flatnonzero(~zero)[-1]) + 1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.evidence import became, brief, gone, says
 from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 from ppo_doctor.story.actions import actions
-from ppo_doctor.story.model import Check, Checks, Open, Place, Remark, Story, Told, Why
+from ppo_doctor.story.model import Action, Check, Checks, Open, Place, Remark, Story, Told, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -116,7 +116,8 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
     causes = sorted(leaders, key=lambda cause: cause.benign)
     lead = next((cause for cause in causes if not cause.benign), None)
     remedies = lead.remedies if lead is not None and lead.confidence != "suspected" else ()
-    do = tuple(action for action in actions(remedies) if action.say not in done)
+    asked = [Action(say=problem.next_step)] if problem.next_step and not remedies else []
+    do = tuple(action for action in (*actions(remedies), *asked) if action.say not in done)
     done.update(action.say for action in do)
     shown = [*found, *(_shown(lead, diagnosis) if lead is not None and not found else ())]
     return Told(
@@ -131,7 +132,7 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
         why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
         do=do,
         check=_check(lead, done) if lead is not None else None,
-        avoid=lead.avoid if do and lead is not None else "",
+        avoid=lead.avoid if do and lead is not None and not asked else "",
         follows=problem.follows,
     )
 

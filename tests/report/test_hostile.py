@@ -66,6 +66,7 @@ TAME = "q"
 OUTSIDE = frozenset(
     [
         "id",
+        "next_step",
         "path",
         "container",
         "now",

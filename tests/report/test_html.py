@@ -250,7 +250,7 @@ def test_a_problem_tells_what_it_is_what_to_do_and_what_would_settle_it() -> Non
 def test_the_headline_and_the_table_are_the_run_s_own_numbers() -> None:
     page = Page(html(unhealthy(), a_run(reward_mean=np.linspace(0.9, 0.0, 412))))
     words = page.text.replace("\u00a0", " ")
-    assert "The reward (reward_mean) does not rise: 0.5 throughout." in words
+    assert "The reward (reward_mean) shows no clear rise: 0.5 throughout." in words
     assert "reward_mean 0.9" in words
     assert len(page.classed("moments")) == 1
     assert {a["class"] for _, a in page.elements if "at-onset" in (a.get("class") or "")} == {"at-onset"}

@@ -268,7 +268,7 @@ def test_why_it_was_judged_so_is_told_where_neither_problem_nor_outcome_tells_it
     told = replace(stood, verdict_because="nothing found, but a check failed to run")
     assert story(told, None).because == "nothing found, but a check failed to run"
     said = "nothing found, but the log does not show that the policy learns: "
-    courses = replace(stood, verdict_because=said + "The reward (reward_mean) does not rise: 0.5 throughout")
+    courses = replace(stood, verdict_because=said + "The reward (reward_mean) shows no clear rise: 0.5 throughout")
     assert story(courses, None).because == ""
 
 
