@@ -72,7 +72,7 @@ def became(outcome: Outcome) -> str:
         "lost": f"{key} was lost: {levels}, gone for good{since}",
         "fell": f"{key} fell: {levels}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",
-        "not_logged": "No reward is logged",
+        "not_logged": f"No reward is read; “{outcome.key}” may be one" if outcome.key else "No reward is logged",
         "too_short": f"{key} has {_few(outcome.records)}",
     }
     return sentences[outcome.what]

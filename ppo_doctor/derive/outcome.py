@@ -6,6 +6,7 @@ levels that it lies between, and a fair share of all that the reward did.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
     from ppo_doctor.model import FloatArray, OutcomeKind, Run, Series
 
+_EARNED = re.compile(r"reward|return|score", re.IGNORECASE)
 #: Fewer finite records tell no course.
 FEWEST = 5
 #: Standard errors by which two levels differ.
@@ -33,7 +35,7 @@ REACHED = 0.9
 #: Score of samples in [0, 1] from which hardly anything is left to earn.
 FULL = 0.97
 #: Metrics of an evaluation, of which the first that is logged is meant.
-EVALUATIONS = ("eval_return", "eval_success_rate")
+EVALUATIONS = ("eval_return",)
 
 
 def outcome(run: Run, *, target: float | None = None) -> Outcome:
@@ -41,7 +43,8 @@ def outcome(run: Run, *, target: float | None = None) -> Outcome:
     series = run.outcome(OUTCOMES["reward"])
     tested = run.outcome(EVALUATIONS)
     if series is None:
-        return Outcome(what="not_logged")
+        # a column that says "reward" beside words of the task's own is nobody's until somebody says whose
+        return Outcome(what="not_logged", key=next(filter(_EARNED.search, run.not_understood), ""))
     judged = _judged(series, _ceiling(run, series))
     if tested is not None and tested is not series:
         judged = replace(judged, evaluation=_judged(tested, None))

@@ -38,6 +38,8 @@ COUNTERS = ("env_steps", "optimizer_steps_total")
 MOST_OF_THE_RUN = 0.8
 #: So many records whose steps end within this share of the run are counted by another clock.
 MANY, OTHERWISE = 8, 0.1
+#: Longest gaps between two of its records after which a metric is not logged any more.
+ENDED = 2
 #: By this factor a metric has grown from its first number to its last.
 GROWS = 1.2
 #: How far behind the onset to look again, as a share of what is left of the run.
@@ -137,7 +139,7 @@ def entropy(run: Run, moments: Sequence[Moment]) -> Course | None:
 
 
 def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...]:
-    """Return what was last logged of a metric at each moment.
+    """Return what was last logged of a metric at each moment, nothing where it ended long before.
 
     A metric of many records whose steps all lie in the first tenth counts another way, updates beside environment
     steps: of it what stands as far into its records as the moment into the run.
@@ -146,4 +148,10 @@ def values(series: Series, moments: Sequence[Moment]) -> tuple[float | None, ...
     places = np.searchsorted(series.axis.steps, steps, side="right") - 1
     if len(series) >= MANY and len(steps) > 1 and series.axis.steps[-1] < steps[-1] * OTHERWISE:
         places = np.rint((len(series) - 1) * steps / steps[-1]).astype(np.int64)
-    return tuple(float(series.values[place]) if place >= 0 else None for place in places.tolist())
+        return tuple(float(series.values[place]) for place in places.tolist())
+    logged = series.axis.steps
+    kept = ENDED * int(np.diff(logged).max()) if len(logged) > 1 else int(steps.max(initial=0))
+    ends = steps - logged[np.maximum(places, 0)] > kept
+    known = [place >= 0 and not ended for place, ended in zip(places.tolist(), ends.tolist(), strict=True)]
+    held = zip(places.tolist(), known, strict=True)
+    return tuple(float(series.values[place]) if shown else None for place, shown in held)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -103,3 +105,10 @@ def test_an_evaluation_is_told_beside_the_training_reward():
     assert found.evaluation is not None
     assert found.evaluation.what == "lost"
     assert run_of(episode_return=np.linspace(10, 200, 80)).evaluation is None
+
+
+def test_a_column_that_speaks_of_a_reward_is_named_where_none_is_read():
+    alone = case_run({"series": {"entropy": "1-0.02x19"}})
+    run = replace(alone, not_understood=("zz", "Average Prey Reward"))
+    assert (outcome(run).what, outcome(run).key) == ("not_logged", "Average Prey Reward")
+    assert outcome(replace(run, not_understood=("zz",))).key == ""
