@@ -160,9 +160,13 @@ def _shown(setting: Setting) -> str:
 
 def _number(settings: Mapping[str, Setting], name: str) -> tuple[Setting, float] | None:
     setting = settings.get(name)
-    if setting is None or isinstance(setting.value, str | bool | None) or not np.isfinite(setting.value):
+    if setting is None or isinstance(setting.value, str | bool | None):
         return None
-    return setting, float(setting.value)
+    try:
+        value = float(setting.value)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return (setting, value) if np.isfinite(value) else None
 
 
 def _values(series: Mapping[str, Series], name: str) -> FloatArray | None:

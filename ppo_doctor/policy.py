@@ -125,7 +125,8 @@ def read_policy(path: Path) -> Policy:
 
 #: The ways of writing a table of ours in a pyproject.toml. Every start looks for one, and parsing TOML is slow.
 _MAY_HOLD_OURS = re.compile(
-    rb"""tool["']?\s*\.\s*["']?ppo-doctor|^\s*\[\s*["']?tool["']?\s*\]|^\s*["']?tool["']?\s*=""", re.MULTILINE
+    rb"""tool["']?[ \t]*\.[ \t]*["']?ppo-doctor|^[ \t]*\[[ \t]*["']?tool["']?[ \t]*\]|^[ \t]*["']?tool["']?[ \t]*=""",
+    re.MULTILINE,
 )
 
 

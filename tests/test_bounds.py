@@ -172,3 +172,10 @@ def test_a_dotted_key_without_end_is_refused_with_its_line(tmp_path):
     with pytest.raises(DoctorError, match="at line 2"):
         read_policy(path)
     assert toml_text.loads(".".join(["a"] * 50) + ' = "' + "1.0 " * 200 + '"\n')
+
+
+def test_a_policy_behind_blank_lines_without_end_is_read(tmp_path):
+    """Each blank line was once searched to the end of all of them, which took minutes here."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[project]\nname = 'x'\n" + "\n" * 300_000 + "[tool.ppo-doctor]\nfail-on = 'high'\n")
+    assert read_policy(path).fail_on is not None

@@ -132,3 +132,9 @@ def test_a_folder_without_a_log_is_judged_by_its_configurations(cli, tmp_path):
     result = cli("analyze", str(tmp_path))
     assert "n_epochs" in result.out
     assert "setup.yaml:1" in result.out
+
+
+@pytest.mark.parametrize("digits", [20, 400])
+def test_a_whole_number_beyond_every_float_is_no_reason_to_fail(tmp_path, digits):
+    put(tmp_path, "later.yaml", f"n_epochs: {'9' * digits}\nlearning_rate: 0.00025\ngamma: 0.97\n")
+    assert load_run(log(tmp_path)).series

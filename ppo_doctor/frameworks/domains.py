@@ -253,6 +253,9 @@ def _limits_of(setting: str, framework: str) -> Iterator[Limit]:
             yield limit
 
 
+_TASKS = {EPISODES: "games and control", COMPLETIONS: "language models"}
+
+
 def _usual(setting: str, kind: str) -> Iterator[Limit]:
     """Yield the limits of what is usual; where the kind of samples is unknown, of what is so for neither."""
     ranges = USUAL.get(setting, {})
@@ -268,7 +271,7 @@ def _usual(setting: str, kind: str) -> Iterator[Limit]:
             grade="unusual",
             test=test,
             bound=bound,
-            why=f"usual{f' for {kind}' if kind else ''} is {span}",
+            why=f"usual{f' for {_TASKS[kind]}' if kind else ''} is {span}",
             counted_by=UNUSUAL,
             source=_RECIPES,
         )

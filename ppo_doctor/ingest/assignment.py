@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppo_doctor.ingest.readings import Reading, of_others, readings
 from ppo_doctor.ingest.shapes import SHAPES, support
 
@@ -91,6 +93,8 @@ def _weighed(key: str, values: FloatArray, named: Collection[str], language: boo
     fates: dict[str, tuple[float, Reading]] = {}
     again = OPEN
     for reading in meant:
+        if reading.offset and values.size and np.nanmin(values) >= 0:
+            continue  # a mean distance from 1, which is never negative, is no mean from which 1 was taken
         fit = support(reading.metric, values * reading.scale + reading.offset)
         weight = -reading.cost + _expected(reading.metric, language) - commonest
         if reading.metric in _EARNED:

@@ -144,6 +144,8 @@ def _weighed(
         if name.logarithm and metric not in LOGGED:
             continue
         reading = name.meant.get(metric) or (alike(metric, name) if name.meant else None)
+        if reading is not None and reading.offset and found.known.min() >= 0:
+            continue  # never negative: a mean distance from 1, from which 1 was not taken
         weight, scale = _by_numbers(metric, found, name, reading)
         offset = reading.offset if reading is not None else 0.0
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading) + EARNED * (metric in _EARNED)

@@ -93,12 +93,8 @@ def divergence_largest(observations: Observations) -> Fact | None:
 
 def divergence_violent(observations: Observations) -> Fact | None:
     """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
-    return _divergence(
-        observations,
-        "divergence_violent",
-        lambda v: float(max(early(v).max() / 3, median(v))),
-        "in the median, or a third of the largest in the first fifth of the run",
-    )
+    pick = "in the median, or in a third of the largest value of the first fifth of the run if that is more"
+    return _divergence(observations, "divergence_violent", lambda v: float(max(early(v).max() / 3, median(v))), pick)
 
 
 def surrogate_high(observations: Observations) -> Fact | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import became, brief, gone, says
+from ppo_doctor.evidence import became, brief, gone, number, says
 from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 from ppo_doctor.story.actions import actions
 from ppo_doctor.story.model import Action, Check, Checks, Open, Place, Remark, Story, Told, Why
@@ -211,12 +211,20 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ..
 
 def _with_number(finding: Finding) -> str:
     """Return a check's title, and what it saw where that is a number; the table has what many records hold."""
-    numbers = [e.statistic for e in finding.evidence if e.steps is None and _NUMBER.search(e.statistic)]
+    alone = (e for e in finding.evidence if e.steps is None and _NUMBER.search(e.statistic))
+    # of a setting its value is said, which no table shows
+    numbers = [f"{e.raw} is {number(e.observed)}; {e.statistic}" if e.raw == e.metric else e.statistic for e in alone]
     return ": ".join((finding.title, *numbers[:1]))
+
+
+#: What a reward that does not rise leaves open where nothing else is found.
+TO_GAIN = "whether more was to be gained (compare the reward of a random and of a good policy: --target-return)"
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:
     """Yield the questions that stay open, with the metrics whose absence keeps them open."""
+    if diagnosis.outcome.what == "flat" and not diagnosis.problems:
+        yield Open(question=TO_GAIN)
     loggable = set(diagnosis.coverage.missing_metrics)
     for question in QUESTIONS:
         if not getattr(diagnosis.coverage, question):
