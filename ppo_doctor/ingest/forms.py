@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.ingest.shapes import counts_up
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -70,12 +71,6 @@ def numbers(values: FloatArray) -> Numbers | None:
         end=float(np.median(known[-part:])),
         step=float(np.median(np.abs(np.diff(known)))),
     )
-
-
-def counts_up(known: FloatArray) -> bool:
-    """Tell whether a column counts what is done: whole numbers, each above the one before but for a restart."""
-    change = np.diff(known)
-    return bool((known % 1 == 0).all()) and bool((change > 0).mean() > 0.9)
 
 
 def _rough(n: Numbers) -> float:

@@ -183,14 +183,19 @@ _METRICS: Mapping[str, str] = {
 }
 #: What words say that they say of something to be maximised: its sign is turned.
 GAIN = frozenset(_WORDS["gain"].split())
-HINTS: Mapping[str, frozenset[str]] = {
-    word: frozenset(
-        metric for concept, words in _WORDS.items() if word in words.split() for metric in _METRICS[concept].split()
-    )
-    for word in {word for words in _WORDS.values() for word in words.split()}
-}
 
 
+def _by_word() -> dict[str, frozenset[str]]:
+    """Return word → the metrics that it hints at: those of each concept that it stands under."""
+    found: dict[str, frozenset[str]] = {}
+    for concept, words in _WORDS.items():
+        metrics = frozenset(_METRICS[concept].split())
+        for word in words.split():
+            found[word] = found.get(word, frozenset()) | metrics
+    return found
+
+
+HINTS: Mapping[str, frozenset[str]] = _by_word()
 #: Letters that two forms of a word have in common: "snip" and "snipped".
 STEM = 4
 

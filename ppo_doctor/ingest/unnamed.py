@@ -288,7 +288,7 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if before is None or not _alike(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
+        if before is None or not _is_kin(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
             continue
         if (
             (cut <= before * 1.01).all()
@@ -300,7 +300,7 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     return shown
 
 
-def _alike(key: str, norm: str) -> bool:
+def _is_kin(key: str, norm: str) -> bool:
     """Tell whether a name is another one and more words, or begins with the same one."""
     ours, theirs = words_of(key), words_of(norm)
     return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[0][:1] == theirs[0][:1])

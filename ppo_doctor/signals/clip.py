@@ -124,8 +124,9 @@ def dips(observations: Observations) -> Fact | None:
 
 def _records_per_step(series: Series) -> int | None:
     """Return the number of records that share each step, None where it is one or differs."""
-    _, counts = np.unique(series.axis.steps, return_counts=True)
-    return int(counts[0]) if counts[0] > 1 and (counts[:-1] == counts[0]).all() else None
+    starts = np.flatnonzero(np.diff(series.axis.steps, prepend=-1))
+    gaps = np.diff(starts)
+    return int(gaps[0]) if len(gaps) and gaps[0] > 1 and (gaps == gaps[0]).all() else None
 
 
 def _period(values: FloatArray) -> int:
