@@ -12,7 +12,7 @@ import numpy as np
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
 from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
-from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution
+from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution, with_signed_zeros
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -89,7 +89,7 @@ class RunBuilder:
         if profile.components_left:
             text = f"{profile.components_left} series of parts of the reward are beyond the limit, and left out"
             self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
-        return with_common_resolution(named)
+        return with_signed_zeros(with_common_resolution(named))
 
     def steps(self, profile: Profile) -> FloatArray:
         """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""
@@ -215,7 +215,8 @@ class RunBuilder:
         if metric.antilog:
             values = np.power(10.0, values)
             resolution = resolution.scaled(math.log(10) * finite_median(values))
-        values = values if (metric.scale, metric.offset) == (1.0, 0.0) else values * metric.scale + metric.offset
+        values = values if metric.scale == 1.0 else values * metric.scale
+        values = values if metric.offset == 0.0 else values + metric.offset  # adding 0 would turn -0 into 0
         estimator = self._estimator(key, metric, values)
         least = rounding.of(metric.name, estimator, metric.aggregation, values)
         return Series(

@@ -75,8 +75,18 @@ def records_per_batch(observations: Observations) -> Fact | None:
 
 
 def _told(observations: Observations) -> list[Series]:
-    """Return the statistics of the rollout that tell one from another, on the records of the first of them."""
+    """Return the statistics of the rollout that tell one from another, on the records of the first of them.
+
+    A mean reward tells beside a spread within the batch, or beside a count of environment steps: without either it may
+    be the mean of a solved task, or of episodes that ended long ago.
+    """
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
+    run = observations.run.series
+    spread, counter = run.get("reward_std"), run.get("env_steps")
+    if spread is not None and finite_median(spread.values) > 0:
+        told += [series for name in ("reward_mean", "reward_std") if (series := _fine(observations, name)) is not None]
+    elif counter is not None and (series := _fine(observations, "episode_return")) is not None:
+        told += [series, counter]
     if not told or len(told[0]) < 2:
         return []
     return [here for series in told if (here := beside(told[0], series)) is not None]

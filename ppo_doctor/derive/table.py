@@ -39,8 +39,11 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "unexplained_share": _row(
             "updates:unexplained_share", "optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"
         ),
-        "kl_over_target": _row("updates:kl_over_target", "approx_kl+target_kl", "early_stopped"),
-        "binding_target_kl": _row("updates:binding_target_kl", "target_kl"),
+        "kl_over_target": _row(
+            "updates:kl_over_target", "approx_kl+target_kl", "early_stopped", "optimizer_steps+approx_kl"
+        ),
+        "stops_at_kl": _row("updates:stops_at_kl", "optimizer_steps+approx_kl", "epochs_executed+approx_kl"),
+        "binding_target_kl": _row("updates:binding_target_kl", "target_kl", "optimizer_steps+approx_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),
         "kl_in_loss": _row("coefficients:kl_in_loss", "loss+ref_kl"),

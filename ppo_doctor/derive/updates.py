@@ -80,6 +80,8 @@ def apart_before_the_step(observations: Observations) -> Fact | None:
 
 #: Records that tell whether the clip ever acts, or the loss is ever seen.
 TELLING = 5
+#: What counts the work of one update, and the updates that show how it varies.
+PER_UPDATE, MANY = ("optimizer_steps", "epochs_executed"), 12
 
 
 def epochs_share(observations: Observations) -> Fact | None:
@@ -228,13 +230,43 @@ def kl_over_target(observations: Observations) -> Fact | None:
     return Fact(name="kl_over_target", value=ratio, how="observed", unit="times", source=kl.source(), says=says)
 
 
+#: Counts of executed steps that differ are those of a stop: so many of them, and half of what a whole update has.
+UNEVEN, HALF = 3, 0.6
+
+
+def stops_at_kl(observations: Observations) -> Fact | None:
+    """Return the median KL (nats) of updates that end early at different steps, None where they do not.
+
+    A lost setting leaves the same number of steps in each update; a stop depends on the data. Batches of different
+    sizes have different numbers of steps as well: nothing is told where the environment steps between updates differ.
+    """
+    counts = next((s for name in PER_UPDATE if (s := observations.run.series.get(name)) is not None), None)
+    kl = observations.series("kl_size") or observations.run.series.get("probe_kl")
+    done, size = finite(counts), finite(kl)
+    if counts is None or kl is None or len(done) < MANY or not len(size):
+        return None
+    planned = observations.run.facts.get("updates_configured")
+    whole = float(str(planned.value)) if planned is not None and counts.name == "optimizer_steps" else float(done.max())
+    uneven = len(set(done.tolist())) >= UNEVEN and median(done) <= HALF * whole
+    rollouts = np.diff(finite(observations.run.series.get("env_steps")))
+    if not uneven or (len(rollouts) and rollouts.max() > 1.1 * rollouts.min()):
+        return None
+    says = (
+        f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}, and {kl.raw} {median(size):.3g} in the median"
+    )
+    return Fact(name="stops_at_kl", value=median(size), how="computed", unit="nats", source=counts.source(), says=says)
+
+
 def _stops(observations: Observations) -> bool:
     setting = observations.run.config.get("early_stopping")
     return setting is None or bool(setting.value)
 
 
 def _no_target(observations: Observations) -> Fact | None:
-    """A configuration that lists its epochs and names no target has none."""
+    """A target that nobody tells is reached where updates end early; a configuration of epochs without one has none."""
+    stops = observations.fact("stops_at_kl")
+    if stops is not None:
+        return dataclasses.replace(stops, name="kl_over_target", value=1.0, unit="times")
     epochs = observations.run.config.get("ppo_epochs")
     if epochs is None or epochs.how == "default":
         return None
@@ -249,9 +281,15 @@ def _no_target(observations: Observations) -> Fact | None:
 
 
 def binding_target_kl(observations: Observations) -> Fact | None:
-    """Return the configured target_kl when early stopping is on; 0 is no target (skrl's default)."""
+    """Return the configured target_kl when early stopping is on, else the KL that updates are seen to end at.
+
+    0 is no target (skrl's default).
+    """
     setting = observations.run.config.get("target_kl")
     target = observations.number("target_kl")
+    if setting is None:
+        stops = observations.fact("stops_at_kl")
+        return stops and dataclasses.replace(stops, name="binding_target_kl")
     if setting is None or not target or not _stops(observations):
         return None
     return Fact(name="binding_target_kl", value=target, how=setting.how, unit="nats", source=setting.source)

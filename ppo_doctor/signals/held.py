@@ -1,0 +1,81 @@
+"""What holds the policy where it began: a penalty on the KL to the reference, or a bonus on the entropy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import median
+from ppo_doctor.signals.course import discrete, entropy_of, fact, finite, series_of
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import Fact, FloatArray
+    from ppo_doctor.signals.course import Observations
+
+#: Updates after which a policy that nothing holds has left the distance of its first ones.
+MANY = 20
+#: KL to the reference, in nats, below which its course is that of rounding.
+SEEN = 1e-4
+#: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
+CHOICES, UNIFORM = 20, 0.01
+#: Share of the uniform entropy that a policy which is held has lost, and nats of all updates together that show it.
+SPENT, TRAVELLED = 0.04, 0.05
+
+
+def reference_growth(observations: Observations) -> Fact | None:
+    """Return the late over the first KL to a reference that the policy began at.
+
+    Updates of one size take a policy that nothing holds as many times further as there are of them where they agree,
+    and the root of that where they do not; the KL grows with the square of the distance.
+    """
+    series, size = series_of(observations, "ref_kl"), _apart(observations)
+    if series is None or len(size) < MANY:
+        return None
+    first, end = float(median(size[1:4])), float(median(_last(size)))
+    if first < SEEN or size[0] > first:
+        return None
+    says = f"{series.raw} is {first:.3g} in the first records and {end:.3g} in the last fifth"
+    return fact("reference_growth", end / first, series, says, "times")
+
+
+def reference_late(observations: Observations) -> Fact | None:
+    """Return the median KL to the reference of the last fifth of the records, per token or summed, as it is logged."""
+    series, size = series_of(observations, "ref_kl"), _apart(observations)
+    if series is None or len(size) < MANY:
+        return None
+    end = float(median(_last(size)))
+    return fact("reference_late", end, series, f"{series.raw} is {end:.3g} in the last fifth", "nats")
+
+
+def _apart(observations: Observations) -> FloatArray:
+    series = series_of(observations, "ref_kl")
+    return np.empty(0) if series is None else np.abs(finite(series))
+
+
+def _last(size: FloatArray) -> FloatArray:
+    return size[-len(size) // 5 :]
+
+
+def entropy_pull(observations: Observations) -> Fact | None:
+    """Return the nats that a policy lost of its uniform entropy over the KL of all its updates; 1 where it lost many.
+
+    The distance from the uniform policy is the entropy that is gone. Updates that agree add up to more than their KL,
+    and those of noise to as much: less is left where something pulls the policy back.
+    """
+    entropy, kl = entropy_of(observations), observations.series("kl_size")
+    if entropy is None or kl is None or not discrete(observations):
+        return None
+    values, steps = finite(entropy), finite(kl)
+    if len(values) < MANY or len(steps) < MANY:
+        return None
+    uniform = math.log(max(2, round(math.exp(min(float(values.max()), 10.0)))))
+    if uniform > math.log(CHOICES) + UNIFORM or abs(uniform - float(values.max())) > UNIFORM * uniform:
+        return None
+    lost, travelled = uniform - float(median(values[-len(values) // 10 :])), float(steps.sum())
+    says = f"{entropy.raw} ends {max(lost, 0.0):.2g} below {uniform:.4g}, that of equal choices"
+    if lost > SPENT * uniform or travelled < TRAVELLED:
+        return fact("entropy_pull", 1.0, entropy, says)
+    text = f"{says}; the KL of all updates is {travelled:.2g}"
+    return fact("entropy_pull", max(lost, 0.0) / travelled, entropy, text)
