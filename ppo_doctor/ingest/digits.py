@@ -57,8 +57,8 @@ def _written_in_full(values: FloatArray) -> bool:
     return bool((np.round(small, MOST_DECIMALS) != small).any())
 
 
-#: Records whose zeros have one sign by no accident.
-SIGNS = 12
+#: Records whose zeros have one sign by no accident, and the coarsest print that shows the loss of an ordinary step.
+SIGNS, FINE = 12, 5e-5
 
 
 def with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
@@ -79,16 +79,17 @@ def with_common_resolution(named: Mapping[str, Series]) -> dict[str, Series]:
 
 
 def with_signed_zeros(named: dict[str, Series]) -> dict[str, Series]:
-    """Take a printed policy loss of 0 in full where no record has the other sign.
+    """Take a policy loss that prints as 0 for an exact 0 where no record has the other sign.
 
-    The mean of advantages that are not 0 is rounding of either sign, which print keeps (-0.000000); twelve alike are an
-    accident once in two thousand runs.
+    The mean of advantages that are not 0 at a ratio of 1 is rounding of either sign, which print keeps (-0.00000).
+    Steps too small to print leave losses of one sign as well, the negative one, beside a gradient that is not 0.
     """
-    loss = named.get("policy_loss")
-    if loss is None or loss.resolution.exact or len(loss) < SIGNS or loss.values.any():
+    loss, gradient = named.get("policy_loss"), named.get("grad_norm")
+    if loss is None or len(loss) < SIGNS or loss.values.any() or not 0 < loss.resolution.absolute <= FINE:
         return named
     negative = np.signbit(loss.values)
-    if negative.any() != negative.all():
+    silent = gradient is not None and not gradient.values.any()
+    if negative.any() and not (silent and negative.all()):
         return named
     return {**named, "policy_loss": replace(loss, resolution=replace(loss.resolution, absolute=0.0))}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import median, quantile
 from ppo_doctor.signals.course import discrete, entropy_of, fact, finite, series_of
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MANY = 20
 #: KL to the reference, in nats, below which its course is that of rounding.
 SEEN = 1e-4
+#: The share of records that holds the largest of a scattered series.
+LARGEST = 0.9
 #: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
 CHOICES, UNIFORM = 20, 0.01
 #: Share of the uniform entropy that a policy which is held has lost, and nats of all updates together that show it.
@@ -25,7 +27,7 @@ SPENT, TRAVELLED = 0.04, 0.05
 
 
 def reference_growth(observations: Observations) -> Fact | None:
-    """Return the late over the first KL to a reference that the policy began at.
+    """Return the largest over the first KL to a reference that the policy began at.
 
     Updates of one size take a policy that nothing holds as many times further as there are of them where they agree,
     and the root of that where they do not; the KL grows with the square of the distance.
@@ -33,29 +35,25 @@ def reference_growth(observations: Observations) -> Fact | None:
     series, size = series_of(observations, "ref_kl"), _apart(observations)
     if series is None or len(size) < MANY:
         return None
-    first, end = float(median(size[1:4])), float(median(_last(size)))
+    first, most = float(median(size[1:4])), float(quantile(size, LARGEST))
     if first < SEEN or size[0] > first:
         return None
-    says = f"{series.raw} is {first:.3g} in the first records and {end:.3g} in the last fifth"
-    return fact("reference_growth", end / first, series, says, "times")
+    says = f"{series.raw} is {first:.3g} in the first records and {most:.3g} in its ninth decile"
+    return fact("reference_growth", most / first, series, says, "times")
 
 
-def reference_late(observations: Observations) -> Fact | None:
-    """Return the median KL to the reference of the last fifth of the records, per token or summed, as it is logged."""
+def reference_largest(observations: Observations) -> Fact | None:
+    """Return the ninth decile of the KL to the reference, per token or summed, as it is logged."""
     series, size = series_of(observations, "ref_kl"), _apart(observations)
     if series is None or len(size) < MANY:
         return None
-    end = float(median(_last(size)))
-    return fact("reference_late", end, series, f"{series.raw} is {end:.3g} in the last fifth", "nats")
+    most = float(quantile(size, LARGEST))
+    return fact("reference_largest", most, series, f"{series.raw} is {most:.3g} in its ninth decile", "nats")
 
 
 def _apart(observations: Observations) -> FloatArray:
     series = series_of(observations, "ref_kl")
     return np.empty(0) if series is None else np.abs(finite(series))
-
-
-def _last(size: FloatArray) -> FloatArray:
-    return size[-len(size) // 5 :]
 
 
 def entropy_pull(observations: Observations) -> Fact | None:

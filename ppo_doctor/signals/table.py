@@ -73,7 +73,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "entropy_held_high": ("entropy", _ENTROPY),
         "entropy_pull": ("held", ("entropy+approx_kl",)),
         "reference_growth": ("held", ("ref_kl",)),
-        "reference_late": ("held", ("ref_kl",)),
+        "reference_largest": ("held", ("ref_kl",)),
         "rate_largest": ("rate", _RATE),
         "rate_reach": ("rate", _RATE),
         "rate_ordinary": ("rate", _RATE),
