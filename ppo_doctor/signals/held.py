@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MANY = 20
 #: KL to the reference, in nats, below which its course is that of rounding.
 SEEN = 1e-4
+#: Share of the KL of the next records that the first one has at most, in a run that begins at its reference.
+RISEN = 0.9
 #: The share of records that holds the largest of a scattered series.
 LARGEST = 0.9
 #: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
@@ -36,7 +38,7 @@ def reference_growth(observations: Observations) -> Fact | None:
     if series is None or len(size) < MANY:
         return None
     first, most = float(median(size[1:4])), float(quantile(size, LARGEST))
-    if first < SEEN or size[0] > first:
+    if first < SEEN or size[0] > RISEN * first:
         return None
     says = f"{series.raw} is {first:.3g} in the first records and {most:.3g} in its ninth decile"
     return fact("reference_growth", most / first, series, says, "times")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.digits import inferred_decimals, with_common_resolution
+from ppo_doctor.ingest.digits import inferred_decimals, with_common_resolution, with_signed_zeros
 from ppo_doctor.model import Resolution
 from tests.synthetic import a_series, an_axis
 
@@ -48,3 +48,32 @@ def test_a_zero_of_a_short_log_is_exact_where_it_prints_digits_and_not_decimals(
         resolution = Resolution(absolute=0.0 if places is None else 0.5 * 10.0**-places)
         columns[name] = replace(a_series(name, printed, axis=an_axis(range(len(printed)))), resolution=resolution)
     assert with_common_resolution(columns)["loss"].resolution.exact is exact
+
+
+def printed_loss(signs, *, absolute=5e-6, gradient=None):
+    zeros = np.copysign(np.zeros(len(signs)), signs)
+    columns = {"policy_loss": a_series("policy_loss", zeros, absolute=absolute)}
+    if gradient is not None:
+        columns["grad_norm"] = a_series("grad_norm", [gradient] * len(signs))
+    return with_signed_zeros(columns)["policy_loss"]
+
+
+MIXED = [1.0, -1.0] * 8
+
+
+@pytest.mark.parametrize(
+    ("loss", "exact"),
+    [
+        (printed_loss([1.0] * 16), True),
+        (printed_loss(MIXED), False),
+        (printed_loss([-1.0] * 16), False),
+        (printed_loss([-1.0] * 16, gradient=0.2), False),
+        (printed_loss([-1.0] * 16, gradient=0.0), True),
+        (printed_loss(MIXED, gradient=0.0), False),
+        (printed_loss([1.0] * 16, absolute=5e-3), False),
+        (printed_loss([1.0] * 11), False),
+    ],
+    ids=["+0", "either sign", "-0", "-0 beside a gradient", "-0 without", "either, without", "two decimals", "few"],
+)
+def test_a_printed_zero_is_exact_where_no_rounding_has_its_sign(loss, exact):
+    assert loss.resolution.exact is exact

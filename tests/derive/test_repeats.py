@@ -1,0 +1,29 @@
+"""One batch again and again has the same mean reward to the last digit; a solved task may have it as well."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.synthetic import a_series, observe
+
+SAME = [-14.0331, *[-14.0327] * 19]
+
+
+def repeats(**series):
+    found = observe(*(a_series(name, values) for name, values in series.items())).series("batch_repeats")
+    return None if found is None else int(np.nansum(found.values))
+
+
+def test_a_mean_reward_repeats_beside_its_spread():
+    assert repeats(reward_mean=[0.24826] * 20, reward_std=[0.13383] * 20) == 19
+    assert repeats(reward_mean=[0.24826] * 20, reward_std=np.linspace(0.1, 0.13383, 20)) == 0
+
+
+def test_a_return_repeats_beside_a_counter_that_stands():
+    assert repeats(episode_return=SAME, env_steps=[19200.0, *[20800.0] * 19]) == 18
+    assert repeats(episode_return=SAME, env_steps=[1600.0 * i for i in range(20)]) == 0
+
+
+def test_a_return_alone_tells_nothing():
+    assert repeats(episode_return=SAME) is None
+    assert repeats(reward_mean=[0.955] * 20, reward_std=[0.0] * 20) is None

@@ -1,0 +1,48 @@
+"""Updates that end early end at different steps, and at a KL; a lost setting leaves the same number in each."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.synthetic import a_series, observe
+
+EARLY = [2, 3, 2, 4, 2, 3, 16, 2, 3, 2, 5, 2, 3, 2, 4, 2.0]
+
+
+def stops(done, *, kl=1e-4, **more):
+    series = [a_series("optimizer_steps", done), a_series("approx_kl", [kl] * len(done))]
+    series += [a_series(name, values) for name, values in more.items()]
+    found = observe(*series).fact("stops_at_kl")
+    return None if found is None else found.value
+
+
+def test_uneven_counts_below_the_whole_tell_the_kl_of_a_stop():
+    assert stops(EARLY) == pytest.approx(1e-4)
+
+
+def test_a_stop_makes_its_kl_the_target_and_says_that_it_is_reached():
+    seen = observe(a_series("optimizer_steps", EARLY), a_series("approx_kl", [1e-4] * 16))
+    assert seen.fact("binding_target_kl").value == pytest.approx(1e-4)
+    assert seen.fact("kl_over_target").value == 1
+
+
+@pytest.mark.parametrize(
+    "done",
+    [[4.0] * 16, [16.0] * 12 + [2, 3, 4, 5.0], [2.0, 4.0] * 8, EARLY[:9]],
+    ids=["the same in each", "mostly all", "two kinds of update", "few updates"],
+)
+def test_other_counts_tell_of_no_stop(done):
+    assert stops(done) is None
+
+
+def test_batches_of_different_sizes_explain_different_counts():
+    frames = [100.0]
+    for count in EARLY[1:]:
+        frames.append(frames[-1] + 64 * count)
+    assert stops(EARLY, env_steps=frames) is None
+    assert stops(EARLY, env_steps=[1024.0 * i for i in range(1, 17)]) is not None
+
+
+def test_a_configured_target_is_the_target():
+    seen = observe(a_series("optimizer_steps", EARLY), a_series("approx_kl", [1e-4] * 16), config={"target_kl": 0.02})
+    assert seen.fact("binding_target_kl").value == 0.02
