@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_doctor.arrays import median, quantile
 from ppo_doctor.signals.course import discrete, entropy_of, fact, finite, series_of
+from ppo_doctor.signals.movement import divergence_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray
@@ -64,10 +65,10 @@ def entropy_pull(observations: Observations) -> Fact | None:
     The distance from the uniform policy is the entropy that is gone. Updates that agree add up to more than their KL,
     and those of noise to as much: less is left where something pulls the policy back.
     """
-    entropy, kl = entropy_of(observations), observations.series("kl_size")
+    entropy, kl = entropy_of(observations), divergence_of(observations)
     if entropy is None or kl is None or not discrete(observations):
         return None
-    values, steps = finite(entropy), finite(kl)
+    values, steps = finite(entropy), np.abs(finite(kl))
     if len(values) < MANY or len(steps) < MANY:
         return None
     uniform = math.log(max(2, round(math.exp(min(float(values.max()), 10.0)))))

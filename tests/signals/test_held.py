@@ -27,7 +27,7 @@ def walk(pull, size=0.03, updates=200):
 
 
 def test_a_walk_that_is_pulled_back_stays_where_its_first_steps_took_it():
-    assert number("reference_growth", a_series("ref_kl", walk(0.4))) < 3 < 20
+    assert number("reference_growth", a_series("ref_kl", walk(0.4))) < 3
     assert number("reference_growth", a_series("ref_kl", walk(0.0))) > 20
 
 
