@@ -42,7 +42,10 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "kl_over_target": _row(
             "updates:kl_over_target", "approx_kl+target_kl", "early_stopped", "optimizer_steps+approx_kl"
         ),
-        "stops_at_kl": _row("updates:stops_at_kl", "optimizer_steps+approx_kl", "epochs_executed+approx_kl"),
+        "stops_at_kl": _row(
+            "updates:stops_at_kl",
+            *("optimizer_steps+approx_kl", "optimizer_steps_total+approx_kl", "epochs_executed+approx_kl"),
+        ),
         "binding_target_kl": _row("updates:binding_target_kl", "target_kl", "optimizer_steps+approx_kl"),
         "applied_learning_rate": _row("updates:applied_learning_rate", "learning_rate"),
         "kl_coef_implied": _row("coefficients:kl_coef_implied", "kl_penalty_reward+ref_kl"),

@@ -81,7 +81,7 @@ def apart_before_the_step(observations: Observations) -> Fact | None:
 #: Records that tell whether the clip ever acts, or the loss is ever seen.
 TELLING = 5
 #: What counts the work of one update, and the updates that show how it varies.
-PER_UPDATE, MANY = ("optimizer_steps", "epochs_executed"), 12
+PER_UPDATE, MANY = ("optimizer_steps", "optimizer_steps_total"), 12
 
 
 def epochs_share(observations: Observations) -> Fact | None:
@@ -240,21 +240,36 @@ def stops_at_kl(observations: Observations) -> Fact | None:
     A lost setting leaves the same number of steps in each update; a stop depends on the data. Batches of different
     sizes have different numbers of steps as well: nothing is told where the environment steps between updates differ.
     """
-    counts = next((s for name in PER_UPDATE if (s := observations.run.series.get(name)) is not None), None)
-    kl = observations.series("kl_size") or observations.run.series.get("probe_kl")
-    done, size = finite(counts), finite(kl)
-    if counts is None or kl is None or len(done) < MANY or not len(size):
+    told, kl = _done(observations), observations.series("kl_size") or observations.run.series.get("probe_kl")
+    size = finite(kl)
+    if told is None or kl is None or len(told[1]) < MANY or not len(size):
         return None
-    planned = observations.run.facts.get("updates_configured")
-    whole = float(str(planned.value)) if planned is not None and counts.name == "optimizer_steps" else float(done.max())
-    uneven = len(set(done.tolist())) >= UNEVEN and median(done) <= HALF * whole
+    counts, done, whole = told
     rollouts = np.diff(finite(observations.run.series.get("env_steps")))
+    uneven = len(set(done.tolist())) >= UNEVEN and median(done) <= HALF * whole
     if not uneven or (len(rollouts) and rollouts.max() > 1.1 * rollouts.min()):
         return None
-    says = (
-        f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}, and {kl.raw} {median(size):.3g} in the median"
-    )
+    kept = f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}"
+    says = f"{kept}, and {kl.raw} {median(size):.3g} in the median"
     return Fact(name="stops_at_kl", value=median(size), how="computed", unit="nats", source=counts.source(), says=says)
+
+
+def _done(observations: Observations) -> tuple[Series, FloatArray, float] | None:
+    """Return what each update did, in passes or optimizer steps, and what a whole one does: as planned, or the most.
+
+    A whole update has one pass at least.
+    """
+    epochs = observations.run.series.get("epochs_executed")
+    if epochs is not None and len(done := finite(epochs)):
+        return epochs, done, max(1.0, observations.number("ppo_epochs") or 0.0, float(done.max()))
+    counts = next((s for name in PER_UPDATE if (s := observations.run.series.get(name)) is not None), None)
+    done = finite(counts)
+    if counts is None or not len(done):
+        return None
+    grows = np.diff(done)
+    done = grows if len(grows) and (grows >= 0).all() and grows.any() else done
+    planned = observations.run.facts.get("updates_configured")
+    return counts, done, max(float(str(planned.value)) if planned is not None else 0.0, float(done.max()))
 
 
 def _stops(observations: Observations) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
+from ppo_doctor.arrays import quantile
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.signals.course import told_of, truth_of, value_of
+from ppo_doctor.signals.course import told_of, truth_of, value_of, values_of
 from ppo_doctor.signals.movement import STILL_KL
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _MODEL = ("model", "model_name", "model_name_or_path", "model_id", "pretrain", "
 LARGE = 1e8
 #: The largest KL of an update that is usual, in nats; a target KL is seldom set higher.
 NEAR = 0.03
+#: Records that tell how updates are, and the share of clipped samples that small updates leave.
+SEVERAL, FEW = 8, 0.1
 
 
 @frozen
@@ -63,6 +66,25 @@ def rate_over_most(observations: Observations) -> Fact | None:
 
 
 def _stays_near(observations: Observations) -> bool:
+    """Tell whether updates are known to be small: by their KL or clipping, or by how slowly the reference is left."""
+    return _small_updates(observations) or _little_clipped(observations) or _leaves_slowly(observations)
+
+
+def _little_clipped(observations: Observations) -> bool:
+    """Tell whether samples are clipped at times, and few of them in nearly all records: then ratios hardly spread."""
+    clipped = values_of(observations, "clip_fraction")
+    return clipped is not None and len(clipped) >= SEVERAL and 0 < quantile(clipped, 0.9) < FEW
+
+
+def _leaves_slowly(observations: Observations) -> bool:
+    """Tell whether the first updates took the policy away from its reference, and not far."""
+    apart = values_of(observations, "ref_kl")
+    return (
+        apart is not None and len(apart) >= SEVERAL and bool((apart[1:4] > STILL_KL).all() and (apart[:4] < NEAR).all())
+    )
+
+
+def _small_updates(observations: Observations) -> bool:
     """Tell whether the KL of updates of several steps is known to be that of small steps, in every record."""
     usual, most = (value_of(observations.fact(f"divergence_{name}")) for name in ("usual", "largest"))
     if usual is None or most is None or not truth_of(observations.fact("several_updates")):

@@ -40,6 +40,9 @@ REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
 FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 3, 2
 #: Records in which a reward that had varied is exactly 0, before it counts as gone.
 GONE = 4
+#: Share of the first entropy that is gone where a policy settled at once; what was paid for a fifth of the run after
+#: that was paid to the policy that settled.
+SETTLED, EARLY = 0.5, 0.2
 
 
 def reward_of(observations: Observations, *names: str) -> tuple[Series, FloatArray] | None:
@@ -117,7 +120,7 @@ def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
     paid = float(found[1][0])
     earned = found[0].name in ("episode_return", "eval_return")
     told = earned or _at_limit(observations, found[1]) or varied_inside
-    holds = spread.value == 0 and paid != 0 and not told
+    holds = spread.value == 0 and paid != 0 and not told and not _settled_at_once(observations)
     return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
 
 
@@ -145,10 +148,16 @@ def reward_gone(observations: Observations) -> Fact | None:
     size = max(GONE, len(paid) // 10)
     blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
     at_once = len(blocks) > 0 and not constant(paid) and bool(blocks[-1] >= blocks.max() / 2)
+    at_once = at_once and not (len(paid) < EARLY * len(found[1]) and _settled_at_once(observations))
     count = tail if at_once else 0
     gone = fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
     at = np.flatnonzero(np.isfinite(found[0].values))[-tail] if count else 0
     return replace(gone, since=int(found[0].axis.steps[at]), source=found[0].source(int(at))) if count else gone
+
+
+def _settled_at_once(observations: Observations) -> bool:
+    """Tell whether the policy lost most of its entropy in the first tenth: then it may be what earns the same."""
+    return (value_of(observations.fact("entropy_first_drop")) or 0.0) > SETTLED
 
 
 #: Of what the best sample earned, a mean that says that next to none earns it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ppo_doctor.derive import Observations
 from ppo_doctor.pipeline import load_run
 
-GRPO = '{{"step": {n}, "reward": 0.{n}, "reward_std": 0.3, "loss": 0.01, "kl": 0.00{n}, "learning_rate": {rate}}}'
+GRPO = '{{"step": {n}, "reward": 0.{n}, "reward_std": 0.3, "loss": 0.01, "kl": 0.{n}, "learning_rate": {rate}}}'
 SB3 = "time/total_timesteps,train/approx_kl,train/learning_rate,train/n_updates,rollout/ep_rew_mean"
 
 
@@ -55,3 +56,29 @@ def test_no_rate_is_held_against_nothing(tmp_path):
 def test_a_rate_whose_updates_are_known_to_stay_near_is_usual(tmp_path, kl, most):
     seen = observed(tmp_path, "sb3", 0.1, kl=kl, updates_per_batch=320)
     assert seen.fact("rate_over_most").value == pytest.approx(most)
+
+
+SLOW = [{"kl": 0.0, "clip_ratio": 0.0}, *({"kl": 0.001 * n, "clip_ratio": 0.01} for n in range(1, 12))]
+FAST = [{"kl": 0.0, "clip_ratio": 0.3}, *({"kl": 0.2 * n, "clip_ratio": 0.4} for n in range(1, 12))]
+
+
+@pytest.mark.parametrize(
+    ("records", "keys", "usual"),
+    [(SLOW, ("kl",), True), (FAST, ("kl",), False), (SLOW, ("clip_ratio",), True), (FAST, ("clip_ratio",), False)],
+)
+def test_a_rate_at_which_no_update_goes_far_is_usual(tmp_path, records, keys, usual):
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {
+            "step": n,
+            "reward": 0.1 * n,
+            "reward_std": 0.3,
+            "loss": 0.01,
+            "learning_rate": 2e-2,
+            **{k: r[k] for k in keys},
+        }
+        for n, r in enumerate(records, start=1)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    seen = Observations(load_run(path, framework="canonical", settings={}))
+    assert (seen.fact("rate_over_most").value <= 1) is usual
