@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PER_DIMENSION, MANY_DIMENSIONS = 1.5, 8.0
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
+#: Of the reward's range, a rise from the start that is none by chance (rules/rewards/reward-rose-first.toml).
+ROSE = 0.65
 #: Nats of entropy that a policy does not lose by chance.
 FALLEN = 0.5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
@@ -100,6 +102,23 @@ def density_fall(observations: Observations) -> Fact | None:
     series, values = found
     fall = float(values[0] - values[-1]) / count
     return fact("density_fall", fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
+
+
+def entropy_at_loss(observations: Observations) -> Fact | None:
+    """Return the share of the highest entropy of a choice that was left when a reward that had risen was lost.
+
+    1 where the reward is not lost, or never rose before.
+    """
+    found, lost, rose = _entropy(observations), observations.fact("reward_lost"), observations.fact("reward_rose_first")
+    if found is None or lost is None or found[1].max() < ALIVE or not discrete(observations):
+        return None
+    series, values = found
+    if lost.since is None or (value_of(rose) or 0.0) < ROSE:
+        return fact("entropy_at_loss", 1.0, series, "the reward was not lost after a rise")
+    steps = series.axis.steps[np.isfinite(series.values)]
+    at = max(int(np.searchsorted(steps, lost.since, side="right")) - 1, 0)
+    says = f"{series.raw} is {values[at]:.3g} at step {lost.since}, {values.max():.3g} at most"
+    return fact("entropy_at_loss", values[at] / values.max(), series, says)
 
 
 def bonus_of(observations: Observations) -> float | None:
