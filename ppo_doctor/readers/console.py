@@ -9,7 +9,7 @@ from ppo_doctor.readers.console_base import Dialect, Line, Sink
 from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
 from ppo_doctor.readers.console_boxes import Boxes, Panels
 from ppo_doctor.readers.console_dicts import Dicts
-from ppo_doctor.readers.console_errors import EarlyStops, Exceptions
+from ppo_doctor.readers.console_errors import EarlyStops, Exceptions, Warnings
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
@@ -73,6 +73,7 @@ class Feed:
         first: tuple[Dialect, ...] = (
             Exceptions(sink),
             EarlyStops(sink),
+            Warnings(sink),
             RayResults(sink),
             YamlResults(sink),
             Dicts(sink),

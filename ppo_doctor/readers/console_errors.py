@@ -1,4 +1,4 @@
-"""What a trainer says in prose: the exception that a log ends in, and updates that a KL stopped early."""
+"""What a trainer says in prose: the exception that a log ends in, warnings, and updates that a KL stopped early."""
 
 from __future__ import annotations
 
@@ -119,3 +119,34 @@ class EarlyStops:
             soon = sorted(self._passes)[len(self._passes) // 2]
             self._sink.notes.tell("stopped", STOPPED_EARLY.format(len(self._passes), soon), self._first)
             self._passes = []
+
+
+#: A warning as Python prints it: the category and what it says, behind the file and the line that gave it.
+_WARNING = re.compile(r"(?:^|[\s:])((?:User|Runtime)Warning): (\S.*)")
+#: Warnings that are told, one of each text.
+_MOST_WARNINGS = 4
+
+
+class Warnings:
+    """Takes Python's warnings of how the program runs, and notes each text with how often it came."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._met: dict[str, tuple[int, int]] = {}
+
+    def take(self, line: Line) -> bool:
+        """Read the line of a warning; those of deprecated names tell nothing of a run."""
+        found = _WARNING.search(line.text[: 3 * _TOLD]) if "Warning: " in line.text[: 3 * _TOLD] else None
+        if found is None or "deprecated" in found[2]:
+            return False
+        text = f"{found[1]}: {found[2].strip()[:_TOLD]}"
+        first, count = self._met.get(text, (line.number, 0))
+        self._met[text] = (first, count + 1)
+        return True
+
+    def finish(self) -> None:
+        """Note the warnings that were met first."""
+        for text, (first, count) in list(self._met.items())[:_MOST_WARNINGS]:
+            told = text if count == 1 else f"{text} ({count:,} times)"
+            self._sink.notes.tell(f"warning {text}", told, first, kind="said")
+        self._met = {}
