@@ -17,6 +17,8 @@ from ppo_doctor.derive.outcome import outcome
 from ppo_doctor.diagnose.chain import ALWAYS, chain
 from ppo_doctor.diagnose.costs import costs
 from ppo_doctor.diagnose.coverage import not_ruled_out
+from ppo_doctor.diagnose.first_step import of_outcome, of_problem, of_what_stands
+from ppo_doctor.diagnose.first_step import told as first_told
 from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.remedies import fitting
 from ppo_doctor.diagnose.shown import problems_shown
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: A question counts as answered over at least this many records: from there on what stands still says something.
 LEAST_UPDATES = 8
+#: Metrics that are named of those that would answer a question.
+MOST_ASKED = 3
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
 
@@ -60,8 +64,9 @@ def assemble(
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
+    run, samples = observations.run, observations.kind.samples.value
     told = tuple(
-        replace(problem, next_step=rules[problem.findings[0]].next_step) if problem.findings else problem
+        replace(problem, next_step=of_problem(problem, became, rules, run, samples))
         for problem in problems_shown(found, findings, became, links)
     )
     said, because = verdict(told, became, coverage, links, observations.run.steps)
@@ -74,8 +79,9 @@ def assemble(
     if died is not None and said == "healthy":
         said, because = "inconclusive", f"nothing was found in what was logged before {died}"
     shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")
-    samples = observations.kind.samples.value
     causes = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)
+    step = first_told(told, causes) or of_what_stands(links, findings, rules, coverage)
+    step = step or of_outcome(became, coverage.would_answer, run, samples, alone=alone)
     return Diagnosis(
         tool_version=__version__,
         run=summary(observations, pack),
@@ -88,6 +94,7 @@ def assemble(
         coverage=coverage,
         outcome=became,
         problems=told,
+        first_step="" if said == "healthy" else step,
         costs=costs(findings, observations.run),
         not_ruled_out=not_ruled_out(pack, possible, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
@@ -136,7 +143,14 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
         errored=count["errored"],
         missing_metrics=tuple(name for name in missing if name in METRICS and loggable(name)),
         unanswered=silent,
+        would_answer={question: _would_answer(findings, reasons) for question, reasons in silent.items()},
     )
+
+
+def _would_answer(findings: Sequence[Finding], reasons: Sequence[str]) -> tuple[str, ...]:
+    """Return metrics that a log can hold, whose absence is why a question stays open."""
+    named = dict.fromkeys(name for finding in findings if finding.reason in reasons for name in finding.missing)
+    return tuple(name for name in named if name in METRICS and loggable(name))[:MOST_ASKED]
 
 
 def _failed(pack: Pack, findings: Sequence[Finding]) -> dict[str, str]:

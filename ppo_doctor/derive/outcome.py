@@ -32,6 +32,8 @@ OF_RANGE, OF_SIZE = 0.4, 0.005
 LOST = 0.6
 #: It has levelled off where it reached this share of its rise before half of the run.
 REACHED = 0.9
+#: So many records are the first of all; a level leans upward where its halves differ by this share of the range.
+VERY_FIRST, LEANS = 2, 0.25
 #: Score of samples in [0, 1] from which hardly anything is left to earn.
 FULL = 0.97
 #: Metrics of an evaluation, of which the first that is logged is meant.
@@ -82,6 +84,7 @@ def _judged(series: Series, ceiling: float | None) -> Outcome:
     if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # a record that stands twice says no more
         return told
     what, at = levels.course()
+    told = replace(told, first=levels.first(what), leans=what == "flat" and levels.leans())
     since = None if at is None else int(steps[at])
     place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
     return replace(told, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
@@ -127,6 +130,20 @@ class Levels:
         at = self._for_good(self.smooth >= self.start + REACHED * rise)
         level = at is not None and at < len(self.values) / 2
         return ("levelled_off", at) if level else ("learned", None)
+
+    def first(self, what: OutcomeKind) -> float | None:
+        """Return the level of the very first records, where what fell had risen from it, or what stands stands above it."""
+        first = median(self.values[:VERY_FIRST])
+        reached = {"fell": self.best, "lost": self.best, "flat": self.end}.get(what, first)
+        error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self._late)
+        return first if reached - first > max(ERRORS * error, OF_RANGE * max(self.range, self.best - first)) else None
+
+    def leans(self) -> bool:
+        """Tell whether the second half lies above the first by more than scatter, and the end above the start."""
+        half = len(self.values) // 2
+        rise = median(self.values[half:]) - median(self.values[:half])
+        error = 1.2533 * self.scatter * np.sqrt(2 / half)
+        return min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error
 
     def _limit(self) -> float | None:
         """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""
