@@ -149,11 +149,23 @@ class RunBuilder:
         steps = clock.get("step", np.full(size, np.nan))
         steps = np.where(np.abs(steps) <= LARGEST_STEP, steps, np.nan)
         if not np.isfinite(steps).any() or _in_parts(steps):
-            clock["step"] = np.arange(1.0, size + 1)
+            clock["step"] = np.maximum(np.cumsum(self._measured(profile), dtype=np.float64), 1.0)
             self.numbered = True
         else:
             clock["step"] = self._carried(steps)
         return clock
+
+    def measured(self, profile: Profile) -> int:
+        """Return the number of records that hold a metric: lines of something else are no records of the run."""
+        return int(np.count_nonzero(self._measured(profile)))
+
+    def _measured(self, profile: Profile) -> BoolArray:
+        keys = {key for metric in profile.metrics.values() for key in metric.keys}
+        holds = np.zeros(self.size, dtype=np.bool_)
+        for table in self.tables:
+            if not keys.isdisjoint(table.columns):
+                holds[table.records] = True
+        return holds
 
     def finite(self, keys: Collection[str]) -> dict[str, FloatArray]:
         """Return the finite numbers of columns, in the order of their records; each table is looked at once."""
@@ -220,7 +232,7 @@ class RunBuilder:
         least = rounding.of(metric.name, estimator, metric.aggregation, values)
         return Series(
             name=metric.name,
-            raw=key,
+            raw=metric.called(key),
             axis=axis,
             values=values,
             unit=metrics.unit(metric.name),

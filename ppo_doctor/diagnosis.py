@@ -51,7 +51,10 @@ def assemble(
     rules = pack.by_name
     possible = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in observations.run.facts
-    guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
+    keys = observations.run.keys
+    guessed = {key for key, use in keys.items() if use == "guessed"}
+    if keys:  # several columns that are read as one by their names
+        guessed |= {series.raw for series in observations.run.series.values() if series.raw not in keys}
     if (updates := known_fact(observations, "updates_effective")) is not None and updates.how == "configured":
         guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
     if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:

@@ -132,7 +132,7 @@ class Levels:
         return ("levelled_off", at) if level else ("learned", None)
 
     def first(self, what: OutcomeKind) -> float | None:
-        """Return the level of the very first records, where what fell had risen from it, or what stands stands above it."""
+        """Return the level of the very first records, where the reward rose from it before it fell or stood."""
         first = median(self.values[:VERY_FIRST])
         reached = {"fell": self.best, "lost": self.best, "flat": self.end}.get(what, first)
         error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self._late)

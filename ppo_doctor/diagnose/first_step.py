@@ -82,8 +82,9 @@ def of_outcome(
 
 #: What is asked of a reward that was never paid, by whether completions earn it.
 OF_NOTHING: Mapping[bool, str] = {
-    False: "Play one episode by hand or by script that must earn a reward: if it is paid, make the start easier, or pay steps towards the goal; if not, mend the reward.",
-    True: "Call the reward function on an answer that must earn a reward, then print ten completions beside their rewards.",
+    False: "Play one episode by script that must earn a reward: if it is paid, make the start easier, or pay steps "
+    "towards the goal; if not, mend the reward.",
+    True: "Call the reward function on an answer that must earn a reward, then print ten completions with their rewards.",
 }
 
 

@@ -48,6 +48,8 @@ def fleet(page: Page, told: Sequence[Told], *, everything: bool) -> None:
     most = None if everything or len(told) <= MOST_ROWS else max(sick, 1)
     _head(page, [diagnosis for diagnosis, _ in told])
     _rows(page, ordered[:most], told)
+    for note in (note for note in told[0][0].run.notes if all(note in diagnosis.run.notes for diagnosis, _ in told)):
+        page.add(Span(flowing(note), "dim"), 0, 3)
     if most is not None and most < len(told):
         page.add(Span(f"and {len(told) - most} healthy: --all lists them", "dim"), 0, 3)
 
