@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
-from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.model import SEVERAL_RUNS, Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
@@ -239,7 +239,7 @@ def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> lis
         raise failed[0]
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
     begins = [str(min(int(table.lines[0]) for table in builder.tables)) for builder, _ in parts]
-    held = f"it holds {len(parts)} runs, which begin at lines {', '.join(begins[:MOST_BEGINS])}"
+    held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
     more = f" and {len(begins) - MOST_BEGINS} more" if len(begins) > MOST_BEGINS else ""
     said = Note(text=held + more, source=SourceRef(path=outer.path), kind="said")
     runs = [replace(run, notes=(said, *run.notes)) for run in runs]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Records of a reward that show a course, and metrics that are named of those to log.
 ENOUGH, MOST_NAMED = 20, 3
+#: Algorithms of groups of completions, where nothing tells what the samples are.
+OF_GROUPS = ("grpo", "rloo")
 #: Checks of a fall that say what fell, whatever it did before.
 STANDING_AT_0 = frozenset(("reward-gone",))
 #: What tells that steps became too large, of which the first two that are not logged are asked for.
@@ -65,7 +67,7 @@ def of_outcome(
         return "Mend what ended the run, and train on from its last checkpoint."
     if any(note.kind == "lost" for note in run.notes):
         return "Let ppo-doctor read the whole log: what is missing may hold the fault."
-    completions = samples == "completions"
+    completions = samples == "completions" or (samples is None and run.algorithm in OF_GROUPS)
     if outcome.what == "not_logged":
         return _read_or_log(outcome, completions=completions)
     if outcome.what == "never_earned":
@@ -84,7 +86,7 @@ def of_outcome(
 OF_NOTHING: Mapping[bool, str] = {
     False: "Play one episode by script that must earn a reward: if it is paid, make the start easier, or pay steps "
     "towards the goal; if not, mend the reward.",
-    True: "Call the reward function on an answer that must earn a reward, then print ten completions with their rewards.",
+    True: "Call the reward function on an answer that must earn a reward, then print ten completions beside theirs.",
 }
 
 

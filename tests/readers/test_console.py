@@ -200,6 +200,7 @@ def test_losses_under_one_key(reading):
     line = "[Update {n}/9] Step: {n}00/900 | FPS: 35\n └─ WinRate: 0.2{n} | Loss(P/V/E): -0.00{n}/0.070/1e-3\n\n"
     got = reading("".join(line.format(n=n) for n in (1, 2, 3)))
     assert got.records[1] == {
+        "Update": 2,
         "Step": 200,
         "FPS": 35,
         "WinRate": 0.22,
