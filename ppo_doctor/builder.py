@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
-from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
+from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, turned
 from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
@@ -187,13 +187,18 @@ class RunBuilder:
         return out
 
     def _carried(self, steps: FloatArray) -> FloatArray:
-        """Give records without a step that of the record before, or after where the first of their kind leads a log."""
+        """Give records without a step that of the record before, or after where the first of their kind leads a log.
+
+        As many of them as stand in a row before with steps, as below a table, are these records once more.
+        """
         present, leads = np.zeros((2, len(steps)), dtype=bool)
+        for table in self.tables:
+            present[table.records] = True
+        steps[present] = once_more(steps[present])
         known = np.isfinite(steps)
         first = int(np.argmax(known))
         ahead = {tuple(table.columns) for table in self.tables if len(table.records) and table.records[0] < first}
         for table in self.tables:
-            present[table.records] = True
             leads[table.records] = tuple(table.columns) in ahead
         before, after = present & ~known & ~leads, present & ~known & leads
         told = [

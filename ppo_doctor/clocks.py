@@ -85,6 +85,17 @@ def turned(table: Table, size: int) -> Table:
     )
 
 
+def once_more(steps: FloatArray) -> FloatArray:
+    """Return steps with those of each row of records on the row of as many after it that have none."""
+    known = np.isfinite(steps)
+    begins = [0, *(np.flatnonzero(np.diff(known)) + 1).tolist(), len(steps)]
+    filled = steps.copy()
+    for first, middle, end in zip(begins, begins[1:], begins[2:], strict=False):
+        if known[first] and middle - first == end - middle > 1:
+            filled[middle:end] = steps[first:middle]
+    return filled
+
+
 def are_dates(values: FloatArray) -> bool:
     """Tell Unix times from durations."""
     return bool((values[np.isfinite(values)] > YEAR_2001).all())

@@ -303,7 +303,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
     unsaid = ("approx_kl", "clip_fraction") if profile.name == frameworks.CANONICAL else ()
     open_names = {*profile.fuzzy.values(), *unsaid}
-    whole, decided = settled(whole, open_names, path, named=profile.named)
+    groups = profile.algorithm == "grpo"
+    whole, decided = settled(whole, open_names, path, named=profile.named, groups=groups)
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
     notes = columns.missing_aliases(outer.request.aliases, builder.keys, configuration.as_written(found))

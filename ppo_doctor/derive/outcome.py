@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray, OutcomeKind, Run, Series
 
 _EARNED = re.compile(r"reward|return|score", re.IGNORECASE)
+_OF_THE_BEST = re.compile(r"best|max|min|std|deviation", re.IGNORECASE)
 #: Fewer finite records tell no course.
 FEWEST = 5
 #: Standard errors by which two levels differ.
@@ -46,7 +47,9 @@ def outcome(run: Run, *, target: float | None = None) -> Outcome:
     tested = run.outcome(EVALUATIONS)
     if series is None:
         # a column that says "reward" beside words of the task's own is nobody's until somebody says whose
-        return Outcome(what="not_logged", key=next(filter(_EARNED.search, run.not_understood), ""))
+        parts = (one.raw for name, one in run.series.items() if name.startswith("reward_component"))
+        named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
+        return Outcome(what="not_logged", key=next(named, ""))
     judged = _judged(series, _ceiling(run, series))
     if tested is not None and tested is not series:
         judged = replace(judged, evaluation=_judged(tested, None))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Records of a reward that show a course, and metrics that are named of those to log.
 ENOUGH, MOST_NAMED = 20, 3
-#: Algorithms of groups of completions, where nothing tells what the samples are.
+#: Algorithms of groups, nearly all of which are of completions.
 OF_GROUPS = ("grpo", "rloo")
 #: Checks of a fall that say what fell, whatever it did before.
 STANDING_AT_0 = frozenset(("reward-gone",))
@@ -67,7 +67,7 @@ def of_outcome(
         return "Mend what ended the run, and train on from its last checkpoint."
     if any(note.kind == "lost" for note in run.notes):
         return "Let ppo-doctor read the whole log: what is missing may hold the fault."
-    completions = samples == "completions" or (samples is None and run.algorithm in OF_GROUPS)
+    completions = samples == "completions" or run.algorithm in OF_GROUPS
     if outcome.what == "not_logged":
         return _read_or_log(outcome, completions=completions)
     if outcome.what == "never_earned":
