@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
-from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, turned
+from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, too_coarse, turned
 from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
@@ -148,8 +148,10 @@ class RunBuilder:
                 clock[name] = self._by_record(key, size)
         steps = clock.get("step", np.full(size, np.nan))
         steps = np.where(np.abs(steps) <= LARGEST_STEP, steps, np.nan)
-        if not np.isfinite(steps).any() or _in_parts(steps):
-            clock["step"] = np.maximum(np.cumsum(self._measured(profile), dtype=np.float64), 1.0)
+        measured = self._measured(profile)
+        finer = "minibatch" in clock or "epoch" in clock
+        if too_coarse(steps, 0 if finer else int(measured.sum())) or _in_parts(steps):
+            clock["step"] = np.maximum(np.cumsum(measured, dtype=np.float64), 1.0)
             self.numbered = True
         else:
             clock["step"] = self._carried(steps)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor import aliases, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
+from ppo_doctor.frameworks.profiles import BOOKKEEPING
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
 from ppo_doctor.ingest.assignment import assigned
@@ -40,7 +41,7 @@ PERFORMANCE = frozenset({"perf", "performance"})
 #: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
 MOST_FORMS = 64
 #: Columns of trackers and readers that nobody has to understand.
-_NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS})
+_NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
 
 
 def given(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

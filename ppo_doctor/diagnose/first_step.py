@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ppo_doctor.arrays import finite_of, median
 from ppo_doctor.diagnose.shown import GONE, OF_A_FALL
 from ppo_doctor.evidence import number
 from ppo_doctor.model import QUESTIONS
@@ -12,6 +15,8 @@ from ppo_doctor.model import QUESTIONS
 if TYPE_CHECKING:
     from ppo_doctor.model import ChainLink, Coverage, Finding, Outcome, Problem, RankedCause, Rule, Run
 
+#: Nats from which on updates are large, and below which they usually stay.
+LARGE_KL, USUAL_KL = 0.1, 0.03
 #: Records of a reward that show a course, and metrics that are named of those to log.
 ENOUGH, MOST_NAMED = 20, 3
 #: Algorithms of groups, nearly all of which are of completions.
@@ -29,9 +34,9 @@ def of_problem(problem: Problem, outcome: Outcome, rules: Mapping[str, Rule], ru
     """
     page = rules[problem.findings[0]].next_step if problem.findings else ""
     of_a_fall = OF_A_FALL - STANDING_AT_0
-    peaked = outcome.what == "lost" or outcome.first is not None
-    if outcome.what in GONE and peaked and problem.state == "course" and of_a_fall.issuperset(problem.findings[:1]):
-        return _back_to_the_peak(outcome, run)
+    if outcome.what in GONE and problem.state == "course" and of_a_fall.issuperset(problem.findings[:1]):
+        peaked = outcome.what == "lost" or outcome.first is not None
+        return _smaller_steps(run) or (_back_to_the_peak(outcome, run) if peaked or not page else page)
     return page or of_outcome(outcome, {}, run, samples)
 
 
@@ -97,6 +102,18 @@ def _read_or_log(outcome: Outcome, *, completions: bool) -> str:
         return f"Say which column is the reward: --alias {quoted}."
     of = "the mean reward of the completions" if completions else "the mean return of the episodes"
     return f"Log {of} with every update as {name}: without it no log shows whether the policy learns."
+
+
+def _smaller_steps(run: Run) -> str:
+    """Return what to do about updates that had become large by the end of a fall; nothing where none had."""
+    for kl in (run.series[name] for name in ("approx_kl", "approx_kl_k2") if name in run.series):
+        late = finite_of(np.abs(kl.values[-(len(kl) // 3) :]))
+        if len(kl) >= ENOUGH and len(late) and (size := median(late)) > LARGE_KL:
+            return (
+                f"Lower the learning rate or the epochs until {kl.raw} stays below {USUAL_KL}: it is {_short(size)} "
+                "in the last third of the run."
+            )
+    return ""
 
 
 def _back_to_the_peak(outcome: Outcome, run: Run) -> str:
