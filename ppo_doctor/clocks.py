@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import distinct
-
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
     from ppo_doctor.table import Table
@@ -91,7 +89,8 @@ def turned(table: Table, size: int) -> Table:
 
 def too_coarse(steps: FloatArray, records: int) -> bool:
     """Tell whether steps, of which there may be none, hardly count: few for a thing that hundreds of records are of."""
-    told = len(distinct(steps[np.isfinite(steps)]))
+    known = np.sort(steps[np.isfinite(steps)])
+    told = len(known) and 1 + int(np.count_nonzero(np.diff(known)))
     return told == 0 or (told <= FEW_STEPS and told * RECORDS_PER_STEP < records)
 
 

@@ -29,7 +29,7 @@ from ppo_doctor.model import QUESTIONS, Coverage, Diagnosis, Fact, Series
 from ppo_doctor.summary import headline, known_fact, summary
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Problem, RankedCause, Rule
+    from ppo_doctor.model import Finding, Problem, RankedCause, Rule, Run
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many records: from there on what stands still says something.
@@ -75,12 +75,8 @@ def assemble(
     said, because = verdict(told, became, coverage, links, observations.run.steps)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)
-    lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
-    if lost is not None and said == "healthy":
-        said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
-    died = next((note.text for note in observations.run.notes if note.died), None)
-    if died is not None and said == "healthy":
-        said, because = "inconclusive", f"nothing was found in what was logged before {died}"
+    if said == "healthy" and (short := _ends_early(run)):
+        said, because = "inconclusive", short
     shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")
     causes = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)
     step = first_told(told, causes) or of_what_stands(links, findings, rules, coverage)
@@ -103,6 +99,15 @@ def assemble(
         suppressed=suppressed,
         packs=pack.further,
     )
+
+
+def _ends_early(run: Run) -> str:
+    """Return why a log in which nothing was found is none of a sound run; nothing where it was read to its end."""
+    lost = next((note for note in run.notes if note.kind == "lost"), None)
+    if lost is not None:
+        return f"nothing was found in what could be read, and that is not all: {lost}"
+    died = next((note.text for note in run.notes if note.died), None)
+    return f"nothing was found in what was logged before {died}" if died is not None else ""
 
 
 def _placed(ordered: Sequence[RankedCause], told: Sequence[Problem]) -> list[RankedCause]:

@@ -146,7 +146,7 @@ class Levels:
         half = len(self.values) // 2
         rise = median(self.values[half:]) - median(self.values[:half])
         error = 1.2533 * self.scatter * np.sqrt(2 / half)
-        return min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error
+        return bool(min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error)
 
     def _limit(self) -> float | None:
         """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""
