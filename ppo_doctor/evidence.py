@@ -130,7 +130,8 @@ def way(outcome: Outcome) -> str:
     gone = float(outcome.best or 0) - float(outcome.end or 0) > MUCH * (
         float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
     )
-    middle = f"{best} (step {outcome.best_step}) → " if gone and best not in (start, end) else ""
+    at = f" (step {outcome.best_step})" if outcome.best_step is not None else ""
+    middle = f"{best}{at} → " if gone and best not in (start, end) else ""
     return f"{start} → {middle}{end}"
 
 

@@ -51,8 +51,10 @@ def outcome(run: Run, *, target: float | None = None) -> Outcome:
         named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
         return Outcome(what="not_logged", key=next(named, ""))
     judged = _judged(series, _ceiling(run, series))
+    if run.steps is not None and len(series) and 2 * int(series.axis.steps[-1]) < run.steps[1]:
+        judged = replace(judged, best_step=None)  # it is counted by another clock, as episodes beside updates
     if tested is not None and tested is not series:
-        judged = replace(judged, evaluation=_judged(tested, None))
+        judged = replace(judged, evaluation=_judged(tested, None, least=1))  # few, each a mean of many episodes
     if target is None or judged.end is None:
         return judged
     return replace(judged, target=target, reached=judged.end >= target)
@@ -73,12 +75,12 @@ def _ceiling(run: Run, series: Series) -> float | None:
 
 
 @lru_cache(maxsize=8)  # several checks ask
-def _judged(series: Series, ceiling: float | None) -> Outcome:
+def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     steps, values = thinned(series)
     told = Outcome(what="too_short", metric=series.name, key=series.raw, records=len(values))
     if not len(values):
         return told
-    levels = Levels(values)
+    levels = Levels(values, least)
     told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=int(steps[levels.best_at]))
     if not values.any():
         return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
@@ -96,10 +98,10 @@ def _judged(series: Series, ceiling: float | None) -> Outcome:
 class Levels:
     """The levels of a reward, shape [records], and the scatter around them."""
 
-    def __init__(self, values: FloatArray) -> None:
+    def __init__(self, values: FloatArray, least: int = 2) -> None:
         size = len(values)
         self.values = values
-        self._early, self._late = max(2, size // 20), max(2, size // 10)
+        self._early, self._late = max(least, size // 20), max(least, size // 10)
         width = min(size, max(3, size // 12))
         self.smooth = running_medians(values, width)
         self._shift = width // 2

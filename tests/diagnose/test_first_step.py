@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.rulepack import load_pack
 from ppo_doctor.pipeline import diagnose
+from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
 
 
