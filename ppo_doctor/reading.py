@@ -240,7 +240,7 @@ def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> lis
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
     begins = [str(min(int(table.lines[0]) for table in builder.tables)) for builder, _ in parts]
     held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
-    more = f" and {len(begins) - MOST_BEGINS} more" if len(begins) > MOST_BEGINS else ""
+    more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
     said = Note(text=held + more, source=SourceRef(path=outer.path), kind="said")
     runs = [replace(run, notes=(said, *run.notes)) for run in runs]
     return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
