@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
-from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, ranked, turned
+from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, too_coarse, turned
 from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution, with_signed_zeros
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
@@ -148,12 +148,26 @@ class RunBuilder:
                 clock[name] = self._by_record(key, size)
         steps = clock.get("step", np.full(size, np.nan))
         steps = np.where(np.abs(steps) <= LARGEST_STEP, steps, np.nan)
-        if not np.isfinite(steps).any() or _in_parts(steps):
-            clock["step"] = np.arange(1.0, size + 1)
+        measured = self._measured(profile)
+        finer = "minibatch" in clock or "epoch" in clock
+        if too_coarse(steps, 0 if finer else int(measured.sum())) or _in_parts(steps):
+            clock["step"] = np.maximum(np.cumsum(measured, dtype=np.float64), 1.0)
             self.numbered = True
         else:
             clock["step"] = self._carried(steps)
         return clock
+
+    def measured(self, profile: Profile) -> int:
+        """Return the number of records that hold a metric: lines of something else are no records of the run."""
+        return int(np.count_nonzero(self._measured(profile)))
+
+    def _measured(self, profile: Profile) -> BoolArray:
+        keys = {key for metric in profile.metrics.values() for key in metric.keys}
+        holds = np.zeros(self.size, dtype=np.bool_)
+        for table in self.tables:
+            if not keys.isdisjoint(table.columns):
+                holds[table.records] = True
+        return holds
 
     def finite(self, keys: Collection[str]) -> dict[str, FloatArray]:
         """Return the finite numbers of columns, in the order of their records; each table is looked at once."""
@@ -175,13 +189,18 @@ class RunBuilder:
         return out
 
     def _carried(self, steps: FloatArray) -> FloatArray:
-        """Give records without a step that of the record before, or after where the first of their kind leads a log."""
+        """Give records without a step that of the record before, or after where the first of their kind leads a log.
+
+        As many of them as stand in a row before with steps, as below a table, are these records once more.
+        """
         present, leads = np.zeros((2, len(steps)), dtype=bool)
+        for table in self.tables:
+            present[table.records] = True
+        steps[present] = once_more(steps[present])
         known = np.isfinite(steps)
         first = int(np.argmax(known))
         ahead = {tuple(table.columns) for table in self.tables if len(table.records) and table.records[0] < first}
         for table in self.tables:
-            present[table.records] = True
             leads[table.records] = tuple(table.columns) in ahead
         before, after = present & ~known & ~leads, present & ~known & leads
         told = [
@@ -221,7 +240,7 @@ class RunBuilder:
         least = rounding.of(metric.name, estimator, metric.aggregation, values)
         return Series(
             name=metric.name,
-            raw=key,
+            raw=metric.called(key),
             axis=axis,
             values=values,
             unit=metrics.unit(metric.name),

@@ -19,6 +19,8 @@ MOST_RESTARTS_BACK = 0.05
 #: A column of whole numbers that only falls in so many records counts what was added up, newest record first.
 SURELY_BACK = 20
 
+#: So few steps, each of so many records, order a log no more than its lines do.
+FEW_STEPS, RECORDS_PER_STEP = 10, 50
 #: Columns of the time at which a record was written, in seconds since 1970, and the least that is one.
 UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
 YEAR_2001 = 1e9
@@ -83,6 +85,24 @@ def turned(table: Table, size: int) -> Table:
         columns={key: values[::-1] for key, values in table.columns.items()},
         texts={key: tuple((size - 1 - at, text) for at, text in cells[::-1]) for key, cells in table.texts.items()},
     )
+
+
+def too_coarse(steps: FloatArray, records: int) -> bool:
+    """Tell whether steps, of which there may be none, hardly count: few for a thing that hundreds of records are of."""
+    known = np.sort(steps[np.isfinite(steps)])
+    told = len(known) and 1 + int(np.count_nonzero(np.diff(known)))
+    return told == 0 or (told <= FEW_STEPS and told * RECORDS_PER_STEP < records)
+
+
+def once_more(steps: FloatArray) -> FloatArray:
+    """Return steps with those of each row of records on the row of as many after it that have none."""
+    known = np.isfinite(steps)
+    begins = [0, *(np.flatnonzero(np.diff(known)) + 1).tolist(), len(steps)]
+    filled = steps.copy()
+    for first, middle, end in zip(begins, begins[1:], begins[2:], strict=False):
+        if known[first] and middle - first == end - middle > 1:
+            filled[middle:end] = steps[first:middle]
+    return filled
 
 
 def are_dates(values: FloatArray) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor import aliases, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
+from ppo_doctor.frameworks.profiles import BOOKKEEPING
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
 from ppo_doctor.ingest.assignment import assigned
@@ -21,7 +22,7 @@ from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.ingest.shapes import counts_up
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import DIED, Note
-from ppo_doctor.sources.naming import other_algorithm
+from ppo_doctor.sources.naming import of_groups, other_algorithm
 from ppo_doctor.table import RUN_KEYS
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
 BARE_CRITICS = (("value",), ("v",), ("critic",))
+#: Metrics of a critic, which an algorithm of groups has not.
+OF_A_CRITIC = ("value_loss", "explained_variance")
 #: A learning rate by its Greek letter, which is a time of the machine elsewhere.
 GREEK_RATES = ((("eta",),),)
 #: What a policy achieves in some scripts, and how fast the machine is in most.
@@ -38,7 +41,7 @@ PERFORMANCE = frozenset({"perf", "performance"})
 #: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
 MOST_FORMS = 64
 #: Columns of trackers and readers that nobody has to understand.
-_NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS})
+_NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
 
 
 def given(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -74,12 +77,18 @@ def profile_of(
     profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)
     if profile.name == frameworks.CANONICAL:
         profile = _by_company(profile, builder)
+        if of_groups(builder.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
+            profile = replace(profile, algorithm="grpo")
     own = found is None or (profile.name == frameworks.CANONICAL and not framework)
     if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
         if not any(note.died_of_numbers for note in builder.notes):
             raise _nothing_known(builder, name)
         return frameworks.as_written(frameworks.CANONICAL, keys)
     return profile
+
+
+def _keys_of(profile: Profile, metric: str) -> Iterable[str]:
+    return profile.metrics[metric].keys if metric in profile.metrics else ()
 
 
 def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:

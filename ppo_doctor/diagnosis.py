@@ -17,6 +17,8 @@ from ppo_doctor.derive.outcome import outcome
 from ppo_doctor.diagnose.chain import ALWAYS, chain
 from ppo_doctor.diagnose.costs import costs
 from ppo_doctor.diagnose.coverage import not_ruled_out
+from ppo_doctor.diagnose.first_step import of_outcome, of_problem, of_what_stands
+from ppo_doctor.diagnose.first_step import told as first_told
 from ppo_doctor.diagnose.problems import in_order, problems
 from ppo_doctor.diagnose.remedies import fitting
 from ppo_doctor.diagnose.shown import problems_shown
@@ -27,11 +29,13 @@ from ppo_doctor.model import QUESTIONS, Coverage, Diagnosis, Fact, Series
 from ppo_doctor.summary import headline, known_fact, summary
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding, Problem, RankedCause, Rule
+    from ppo_doctor.model import Finding, Problem, RankedCause, Rule, Run
     from ppo_doctor.rulepack import Pack
 
 #: A question counts as answered over at least this many records: from there on what stands still says something.
 LEAST_UPDATES = 8
+#: Metrics that are named of those that would answer a question.
+MOST_ASKED = 3
 #: Settings of a configuration alone that are told by name; a note lists all of them.
 MOST_NAMES = 8
 
@@ -47,7 +51,10 @@ def assemble(
     rules = pack.by_name
     possible = [cause for cause in pack.causes if not observations.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in observations.run.facts
-    guessed = {key for key, use in observations.run.keys.items() if use == "guessed"}
+    keys = observations.run.keys
+    guessed = {key for key, use in keys.items() if use == "guessed"}
+    if keys:  # several columns that are read as one by their names
+        guessed |= {series.raw for series in observations.run.series.values() if series.raw not in keys}
     if (updates := known_fact(observations, "updates_effective")) is not None and updates.how == "configured":
         guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
     if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:
@@ -60,22 +67,20 @@ def assemble(
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)
+    run, samples = observations.run, observations.kind.samples.value
     told = tuple(
-        replace(problem, next_step=rules[problem.findings[0]].next_step) if problem.findings else problem
+        replace(problem, next_step=of_problem(problem, became, rules, run, samples))
         for problem in problems_shown(found, findings, became, links)
     )
     said, because = verdict(told, became, coverage, links, observations.run.steps)
     if alone and said not in ("unhealthy", "warning"):
         said, because = "inconclusive", _of_settings(observations, findings)
-    lost = next((note for note in observations.run.notes if note.kind == "lost"), None)
-    if lost is not None and said == "healthy":
-        said, because = "inconclusive", f"nothing was found in what could be read, and that is not all: {lost}"
-    died = next((note.text for note in observations.run.notes if note.died), None)
-    if died is not None and said == "healthy":
-        said, because = "inconclusive", f"nothing was found in what was logged before {died}"
+    if said == "healthy" and (short := _ends_early(run)):
+        said, because = "inconclusive", short
     shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")
-    samples = observations.kind.samples.value
     causes = tuple(replace(cause, remedies=fitting(cause.remedies, observations.run, samples)) for cause in shown)
+    step = first_told(told, causes) or of_what_stands(links, findings, rules, coverage)
+    step = step or of_outcome(became, coverage.would_answer, run, samples, alone=alone)
     return Diagnosis(
         tool_version=__version__,
         run=summary(observations, pack),
@@ -88,11 +93,21 @@ def assemble(
         coverage=coverage,
         outcome=became,
         problems=told,
+        first_step="" if said == "healthy" else step,
         costs=costs(findings, observations.run),
         not_ruled_out=not_ruled_out(pack, possible, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
         packs=pack.further,
     )
+
+
+def _ends_early(run: Run) -> str:
+    """Return why a log in which nothing was found is none of a sound run; nothing where it was read to its end."""
+    lost = next((note for note in run.notes if note.kind == "lost"), None)
+    if lost is not None:
+        return f"nothing was found in what could be read, and that is not all: {lost}"
+    died = next((note.text for note in run.notes if note.died), None)
+    return f"nothing was found in what was logged before {died}" if died is not None else ""
 
 
 def _placed(ordered: Sequence[RankedCause], told: Sequence[Problem]) -> list[RankedCause]:
@@ -136,7 +151,14 @@ def cover(observations: Observations, rules: Mapping[str, Rule], findings: Seque
         errored=count["errored"],
         missing_metrics=tuple(name for name in missing if name in METRICS and loggable(name)),
         unanswered=silent,
+        would_answer={question: _would_answer(findings, reasons) for question, reasons in silent.items()},
     )
+
+
+def _would_answer(findings: Sequence[Finding], reasons: Sequence[str]) -> tuple[str, ...]:
+    """Return metrics that a log can hold, whose absence is why a question stays open."""
+    named = dict.fromkeys(name for finding in findings if finding.reason in reasons for name in finding.missing)
+    return tuple(name for name in named if name in METRICS and loggable(name))[:MOST_ASKED]
 
 
 def _failed(pack: Pack, findings: Sequence[Finding]) -> dict[str, str]:

@@ -68,14 +68,20 @@ def became(outcome: Outcome) -> str:
         "learned": f"{key} rises: {levels}",
         "levelled_off": f"{key} rose and levelled off{since}: {levels}",
         "at_ceiling": f"{key} is at its known ceiling: {levels}",
-        "flat": f"{key} shows no clear rise: {levels}",
+        "flat": f"{key} {_no_rise(outcome)}: {levels}",
         "lost": f"{key} was lost: {levels}, gone for good{since}",
-        "fell": f"{key} fell: {levels}",
+        "fell": f"{key} {'rose early, then ' if outcome.first is not None else ''}fell: {levels}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",
         "not_logged": f"No reward is read; “{outcome.key}” may be one" if outcome.key else "No reward is logged",
         "too_short": f"{key} has {_few(outcome.records)}",
     }
     return sentences[outcome.what]
+
+
+def _no_rise(outcome: Outcome) -> str:
+    if outcome.first is not None:
+        return f"rose early, from {number(_rounded(outcome.first))}, and shows no clear rise since"
+    return "leans upward without a clear rise" if outcome.leans else "shows no clear rise"
 
 
 def gone(outcome: Outcome) -> str:
@@ -85,7 +91,7 @@ def gone(outcome: Outcome) -> str:
     if outcome.what == "lost":
         return f"The reward fell from {best} to {end}{by} and stayed there"
     if outcome.what == "fell":
-        return f"The reward fell from {start} to {end}"
+        return f"The reward fell from {start if outcome.first is None else best} to {end}"
     return became(outcome)
 
 
@@ -116,13 +122,16 @@ def _few(records: int) -> str:
 
 def way(outcome: Outcome) -> str:
     """Return the levels at start and end, with the best where much of it is gone at the end."""
-    start, best, end = (number(_rounded(level)) for level in (outcome.start, outcome.best, outcome.end))
+    rose = outcome.what == "fell" and outcome.first is not None
+    start = number(_rounded(outcome.first if rose else outcome.start))
+    best, end = (number(_rounded(level)) for level in (outcome.best, outcome.end))
     if None in (outcome.start, outcome.best, outcome.end) or start == end == best:
         return f"{start} throughout"
     gone = float(outcome.best or 0) - float(outcome.end or 0) > MUCH * (
         float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
     )
-    middle = f"{best} (step {outcome.best_step}) → " if gone and best not in (start, end) else ""
+    at = f" (step {outcome.best_step})" if outcome.best_step is not None else ""
+    middle = f"{best}{at} → " if gone and best not in (start, end) else ""
     return f"{start} → {middle}{end}"
 
 

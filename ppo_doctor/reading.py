@@ -15,7 +15,7 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
-from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.model import SEVERAL_RUNS, Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
@@ -216,6 +216,10 @@ def nothing_in(content: Content) -> DoctorError:
 _OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it again"
 
 
+#: Lines that are named of those at which the runs of a log begin.
+MOST_BEGINS = 8
+
+
 def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> list[Run]:
     """Return the run of each part; one that holds nothing to judge is a note on the first that does.
 
@@ -233,8 +237,13 @@ def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> lis
             failed.append(error)
     if not runs:
         raise failed[0]
-    notes = tuple(Note(text=f"not judged: {error.message}") for error in failed)
-    return [replace(runs[0], notes=(*runs[0].notes, *notes)), *runs[1:]]
+    unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
+    begins = [str(min(int(table.lines[0]) for table in builder.tables)) for builder, _ in parts]
+    held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
+    more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
+    said = Note(text=held + more, source=SourceRef(path=outer.path), kind="said")
+    runs = [replace(run, notes=(said, *run.notes)) for run in runs]
+    return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
 
 
 def parts_of(content: Content, profile: Profile) -> list[list[Table]]:
@@ -294,7 +303,8 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
     unsaid = ("approx_kl", "clip_fraction") if profile.name == frameworks.CANONICAL else ()
     open_names = {*profile.fuzzy.values(), *unsaid}
-    whole, decided = settled(whole, open_names, path, named=profile.named)
+    groups = profile.algorithm == "grpo"
+    whole, decided = settled(whole, open_names, path, named=profile.named, groups=groups)
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
     notes = columns.missing_aliases(outer.request.aliases, builder.keys, configuration.as_written(found))
@@ -310,7 +320,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         id=path + suffix,
         framework=profile.name,
         algorithm=configuration.algorithm_of(profile, settings),
-        sources=outer.joined or (summary,),
+        sources=outer.joined or (replace(summary, records=builder.measured(profile) + summary.skipped),),
         series=series,
         facts=_facts(profile, settings, path, builder) | generations(series, _undeclared(profile), path),
         config=settings,

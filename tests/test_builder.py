@@ -392,3 +392,30 @@ def test_a_loaded_log_is_a_frame(samples):
     assert len(frame) == 80
     assert set(frame.columns) == set(run.series)
     assert run.steps == (frame.index[0], frame.index[-1])
+
+
+def test_records_of_no_metric_are_not_counted():
+    said, held = a_table([0, 1, 3], {"word": [1, 2, 3]}), a_table([2, 4], {"policy_loss": [0.1, 0.2]})
+    series, _ = built(a_profile(a_metric("policy_loss")), said, held)
+    assert series["policy_loss"].axis.steps.tolist() == [1, 2]
+
+
+def test_as_many_records_without_a_step_as_stand_before_are_these():
+    table = a_table([0, 1, 2], {"step": [10, 20, 30], "loss": [1, 2, 3]})
+    below = a_table([3, 4, 5], {"policy_loss": [0.1, 0.2, 0.3]})
+    series, _ = built(a_profile(a_metric("policy_loss"), a_metric("loss")), table, below)
+    assert series["policy_loss"].axis.steps.tolist() == [10, 20, 30]
+
+
+def test_a_step_that_hundreds_of_records_share_counts_nothing():
+    table = a_table(range(300), {"step": [7] * 300, "policy_loss": np.arange(300)})
+    series, _ = built(a_profile(a_metric("policy_loss")), table)
+    assert series["policy_loss"].axis.steps.tolist() == list(range(1, 301))
+
+
+def test_the_mean_of_several_columns_has_the_name_of_none():
+    metric = MetricProfile(name="policy_loss", keys=("a_0/loss",), columns=("a_0/loss", "a_1/loss"))
+    table = a_table([0, 1], {"step": [1, 2], "a_0/loss": [1, 3], "a_1/loss": [3, 5]})
+    series, _ = built(a_profile(metric), table)
+    loss = series["policy_loss"]
+    assert (loss.raw, loss.values.tolist()) == ("mean of a_*/loss", [2, 4])

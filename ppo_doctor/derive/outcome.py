@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray, OutcomeKind, Run, Series
 
 _EARNED = re.compile(r"reward|return|score", re.IGNORECASE)
+_OF_THE_BEST = re.compile(r"best|max|min|std|deviation", re.IGNORECASE)
 #: Fewer finite records tell no course.
 FEWEST = 5
 #: Standard errors by which two levels differ.
@@ -32,6 +33,8 @@ OF_RANGE, OF_SIZE = 0.4, 0.005
 LOST = 0.6
 #: It has levelled off where it reached this share of its rise before half of the run.
 REACHED = 0.9
+#: So many records are the first of all; a level leans upward where its halves differ by this share of the range.
+VERY_FIRST, LEANS = 2, 0.25
 #: Score of samples in [0, 1] from which hardly anything is left to earn.
 FULL = 0.97
 #: Metrics of an evaluation, of which the first that is logged is meant.
@@ -44,10 +47,14 @@ def outcome(run: Run, *, target: float | None = None) -> Outcome:
     tested = run.outcome(EVALUATIONS)
     if series is None:
         # a column that says "reward" beside words of the task's own is nobody's until somebody says whose
-        return Outcome(what="not_logged", key=next(filter(_EARNED.search, run.not_understood), ""))
+        parts = (one.raw for name, one in run.series.items() if name.startswith("reward_component"))
+        named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
+        return Outcome(what="not_logged", key=next(named, ""))
     judged = _judged(series, _ceiling(run, series))
+    if run.steps is not None and len(series) and 2 * int(series.axis.steps[-1]) < run.steps[1]:
+        judged = replace(judged, best_step=None)  # it is counted by another clock, as episodes beside updates
     if tested is not None and tested is not series:
-        judged = replace(judged, evaluation=_judged(tested, None))
+        judged = replace(judged, evaluation=_judged(tested, None, least=1))  # few, each a mean of many episodes
     if target is None or judged.end is None:
         return judged
     return replace(judged, target=target, reached=judged.end >= target)
@@ -68,12 +75,12 @@ def _ceiling(run: Run, series: Series) -> float | None:
 
 
 @lru_cache(maxsize=8)  # several checks ask
-def _judged(series: Series, ceiling: float | None) -> Outcome:
+def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     steps, values = thinned(series)
     told = Outcome(what="too_short", metric=series.name, key=series.raw, records=len(values))
     if not len(values):
         return told
-    levels = Levels(values)
+    levels = Levels(values, least)
     told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=int(steps[levels.best_at]))
     if not values.any():
         return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
@@ -82,6 +89,7 @@ def _judged(series: Series, ceiling: float | None) -> Outcome:
     if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # a record that stands twice says no more
         return told
     what, at = levels.course()
+    told = replace(told, first=levels.first(what), leans=what == "flat" and levels.leans())
     since = None if at is None else int(steps[at])
     place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
     return replace(told, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
@@ -90,10 +98,10 @@ def _judged(series: Series, ceiling: float | None) -> Outcome:
 class Levels:
     """The levels of a reward, shape [records], and the scatter around them."""
 
-    def __init__(self, values: FloatArray) -> None:
+    def __init__(self, values: FloatArray, least: int = 2) -> None:
         size = len(values)
         self.values = values
-        self._early, self._late = max(2, size // 20), max(2, size // 10)
+        self._early, self._late = max(least, size // 20), max(least, size // 10)
         width = min(size, max(3, size // 12))
         self.smooth = running_medians(values, width)
         self._shift = width // 2
@@ -127,6 +135,20 @@ class Levels:
         at = self._for_good(self.smooth >= self.start + REACHED * rise)
         level = at is not None and at < len(self.values) / 2
         return ("levelled_off", at) if level else ("learned", None)
+
+    def first(self, what: OutcomeKind) -> float | None:
+        """Return the level of the very first records, where the reward rose from it before it fell or stood."""
+        first = median(self.values[:VERY_FIRST])
+        reached = {"fell": self.best, "lost": self.best, "flat": self.end}.get(what, first)
+        error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self._late)
+        return first if reached - first > max(ERRORS * error, OF_RANGE * max(self.range, self.best - first)) else None
+
+    def leans(self) -> bool:
+        """Tell whether the second half lies above the first by more than scatter, and the end above the start."""
+        half = len(self.values) // 2
+        rise = median(self.values[half:]) - median(self.values[:half])
+        error = 1.2533 * self.scatter * np.sqrt(2 / half)
+        return bool(min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error)
 
     def _limit(self) -> float | None:
         """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""

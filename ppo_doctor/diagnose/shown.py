@@ -87,8 +87,10 @@ def _joined(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _place(problem: Problem, firm: set[str]) -> tuple[bool, int]:
-    sure = problem.id in firm or problem.severity is Severity.CRITICAL
-    return not sure, 0 if sure else problem.severity.rank
+    """Return the order: a grave fault with its cause, for it may be why the reward was lost, and so on downwards."""
+    known, grave = problem.id in firm, problem.severity.at_least(Severity.HIGH)
+    sure = known or problem.severity is Severity.CRITICAL
+    return not sure, int(not (known and grave)) if sure else problem.severity.rank
 
 
 def _own(group: Group, fired: Mapping[str, Finding], grave: Mapping[str, Finding]) -> list[Finding]:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import field
+from os.path import commonprefix
 from typing import Any
 
 from ppo_doctor.frameworks.matching import Keys, captured, is_pattern
@@ -58,6 +59,14 @@ class MetricProfile:
     over: str = "mean"
     constant_when: Mapping[str, Scalar] = field(default_factory=dict)
     note: str = ""
+
+    def called(self, key: str) -> str:
+        """Return what the metric of a column is called: "mean of Agent_*/Reward" where it is that of several."""
+        if len(self.columns) < 2:
+            return key
+        before = commonprefix(self.columns)
+        after = commonprefix([name[len(before) :][::-1] for name in self.columns])[::-1]
+        return f"{self.over} of {before}*{after}"
 
 
 @frozen

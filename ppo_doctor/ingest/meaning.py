@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -25,25 +27,33 @@ MOST_BATCHES = 0.75
 FIRST = 3
 #: By how much a distance grows from the start of a run to its last third; a KL per update rather falls.
 GROWN = 4
+#: What a name says of a KL between two updates.
+_OF_UPDATES = re.compile(r"approx|old|ppo", re.IGNORECASE)
 #: Nats, below ln 2 = 0.69: a fresh policy has more, over two actions or with a deviation of 1, and a usual coefficient
 #: of 0.1 and less times the entropy of any small policy is less.
 FRESH = 0.6
 
 
 def settled(
-    series: Mapping[str, Series], guessed: Collection[str], path: str, named: Collection[str] = ()
+    series: Mapping[str, Series],
+    guessed: Collection[str],
+    path: str,
+    named: Collection[str] = (),
+    *,
+    groups: bool = False,
 ) -> tuple[dict[str, Series], list[Note]]:
     """Return series as their numbers say what they are, with a note on each that is not what its name said.
 
     `guessed` are the metrics that were read by their names, of which no framework says more, `named` those that
-    somebody named, of which only the unit is open.
+    somebody named, of which only the unit is open. `groups` tells an algorithm of groups of completions.
     """
     kept, notes = _filled(series)
     kept, told = in_own_units(kept, {*guessed, *named})
     notes += told
     if "explained_variance" in guessed and "explained_variance" in kept and OF_COMPLETIONS & kept.keys():
         kept["explained_variance"] = replace(kept["explained_variance"], estimator="with bias")
-    meant = (("entropy_loss", _entropy), ("optimizer_steps", _counted_up), ("approx_kl", _to_reference))
+    away = partial(_to_reference, groups=groups)
+    meant = (("entropy_loss", _entropy), ("optimizer_steps", _counted_up), ("approx_kl", away))
     for name, asked in meant:
         if name in guessed and name in kept and (found := asked(kept[name])) and found.name not in kept:
             kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
@@ -120,10 +130,11 @@ def _entropy(loss: Series) -> Series | None:
     return replace(loss, name="entropy", values=sign * loss.values, unit="nats", says=says)
 
 
-def _to_reference(kl: Series) -> Series | None:
+def _to_reference(kl: Series, *, groups: bool) -> Series | None:
     """Return the KL to where training began: one that only its name calls a KL, 0 at first and growing from there.
 
-    A KL between two updates is above 0 from the first update on, and does not add up.
+    A KL between two updates is above 0 from the first update on, and does not add up. Scripts of GRPO log the KL of
+    their penalty: there, growing at all is enough where the name does not say what else it is.
     """
     values = kl.values[np.isfinite(kl.values)]
     away = np.flatnonzero(values > 0)
@@ -132,7 +143,8 @@ def _to_reference(kl: Series) -> Series | None:
     if third < FIRST or not 0 < begins <= third or values[:begins].any() or not values[begins:].all():
         return None
     first, last = (float(np.median(part)) for part in (values[begins : begins + third], values[-third:]))
-    grown = last > GROWN * first > 0
+    least = 1 if groups and not _OF_UPDATES.search(kl.raw) else GROWN
+    grown = last > least * first > 0
     return replace(kl, name="ref_kl", says="it is 0 at first and grows from there") if grown else None
 
 

@@ -90,6 +90,8 @@ class Coverage:
     missing_metrics: tuple[str, ...] = ()
     #: question → why no rule could answer it
     unanswered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: question that stays open → metrics of which any would answer it
+    would_answer: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: rules that failed to run, with reasons, if they answer a question, open a complaint or weigh for a cause
     failed: Mapping[str, str] = field(default_factory=dict)
 
@@ -147,6 +149,10 @@ class Outcome:
     best: float | None = None
     end: float | None = None
     best_step: int | None = None
+    #: the level of its very first records, where it rose from there before it stood or fell
+    first: float | None = None
+    #: a flat reward whose second half lies above its first: less than a rise that counts
+    leans: bool = False
     #: the step from which it is so: lost, or no longer rising
     since_step: int | None = None
     #: where the level from then on begins in the log
@@ -253,6 +259,8 @@ class Diagnosis:
     coverage: Coverage
     outcome: Outcome = Outcome(what="not_logged")
     problems: tuple[Problem, ...] = ()
+    #: what to do first, of a run that is not healthy
+    first_step: str = ""
     #: check → what it costs that the guard-rail is crossed, where that can be computed
     costs: Mapping[str, Cost] = field(default_factory=dict)
     not_ruled_out: tuple[Unjudged, ...] = ()

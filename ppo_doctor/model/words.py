@@ -84,3 +84,5 @@ OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 #: How sentences begin that one part writes and another knows again.
 LEFT_OPEN, WOULD_DECIDE, NOT_SO = "nothing found, but the log does not show", "it would decide ", "not so: "
+#: What a note says of a log of several runs, before the lines.
+SEVERAL_RUNS = "runs, which begin at lines"

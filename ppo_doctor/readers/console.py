@@ -10,6 +10,7 @@ from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
 from ppo_doctor.readers.console_boxes import Boxes, Panels
 from ppo_doctor.readers.console_dicts import Dicts
 from ppo_doctor.readers.console_errors import EarlyStops, Exceptions, Warnings
+from ppo_doctor.readers.console_evaluations import Evaluations
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
@@ -74,6 +75,7 @@ class Feed:
             Exceptions(sink),
             EarlyStops(sink),
             Warnings(sink),
+            Evaluations(sink),
             RayResults(sink),
             YamlResults(sink),
             Dicts(sink),

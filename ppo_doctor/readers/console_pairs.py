@@ -38,6 +38,10 @@ _COUNTER = re.compile(
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )
+#: "[Step 020] …": a counter in the brackets in which loggers put what is none
+_BRACKETED = re.compile(
+    r"\s*\[(Step|Iter|Iteration|Epoch|Episode|Update|Round) *[#:=]? *(\d+(?:/\d+)?)\]\s*", re.IGNORECASE
+)
 #: Words before a number; the name is what follows the last mark, as few words as stand before the number.
 _ENTRY = re.compile(
     rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+is[ \t]+|[ \t]+)({NUMBER})"
@@ -233,6 +237,7 @@ class Pairs:
 @lru_cache(maxsize=1)  # two dialects ask for the same line
 def bare(text: str) -> str:
     """Return what a line says, without what a logger or a frame puts around it, and with a name for each number."""
+    text = _BRACKETED.sub(r"\1 \2 | ", text, count=1) if text[:64].lstrip().startswith("[") else text
     prefix = PREFIX.match(text)
     text = text[prefix.end() if prefix else 0 :]
     return spelled_out(PLACE.sub("", text).strip(" \t-=*#"))

@@ -52,6 +52,7 @@ def read(source: Source) -> Iterator[Item]:
         if output.kind == CELL:
             place = SourceRef(path=source.path, line=output.line)
             cells.append(EmbeddedConfig(values={CELL: len(cells) + 1}, source=place))
+            tables.forget()
         elif output.kind == _TABLE:
             tables.line = output.line
             tables.feed(output.text)
@@ -139,6 +140,12 @@ class _Tables(HTMLParser):
         self._cells: list[str] = []
         self._cell: list[str] | None = None
         self._rows: list[tuple[int, dict[str, str]]] = []
+        #: rows of this cell: a table of progress is shown again with those that came since
+        self._shown: set[tuple[tuple[str, str], ...]] = set()
+
+    def forget(self) -> None:
+        """Begin a cell."""
+        self._shown.clear()
 
     def taken(self) -> list[tuple[int, dict[str, str]]]:
         """Return the rows that are complete, once."""
@@ -179,5 +186,8 @@ class _Tables(HTMLParser):
             names = self._names
         row = dict(zip(names, cells, strict=False))
         numbers = sum(isinstance(parse(cell), float) for cell in cells)
-        if any(map(_COUNTER.fullmatch, names[:2])) and numbers >= max(2, len(cells) // 2):
+        written = tuple(row.items())
+        of_training = any(map(_COUNTER.fullmatch, names[:2])) and numbers >= max(2, len(cells) // 2)
+        if of_training and written not in self._shown:
+            self._shown.add(written)
             self._rows.append((self.line, row))

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.evidence import became
+from ppo_doctor.model import SEVERAL_RUNS
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.nearby import apart
@@ -48,6 +49,8 @@ def fleet(page: Page, told: Sequence[Told], *, everything: bool) -> None:
     most = None if everything or len(told) <= MOST_ROWS else max(sick, 1)
     _head(page, [diagnosis for diagnosis, _ in told])
     _rows(page, ordered[:most], told)
+    for note in dict.fromkeys(note for diagnosis, _ in told for note in diagnosis.run.notes if SEVERAL_RUNS in note):
+        page.add(Span(flowing(note), "dim"), 0, 3)
     if most is not None and most < len(told):
         page.add(Span(f"and {len(told) - most} healthy: --all lists them", "dim"), 0, 3)
 

@@ -78,7 +78,8 @@ def _annotations(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) 
     if ruling is not None:
         told += [_held(held, diagnosis) for held in ruling.of("failed", "open") if not _told(held, diagnosis)]
     elif not told and diagnosis.verdict in ("warning", "inconclusive"):
-        left = [f"Open: {words}" for label, words in phrases.rest(ours, diagnosis) if label == "open"]
+        rest = phrases.rest(ours, diagnosis)
+        left = [f"{capital(label)}: {words}" for label, words in rest if label in ("do", "open")]
         title = f"{diagnosis.verdict}: {diagnosis.run.id}"
         told.append(("warning", _command("warning", title, " ".join([outcome(ours), *left]), diagnosis)))
     return told + [_errored(finding.rule, finding.reason or "", diagnosis) for finding in _crashed(diagnosis)]

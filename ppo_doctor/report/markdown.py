@@ -84,7 +84,7 @@ def _told(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list
         _bullets(
             f"**{label}** {md(words)}"
             for label, words in phrases.rest(told, diagnosis)
-            if label in ("note", "open", "failed")
+            if label in ("note", "do", "open", "failed")
         ),
         _fold(f"Checks: {md_html(phrases.counts(told.checks))}", _behind(told, shown, options)),
     ]

@@ -95,7 +95,9 @@ def _not_run(checks: Checks) -> str:
 
 def first_action(told: Story) -> str:
     """Return the first thing to do; nothing where there is nothing."""
-    return next((action_says(problem.do[0]) for problem in told.problems if problem.do), "")
+    first = (problem.do[0] for problem in told.problems if problem.do)
+    step = next(first, told.do)
+    return action_says(step) if step is not None else ""
 
 
 def facts(diagnosis: Diagnosis) -> list[str]:
@@ -203,9 +205,12 @@ def follows(problem: Told) -> str:
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
     """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
     rows = [("note", f"{sentence(remark.title)} {sentence(remark.says)}".strip()) for remark in told.remarks]
+    if told.do is not None:
+        rows.append(("do", action_says(told.do)))
     if told.open:
         short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if told.short else ""
-        rows.append(("open", f"{', '.join(map(_question, told.open))}.{short_log}"))
+        asked = told.do.say if told.do is not None else ""
+        rows.append(("open", f"{', '.join(_question(question, asked) for question in told.open)}.{short_log}"))
     if told.verdict != "healthy" or told.checks.left_out:  # else the headline tells
         rows.append(("checks", counts(told.checks)))
     rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
@@ -239,9 +244,10 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join([*(bound(name) for name in names[:MOST_NAMES]), *(["…"] if len(names) > MOST_NAMES else [])])
 
 
-def _question(question: Open) -> str:
-    """Return an open question with what would answer it."""
-    wanted = f" (log {listed([plain(name) for name in question.metrics])})" if question.metrics else ""
+def _question(question: Open, asked: str) -> str:
+    """Return an open question with what would answer it, unless that was asked for before."""
+    names = [plain(name) for name in question.metrics if not re.search(rf"\b{re.escape(name)}\b", asked)]
+    wanted = f" (log {listed(names)})" if len(names) == len(question.metrics) > 0 else ""
     return question.question + wanted
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LINES, HEALTHY_LINES, AT_WIDTH = 24, 16, 100
 INDENT, LABELS = 3, 6
 #: What stands beside problems and is not to be missed.
-REST_STYLE = {"open": "bold", "failed": "red"}
+REST_STYLE = {"do": "bold", "open": "bold", "failed": "red"}
 #: The longest key in a table; of a longer one the end tells most.
 LONGEST_KEY = 34
 

@@ -135,4 +135,5 @@ def _period(values: FloatArray) -> int:
     if usual <= 0 or len(low) < 3:
         return 0
     gaps = np.diff(low)
-    return int(gaps[0]) if gaps[0] >= 3 and (gaps == gaps[0]).all() else 0
+    goes_on = low[-1] + gaps[0] >= len(values)  # three in a row and none after are chance
+    return int(gaps[0]) if gaps[0] >= 3 and (gaps == gaps[0]).all() and goes_on else 0

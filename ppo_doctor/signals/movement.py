@@ -93,8 +93,12 @@ def divergence_largest(observations: Observations) -> Fact | None:
 
 def divergence_violent(observations: Observations) -> Fact | None:
     """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
-    pick = "in the median, or in a third of the largest value of the first fifth of the run if that is more"
-    return _divergence(observations, "divergence_violent", lambda v: float(max(early(v).max() / 3, median(v))), pick)
+    usual, first = "in the median", "at a third of its largest value in the first fifth of the run"
+    one, other = (
+        _divergence(observations, "divergence_violent", pick, where)
+        for pick, where in ((lambda v: float(median(v)), usual), (lambda v: float(early(v).max() / 3), first))
+    )
+    return max(filter(None, (one, other)), key=lambda found: float(str(found.value)), default=None)
 
 
 def surrogate_high(observations: Observations) -> Fact | None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: KL of an update that moves log-probs by a twentieth of a nat.
 MOVING_KL = 1e-3
+#: A change of a reward by less than this part of its size is none.
+OF_SIZE = 0.005
 #: What a sample earns, then what an episode does, then evaluation.
 REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
 #: Fewest records of a reward that never varies; of one that says by its value why, fewer.
@@ -196,7 +198,13 @@ def reward_course(observations: Observations) -> Fact | None:
     told = None if found is None else course(found[1])
     if found is None or told is None:
         return None
-    return fact("reward_course", told.change, found[0], f"{found[0].raw} goes from {told.start:.4g} to {told.end:.4g}")
+    change = told.change if abs(told.end - told.start) >= _least(found[1]) else 0.0
+    return fact("reward_course", change, found[0], f"{found[0].raw} goes from {told.start:.4g} to {told.end:.4g}")
+
+
+def _least(values: FloatArray) -> float:
+    """Return the least change of a reward that counts, however steady it is."""
+    return OF_SIZE * float(np.abs(values).max())
 
 
 def reward_below_start(observations: Observations) -> Fact | None:
@@ -206,7 +214,7 @@ def reward_below_start(observations: Observations) -> Fact | None:
         return None
     series, values = found
     begun = float(values[: max(2, len(values) // 10)].mean())
-    below = float((values[len(values) // 2 :] < begun).mean())
+    below = float((values[len(values) // 2 :] < begun - _least(values)).mean())
     says = f"{series.raw} begins at {begun:.4g} and lies below that in {below:.0%} of the second half"
     return fact("reward_below_start", below, series, says)
 

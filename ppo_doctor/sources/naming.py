@@ -150,6 +150,13 @@ def other_algorithm(path: str) -> str | None:
     return None
 
 
+def of_groups(path: str) -> bool:
+    """Tell whether a file, or else its folder, is named after GRPO, and not after PPO as well."""
+    file = Path(path)
+    name = next((name for name in (file.stem.lower(), file.parent.name.lower()) if _FAMILY.search(name)), "")
+    return "grpo" in name and "ppo" not in name.replace("grpo", "")
+
+
 def is_script(path: Path) -> bool:
     """Tell a program, whose settings are read and which is never run."""
     return path.suffix.lower() in SCRIPT_SUFFIXES

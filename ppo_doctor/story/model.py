@@ -178,6 +178,8 @@ class Story:
     problems: tuple[Told, ...] = ()
     #: harmless explanations, and what else was seen, the gravest first
     remarks: tuple[Remark, ...] = ()
+    #: what to do first, where no problem says it
+    do: Action | None = None
     open: tuple[Open, ...] = ()
     #: too few records leave questions open, whatever they hold
     short: bool = False

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: What stands in no text file: its records are counted.
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
-#: Notes on reading, remarks, and metrics that would answer a question, in a story.
-MOST_NOTES, MOST_REMARKS, MOST_METRICS = 2, 3, 3
+#: Notes on reading, and remarks, in a story.
+MOST_NOTES, MOST_REMARKS = 2, 3
 #: Checks that a problem is shown by.
 MOST_SEEN = 2
 #: The gravest first.
@@ -36,6 +36,7 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
     """Return the story of a diagnosis; without its run it has no numbers."""
     problems = tuple(_problems(diagnosis))
     onset = problems[0].since if problems else None
+    step = diagnosis.first_step
     table, entropy, broke = _numbers(diagnosis, run, onset)
     unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
     return Story(
@@ -49,6 +50,7 @@ def story(diagnosis: Diagnosis, run: Run | None) -> Story:
         table=table,
         problems=problems,
         remarks=_remarks(diagnosis, problems),
+        do=None if any(problem.do for problem in problems) or not step else Action(say=step),
         open=unanswered,
         short=any(not question.metrics for question in unanswered) and 0 < diagnosis.run.records < FEW,
         reading=_reading(diagnosis, run),
@@ -218,20 +220,16 @@ def _with_number(finding: Finding) -> str:
 
 
 #: What a reward that does not rise leaves open where nothing else is found.
-TO_GAIN = "whether more was to be gained (compare the reward of a random and of a good policy: --target-return)"
+TO_GAIN = "whether more was to be gained (--target-return tells)"
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:
     """Yield the questions that stay open, with the metrics whose absence keeps them open."""
     if diagnosis.outcome.what == "flat" and not diagnosis.problems:
         yield Open(question=TO_GAIN)
-    loggable = set(diagnosis.coverage.missing_metrics)
     for question in QUESTIONS:
         if not getattr(diagnosis.coverage, question):
-            reasons = diagnosis.coverage.unanswered.get(question, ())
-            silent = [finding for finding in diagnosis.findings if finding.reason in reasons]
-            names = dict.fromkeys(name for finding in silent for name in finding.missing if name in loggable)
-            yield Open(question=ASKED[question], metrics=tuple(names)[:MOST_METRICS])
+            yield Open(question=ASKED[question], metrics=tuple(diagnosis.coverage.would_answer.get(question, ())))
 
 
 def _checks(diagnosis: Diagnosis) -> Checks:

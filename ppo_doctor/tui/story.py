@@ -66,6 +66,7 @@ class Story:
         """Return settings to change, remedies, manuals and places of the problems; without one the run's name."""
         told = self._session.story
         held = [copy for problem in told.problems for copy in _copies(problem)]
+        held += [Copy(what="remedy", text=told.do.say)] if told.do is not None else []
         return list(dict.fromkeys(held)) or [Copy(what="the run", text=self._session.diagnosis.run.id)]
 
     def _metrics(self) -> list[str]:

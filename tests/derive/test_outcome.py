@@ -112,3 +112,23 @@ def test_a_column_that_speaks_of_a_reward_is_named_where_none_is_read():
     run = replace(alone, not_understood=("zz", "Average Prey Reward"))
     assert (outcome(run).what, outcome(run).key) == ("not_logged", "Average Prey Reward")
     assert outcome(replace(run, not_understood=("zz",))).key == ""
+
+
+def test_a_reward_that_rose_at_once_and_stood_tells_where_it_began():
+    found = run_of(episode_return=np.concatenate([[-1263, -1200], noisy(-1010, -1010, -1010, -1010, -1010)]))
+    assert found.what == "flat"
+    assert found.first == pytest.approx(-1230, abs=30)
+    assert run_of(episode_return=noisy(-1010, -1010, -1010)).first is None
+
+
+def test_a_flat_reward_whose_second_half_is_higher_leans():
+    rising = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 12) + np.linspace(0, 20, 60)
+    found = run_of(episode_return=rising)
+    assert (found.what, found.leans) == ("flat", True)
+    assert not run_of(episode_return=noisy(50, 50, 50, scatter=0.3)).leans
+
+
+def test_where_no_reward_is_read_a_part_of_one_is_named_and_not_its_best():
+    parts = {"reward_component.best_score": "1x9", "reward_component.mean_arousal": "2x9"}
+    found = outcome(case_run({"series": parts}))
+    assert (found.what, "arousal" in found.key) == ("not_logged", True)

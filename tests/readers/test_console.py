@@ -200,6 +200,7 @@ def test_losses_under_one_key(reading):
     line = "[Update {n}/9] Step: {n}00/900 | FPS: 35\n └─ WinRate: 0.2{n} | Loss(P/V/E): -0.00{n}/0.070/1e-3\n\n"
     got = reading("".join(line.format(n=n) for n in (1, 2, 3)))
     assert got.records[1] == {
+        "Update": 2,
         "Step": 200,
         "FPS": 35,
         "WinRate": 0.22,
@@ -646,3 +647,19 @@ def test_what_is_printed_once_before_all_records_is_the_configuration(reading):
 def test_what_is_printed_once_among_records_and_is_no_setting_stays_a_message(reading):
     rows = "".join(f"Episode : {n} \t Timestep : {n * 100} \t Average Reward : {n / 2}\n" for n in range(1, 13))
     assert reading("dog : 1\ncat : 2\nmouse : 3\n" + rows).configs == []
+
+
+def test_a_counter_in_brackets(reading):
+    got = reading("".join(f"[Step {n:03}] Loss = 0.{n} -  Avg Reward = 0.5\n" for n in (20, 40, 60)))
+    assert [record["Step"] for record in got.records] == [20, 40, 60]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Baseline Avg Reward: 0.150\nGRPO Avg Reward: 0.800\n", "Eval accuracy: 0.150 -> 0.800\n"],
+    ids=["in two lines", "with an arrow"],
+)
+def test_an_evaluation_before_and_after_training_is_told(reading, text):
+    got = reading("[Step 1] Loss = 0.5 - Reward = 0.1\n[Step 2] Loss = 0.4 - Reward = 0.2\n" + text)
+    assert any("0.150" in str(note) and "0.800" in str(note) for note in got.notes)
+    assert all(0.8 not in record.values() for record in got.records)

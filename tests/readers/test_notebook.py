@@ -88,6 +88,12 @@ def test_trainings_of_two_cells_are_two_runs(first, indent, tmp_path):
     assert [set(run.series["approx_kl"].values.round(2).tolist()) for run in runs] == [{0.01}, {0.02}]
 
 
+def test_a_table_that_is_shown_again_with_more_rows_is_read_once(reading):
+    more = TABLE.replace("</tbody>", "<tr><td>3</td><td>0.3</td><td>0.75</td></tr></tbody>")
+    got = reading(written(notebook(shown(TABLE), shown(more)), 1))
+    assert [record["Step"] for record in got.records] == [1, 2, 3]
+
+
 def test_code_and_prose_are_not_read(reading):
     assert reading(written(notebook(code="print({'approx_kl': 0.1, 'step': 1})\n"), 1)).records == []
 

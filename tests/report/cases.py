@@ -426,8 +426,10 @@ def inconclusive() -> Diagnosis:
             movement=False,
             signal=False,
             unanswered={"movement": (NO_RATIO.reason or "", NO_CLIP.reason or ""), "signal": ("needs a reward",)},
+            would_answer={"movement": ("ratio_std", "ratio_max", "clip_fraction")},
         ),
         outcome=Outcome(what="not_logged"),
+        first_step="Log the mean reward of the completions as reward_mean.",
         run=summary(
             updates_per_batch=UpdatesPerBatch(),
             framework="canonical",

@@ -96,6 +96,7 @@ OUTSIDE = frozenset(
         "suppressed",
         "verdict_because",
         "headline",
+        "first_step",
         "avoid",
         "rule",
         "finding",

@@ -1,0 +1,160 @@
+"""What to do first: the page's step of a finding, else what follows from the outcome and from what is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.arrays import finite_of, median
+from ppo_doctor.diagnose.shown import GONE, OF_A_FALL
+from ppo_doctor.evidence import number
+from ppo_doctor.model import QUESTIONS
+
+if TYPE_CHECKING:
+    from ppo_doctor.model import ChainLink, Coverage, Finding, Outcome, Problem, RankedCause, Rule, Run
+
+#: Nats from which on updates are large, and below which they usually stay.
+LARGE_KL, USUAL_KL = 0.1, 0.03
+#: Records of a reward that show a course, and metrics that are named of those to log.
+ENOUGH, MOST_NAMED = 20, 3
+#: Algorithms of groups, nearly all of which are of completions.
+OF_GROUPS = ("grpo", "rloo")
+#: Checks of a fall that say what fell, whatever it did before.
+STANDING_AT_0 = frozenset(("reward-gone",))
+#: What tells that steps became too large, of which the first two that are not logged are asked for.
+OF_STEPS = ("approx_kl", "entropy", "grad_norm")
+
+
+def of_problem(problem: Problem, outcome: Outcome, rules: Mapping[str, Rule], run: Run, samples: str | None) -> str:
+    """Return what to do first about a problem while no cause of it is sure.
+
+    A reward that rose before it fell was learned from, so that no sign is wrong: what comes first is its peak.
+    """
+    page = rules[problem.findings[0]].next_step if problem.findings else ""
+    of_a_fall = OF_A_FALL - STANDING_AT_0
+    if outcome.what in GONE and problem.state == "course" and of_a_fall.issuperset(problem.findings[:1]):
+        peaked = outcome.what == "lost" or outcome.first is not None
+        return _smaller_steps(run) or (_back_to_the_peak(outcome, run) if peaked or not page else page)
+    return page or of_outcome(outcome, {}, run, samples)
+
+
+def told(problems: Sequence[Problem], causes: Sequence[RankedCause]) -> str:
+    """Return the first step of the problems: the remedy of a cause that is sure, else that of the problem."""
+    for problem in problems:
+        lead = next((c for c in causes if c.problem == problem.id and c.leader and not c.benign), None)
+        sure = lead.remedies[:1] if lead is not None and lead.confidence != "suspected" else ()
+        if step := next((remedy.do for remedy in sure), problem.next_step):
+            return step
+    return ""
+
+
+def of_what_stands(
+    links: Sequence[ChainLink], findings: Sequence[Finding], rules: Mapping[str, Rule], coverage: Coverage
+) -> str:
+    """Return the step of the check that shows a dead link, or what to do about checks that failed; else nothing."""
+    dead = next((link.link for link in links if link.state == "dead" and link.entailed_by is None), None)
+    ours = (rules[f.rule].next_step for f in findings if f.status == "fired" and f.link == dead)
+    if dead is not None and (step := next(filter(None, ours), "")):
+        return step
+    return "Run it with --why, and report what failed: without it the run is not judged." if coverage.failed else ""
+
+
+def of_outcome(
+    outcome: Outcome, would_answer: Mapping[str, Sequence[str]], run: Run, samples: str | None, *, alone: bool = False
+) -> str:
+    """Return what to do first where the outcome is all that is known; `alone` is a configuration without a log."""
+    if alone:
+        return "Train with it, and let ppo-doctor read the log."
+    died = next((note.text for note in run.notes if note.died), None)
+    if died is not None:
+        return "Mend what ended the run, and train on from its last checkpoint."
+    if any(note.kind == "lost" for note in run.notes):
+        return "Let ppo-doctor read the whole log: what is missing may hold the fault."
+    completions = samples == "completions" or run.algorithm in OF_GROUPS
+    if outcome.what == "not_logged":
+        return _read_or_log(outcome, completions=completions)
+    if outcome.what == "never_earned":
+        return OF_NOTHING[completions]
+    if outcome.what in GONE:
+        return _back_to_the_peak(outcome, run)
+    if outcome.records < ENOUGH:
+        few = f"{outcome.records} {'number' if outcome.records == 1 else 'numbers'} of the reward"
+        return f"Train on, to {ENOUGH} records at least: {few} {'shows' if outcome.records == 1 else 'show'} no course."
+    if outcome.leans:
+        return "Train on, twice as long: the second half lies above the first, and no level is reached."
+    return " ".join(filter(None, (_measured(outcome, completions=completions), _to_log(would_answer))))
+
+
+#: What is asked of a reward that was never paid, by whether completions earn it.
+OF_NOTHING: Mapping[bool, str] = {
+    False: "Play one episode by script that must earn a reward: if it is paid, make the start easier, or pay steps "
+    "towards the goal; if not, mend the reward.",
+    True: "Call the reward function on an answer that must earn a reward, then print ten completions beside theirs.",
+}
+
+
+def _read_or_log(outcome: Outcome, *, completions: bool) -> str:
+    name = "reward_mean" if completions else "episode_return"
+    if outcome.key:
+        quoted = f"'{outcome.key}={name}'" if " " in outcome.key else f"{outcome.key}={name}"
+        return f"Say which column is the reward: --alias {quoted}."
+    of = "the mean reward of the completions" if completions else "the mean return of the episodes"
+    return f"Log {of} with every update as {name}: without it no log shows whether the policy learns."
+
+
+def _smaller_steps(run: Run) -> str:
+    """Return what to do about updates that had become large by the end of a fall; nothing where none had."""
+    for kl in (run.series[name] for name in ("approx_kl", "approx_kl_k2") if name in run.series):
+        late = finite_of(np.abs(kl.values[-(len(kl) // 3) :]))
+        if len(kl) >= ENOUGH and len(late) and (size := median(late)) > LARGE_KL:
+            return (
+                f"Lower the learning rate or the epochs until {kl.raw} stays below {USUAL_KL}: it is {_short(size)} "
+                "in the last third of the run."
+            )
+    return ""
+
+
+def _back_to_the_peak(outcome: Outcome, run: Run) -> str:
+    """Return a test that tells a policy that got worse from a task that got harder, and what to log for it."""
+    peak = f"step {outcome.best_step}" if outcome.best_step is not None else "the peak"
+    at = f"the checkpoint nearest to {peak}, where the reward was {_short(outcome.best)}"
+    logged = {*run.series}
+    silent = [name for name in OF_STEPS if name not in logged][:2]
+    log = f" Log {' and '.join(silent)} from there on." if silent else ""
+    return (
+        f"Keep {at}, and evaluate it beside the last one on the same tasks: "
+        f"if it earns more, train on from it with a lower learning rate; if not, the task changed, not the policy.{log}"
+    )
+
+
+def _measured(outcome: Outcome, *, completions: bool) -> str:
+    """Return the comparison that tells a task that is done, or cannot be done, from a policy that does not learn."""
+    if completions:
+        return (
+            "Evaluate the first and the last checkpoint on the same few hundred prompts, "
+            "and count the groups whose rewards are all equal: these teach nothing."
+        )
+    if outcome.first is not None:
+        return (
+            f"Compare {_short(outcome.end)} with the best that the task allows: if that is more, "
+            "the policy settled early, and more exploration is the first thing to try."
+        )
+    return (
+        f"Run a random policy on the same task: if it earns {_short(outcome.end)} as well, nothing was learnt, "
+        "and one batch shows why (observations, rewards, advantages); if it earns less, train longer."
+    )
+
+
+def _to_log(would_answer: Mapping[str, Sequence[str]]) -> str:
+    """Return what to log, by which the questions that stay open would be answered."""
+    names = dict.fromkeys(name for question in QUESTIONS for name in would_answer.get(question, ()))
+    listed = list(names)[:MOST_NAMED]
+    if not listed:
+        return ""
+    return f"Log {', '.join(listed[:-1]) + ' and ' * (len(listed) > 1) + listed[-1]} too."
+
+
+def _short(value: float | None) -> str:
+    return number(None if value is None else float(f"{value:.3g}"))

@@ -1,0 +1,68 @@
+"""What to do first follows from the outcome and from what is logged, wherever no cause says it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppo_doctor.pipeline import diagnose
+from ppo_doctor.rulepack import load_pack
+from ppo_doctor.testing import case_run
+
+
+def told(**series):
+    written = {name: " ".join(f"{value:.8g}" for value in values) for name, values in series.items()}
+    return diagnose(case_run({"series": written}), load_pack())
+
+
+def scattered(*levels, each=20, scatter=1.0):
+    values = np.concatenate([np.full(each, float(level)) for level in levels])
+    return values + np.random.default_rng(3).normal(0, scatter, len(values))
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        {"episode_return": scattered(50, 50, 50)},
+        {"episode_return": scattered(50, 50, 50), "policy_loss": scattered(0, 0, 0, scatter=0.01)},
+        {"episode_return": [1, 2, 3]},
+        {"episode_return": np.zeros(40)},
+        {"episode_return": scattered(-50, -80, -110)},
+        {"episode_return": scattered(10, 90, 90, 10)},
+        {"policy_loss": scattered(0, 0, 0, scatter=0.01)},
+    ],
+    ids=["flat", "flat beside a loss", "short", "never earned", "fell", "lost", "no reward"],
+)
+def test_every_run_that_is_not_healthy_has_a_first_step(series):
+    found = told(**series)
+    assert found.verdict != "healthy"
+    assert found.first_step
+
+
+def test_a_healthy_run_has_none():
+    found = told(episode_return=np.linspace(0, 100, 60), entropy=np.linspace(1.3, 0.9, 60))
+    assert (found.verdict, found.first_step) == ("healthy", "")
+
+
+def test_a_flat_reward_asks_for_what_is_not_logged():
+    assert "approx_kl" in told(episode_return=scattered(50, 50, 50)).first_step
+
+
+def test_a_reward_that_rose_before_it_fell_sends_back_to_its_peak_and_not_to_the_sign():
+    risen = np.concatenate([np.linspace(-400, -240, 4), scattered(-240, -240, -300, -360, -360, each=40, scatter=5)])
+    found = told(reward_mean=risen)
+    assert found.outcome.what == "fell"
+    assert found.outcome.first == pytest.approx(-370, abs=30)
+    assert f"step {found.outcome.best_step}" in found.first_step
+    assert "sign" not in found.first_step
+
+
+def test_a_fall_in_large_updates_asks_for_smaller_ones():
+    kl = np.concatenate([np.full(20, 0.01), np.full(60, 0.4)]) + scattered(0, 0, 0, 0, scatter=1e-3)
+    found = told(reward_mean=scattered(-50, -60, -80, -110), approx_kl=np.abs(kl))
+    assert found.verdict == "unhealthy"
+    assert "learning rate" in found.first_step
+
+
+def test_few_records_ask_for_more():
+    assert "20 records" in told(episode_return=scattered(50, 50, each=4)).first_step
