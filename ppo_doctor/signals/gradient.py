@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 
+#: What PyTorch says where a checkpointed block, or a loss, has no input that requires a gradient.
+NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
+
+
 def gradient_zero_share(observations: Observations) -> Fact | None:
     """Return the share of records with a gradient norm of exactly 0."""
     series = series_of(observations, "actor_grad_norm", "grad_norm")
@@ -20,6 +24,21 @@ def gradient_zero_share(observations: Observations) -> Fact | None:
     if series is None or zeros is None:
         return None
     return fact("gradient_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+
+
+def gradient_said_missing(observations: Observations) -> Fact | None:
+    """Tell whether PyTorch warned that no input requires a gradient, and the logged norm is 0 as far as it is printed.
+
+    A pass without gradients gives the same warning, as that of a reference does: there the norm is not 0.
+    """
+    series = series_of(observations, "actor_grad_norm", "grad_norm")
+    told = next((note for note in observations.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
+    if series is None or not len(finite(series)):
+        return None
+    holds = told is not None and bool((finite(series) == 0).all())
+    says = f"{series.raw} is 0 in every record" + (f"; {told.text}" if told is not None else "")
+    found = condition("gradient_said_missing", holds, series, says)
+    return found and (replace(found, source=told.source) if told is not None else found)
 
 
 def silent_on_paid_batches(observations: Observations) -> Fact | None:
