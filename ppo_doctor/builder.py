@@ -213,8 +213,8 @@ class RunBuilder:
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
         values = np.square(values) if metric.root else values
         if metric.antilog:
-            values = np.power(10.0, values)
-            resolution = resolution.scaled(math.log(10) * finite_median(values))
+            values = np.power(metric.antilog, values)
+            resolution = resolution.scaled(math.log(metric.antilog) * finite_median(values))
         values = values if (metric.scale, metric.offset) == (1.0, 0.0) else values * metric.scale + metric.offset
         estimator = self._estimator(key, metric, values)
         least = rounding.of(metric.name, estimator, metric.aggregation, values)

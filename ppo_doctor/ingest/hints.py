@@ -158,6 +158,9 @@ _WORDS: Mapping[str, str] = {
     ),
     "passes": "epoch epochs pass passes sweep sweeps lap laps rep reps repeats repetitions cycle cycles nepochs",
 }
+#: What a log may hold that none of our metrics stands for, and that words and other columns tell: it takes no other's
+#: place then.
+OF_NO_METRIC = ("mean absolute advantage", "clipped gradient norm")
 #: what a word hints at → the metrics that its column may be.
 _METRICS: Mapping[str, str] = {
     "return": "episode_return reward_mean",
