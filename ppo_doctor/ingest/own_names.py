@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Nats that a reading of the name weighs, less its cost.
-NAMED = 2.6
+NAMED = 3.2
 #: A name that may mean something, of which the metric is nothing.
-OTHERWISE = 0.8
+OTHERWISE = 1.2
 #: Words that say nothing of what a number is.
 _NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
 #: What a word weighs for the metrics that it hints at, and against all others.
-HINTED, MISSED = 2.0, 0.5
+HINTED, MISSED = 2.5, 1.0
 #: What a unit or a sign that only some metrics have weighs for them.
 UNITED = 2.0
-FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std"})
+FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
 #: Those of which a share in percent is not found out by its numbers later.
 SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
-_IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl"})
+_IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
 #: word or sign of a name → the metrics that it may be said of; all others are out.
 _SAID_OF: Mapping[str, frozenset[str]] = {
     "%": FRACTIONS,
@@ -41,7 +41,6 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "nats": _IN_NATS,
     "bit": _IN_NATS,
     "bits": _IN_NATS,
-    "groups": frozenset({"frac_reward_zero_std"}),
 }
 #: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
 _BY_CONVENTION = {

@@ -42,6 +42,8 @@ TURNED = 0.7
 EARNED, FIRST = 1.5, 0.5
 #: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
 COMMON = 0.5
+#: How much rarer than others a metric is taken for at most, where a name speaks of both.
+RAREST = -2.0
 #: Metrics that make the picture: what it earns, how sure it is, how far it moved, and what moved it.
 _EARNED = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
 _MOVED = frozenset({"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"})
@@ -173,7 +175,8 @@ def _weighed(
         if reading is not None and reading.offset and found.known.min() >= 0:
             continue  # never negative: a mean distance from 1, from which 1 was not taken
         weight, scale = _by_numbers(metric, fits, name, reading)
-        weight += COMMON * (_expected(metric, language) - commonest * (metric in said))
+        common = _expected(metric, language)
+        weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
