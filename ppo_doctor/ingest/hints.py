@@ -31,12 +31,12 @@ _WORDS: Mapping[str, str] = {
         "age airtime alive breath chars chatter chattiness completion dauer distance dur duration duree "
         "endurance episodelen eplen extent frames generated horizon laenge len length lengths lens life lifespan "
         "lifetime lived longevity longitud longueur marathon mileage moves ntok plies rambling response size "
-        "span stamina steps stretch stride survival survived talk ticks token tokens toks trajlen turns uptime "
+        "span stamina stretch stride survival survived talk ticks token tokens toks trajlen turns uptime "
         "verbose verbosity volubility wind wordiness words yap "
     ),
     "success": (
         "acc accuracy aced achieved achievement acierto arrived beaten bullseye caught cleared completed correct "
-        "correctness cured docked done erfolg exact exito finished goal goals graduated graduates healed hit "
+        "correctness cured docked erfolg exact exito finished goal goals graduated graduates healed hit "
         "hitrate hits landed match matched matches medal nailed pass pass1 passat1 passed passrate perfect "
         "podium precision reached reussite right scored solve solved solverate solves spelled sr succ success "
         "successes treffer triumph trophy victoire victories victory win winning winrate wins won "
@@ -171,7 +171,7 @@ _WORDS: Mapping[str, str] = {
     "term": "cost costs cout kosten penalty penal penalties tax term toll fee price strafe",
     "passes": (
         "cycle cycles durchlaeufe durchlauf epoca epocas epoch epoche epochen epochs epoque epoques inner lap "
-        "laps nepochs pass passes rep repeats repetitions reps rounds run sweep sweeps vuelta vueltas "
+        "laps nepochs pass passes rep repeats repetitions reps sweep sweeps vuelta vueltas "
     ),
 }
 #: what a word hints at → the metrics that its column may be.
@@ -185,7 +185,7 @@ _METRICS: Mapping[str, str] = {
     "loss": "policy_loss value_loss loss",
     "gain": "policy_loss",
     "entropy": "entropy",
-    "kl": "approx_kl ref_kl kl_term",
+    "kl": "approx_kl ref_kl",
     "reference": "ref_kl kl_term",
     "clip": "clip_fraction",
     "ratio": "ratio_mean ratio_abs_dev",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NAMED = 3.2
 #: A name that may mean something, of which the metric is nothing.
 OTHERWISE = 1.2
+#: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
+PLAINLY, FAR_FETCHED = 1.0, 2.4
 #: Words that say nothing of what a number is.
 _NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
 #: What a word weighs for the metrics that it hints at, and against all others.
@@ -82,7 +84,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     both = set(readings(bare, language=language))
     if bare.strip() or bare == key:
         both |= set(readings(key, language=language))
-    meant = {reading.metric: reading for reading in sorted(both, key=lambda each: -each.cost)}
+    meant = {one.metric: one for one in sorted(both, key=lambda each: -each.cost) if one.cost <= FAR_FETCHED}
     signs = [sign.lower() for sign in _SIGNED.findall(key)]
     words = {word for part in words_of(key) for word in part} | set(signs)
     sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
@@ -122,12 +124,11 @@ def plain(values: FloatArray, name: Said) -> FloatArray:
 
 def by_words(metric: str, name: Said, reading: Reading | None) -> float:
     """Return what a name says for a metric: by what it may mean in all, or by what its words hint at."""
+    weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     if reading is not None:
-        weight = max(NAMED - reading.cost, 0.3)
-    elif name.meant:
+        weight = max(weight, NAMED - reading.cost)
+    elif any(one.cost <= PLAINLY for one in name.meant.values()):
         weight = -OTHERWISE
-    else:
-        weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     weight += UNITED * (name.allowed is not None)
     weight += HINTED * (name.logarithm + (name.squared and metric == "value_loss"))
     return weight + 3.0 * HINTED * (name.executed and metric == "optimizer_steps")
