@@ -19,6 +19,12 @@ _OF_PPO = frozenset(
     | {"ratio_std", "ratio_abs_dev", "clip_range", "ref_kl"}
 )
 _OF_POLICIES = frozenset({"policy_loss", "entropy", "entropy_loss", "value_loss", "explained_variance"})
+#: Metrics that differ in how they are taken, of which a wrong one is no wrong guess.
+_ALIKE = (
+    frozenset({"approx_kl", "approx_kl_k1", "approx_kl_k2", "probe_kl"}),
+    frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total"}),
+    frozenset({"reward_std", "reward_group_std"}),
+)
 #: metric → weight and reading of a column
 Fates = Mapping[str, tuple[float, Reading]]
 #: So many metrics of a policy, or one of PPO among so many, make a log one of PPO.
@@ -52,7 +58,9 @@ def looks_like_ppo(metrics: Collection[str]) -> bool:
 
 
 def _without(fates: Fates, metric: str) -> Fates:
-    return {name: fate for name, fate in fates.items() if name != metric}
+    """Return the candidates of a column without a metric, and without what is the same by another estimator."""
+    same = next((alike for alike in _ALIKE if metric in alike), {metric})
+    return {name: fate for name, fate in fates.items() if name not in same}
 
 
 def best(columns: Mapping[str, Fates]) -> tuple[dict[str, str], float]:

@@ -5,7 +5,7 @@ A hint is weak: many of these words have another meaning as well. What the numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 #: What a log may hold that none of our metrics stands for, and that words and other columns tell: it takes no other's
@@ -202,6 +202,10 @@ _METRICS: Mapping[str, str] = {
     "groups": "frac_reward_zero_std reward_std",
     "term": "kl_term",
 }
+#: metric → the concept without a word of which, beside another that hints at it, no name means it.
+_MARKS = {"kl_term": "term", CLIPPED: "after", MEAN_ABSOLUTE: "absolute"}
+MARKED = frozenset(_MARKS)
+_MARK_WORDS = {metric: frozenset(_WORDS[concept].split()) for metric, concept in _MARKS.items()}
 #: What words say that they say of something to be maximised: its sign is turned.
 GAIN = frozenset(_WORDS["gain"].split())
 
@@ -228,3 +232,13 @@ def hinted(word: str) -> frozenset[str]:
         return HINTS.get(word, frozenset())
     kin = [w for w in HINTS if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
     return frozenset[str]().union(*(HINTS[w] for w in kin))
+
+
+def marked(words: Sequence[str]) -> frozenset[str]:
+    """Return the metrics of which words say what tells them from what they are of: the term of a KL, a clipped norm."""
+    return frozenset(
+        metric
+        for metric, marks in _MARK_WORDS.items()
+        for mark in marks.intersection(words)
+        if any(word != mark and metric in hinted(word) for word in words)
+    )

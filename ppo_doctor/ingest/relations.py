@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.forms import LEAST
+from ppo_doctor.ingest.hints import CLIPPED
+from ppo_doctor.ingest.readings import words_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
@@ -37,10 +39,14 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
 
     ranks = {key: _ranks(values) for key, values in columns.items()}
     of_others = {key for key in columns if any(extends(key, other) for other in columns)}
+    places = {key: at for at, key in enumerate(columns)}
     for one, values in columns.items():
         for other, beside in columns.items():
             if extends(other, one):
                 _by_name_beside(one, values, other, beside, say)
+            elif is_kin(one, other) and _is_cut_short(beside, values, places[one] < places[other]):
+                say(one, "grad_norm", 1.4)
+                say(other, CLIPPED, 1.4)
             if one == other or one in of_others or other in of_others:
                 continue
             rank = _correlation(ranks[one], ranks[other])
@@ -79,6 +85,13 @@ def _by_definition(
         say(other, "entropy", 1.5 * RELATED)
     if _is_cut(beside, values):
         say(key, "grad_norm", RELATED)
+        say(other, CLIPPED, RELATED)
+    if is_kin(key, other) and _is_around_one(values, beside):
+        say(key, "ratio_min", 2.5)
+        say(other, "ratio_max", 2.5)
+    if _is_share_of(beside, values):
+        say(key, "ref_kl", RELATED)
+        say(other, "kl_term", 1.5 * RELATED)
 
 
 def _by_name_beside(
@@ -94,14 +107,18 @@ def _by_name_beside(
         return
     if (other < 0).any():
         return
-    below = bool((one > 0).all() and (other <= one * 1.01 + 1e-6).all() and (other < one).any())
-    steady = other.std() < 0.4 * one.std() and other.std() <= 0.15 * other.mean()
-    kept = steady or float(np.isclose(one, other, rtol=0.02).mean()) > 0.05
-    if below and kept and not longer.lower().endswith(("std", "sd", "dev")):  # a norm, and what clipping leaves of it
+    if _is_cut_short(beside, values, first=True) and not longer.lower().endswith(("std", "sd", "dev")):
         say(key, "grad_norm", 1.4)
+        say(longer, CLIPPED, 1.4)
     else:
         say(key, "episode_return", 2.0)
         say(longer, "reward_std", 1.8)
+
+
+def is_kin(one: str, other: str) -> bool:
+    """Tell whether two names begin with the same word."""
+    ours, theirs = words_of(one), words_of(other)
+    return one != other and bool(ours and theirs) and ours[0][:1] == theirs[0][:1]
 
 
 def extends(longer: str, key: str) -> bool:
@@ -211,6 +228,37 @@ def _is_cut(after: FloatArray, before: FloatArray) -> bool:
     same = np.isclose(a, b, rtol=1e-4)
     cut = a[~same]
     return bool(len(cut) and same.mean() > 0.05 and cut.std() <= 1e-3 * cut.mean())
+
+
+def _is_cut_short(after: FloatArray, before: FloatArray, first: bool) -> bool:
+    """Tell whether one column is a norm and the other what clipping leaves of it, if only in some minibatches.
+
+    Of two that are the same throughout the one that stands `first` is before clipping.
+    """
+    both = np.isfinite(after) & np.isfinite(before)
+    a, b = after[both], before[both]
+    if len(a) < LEAST or not (b > 0).all() or b.std() == 0 or (a < 0).any() or not (a <= b * 1.01 + 1e-6).all():
+        return False
+    same = float(np.isclose(a, b, rtol=0.02).mean())
+    steady = a.std() < 0.4 * b.std() and a.std() <= 0.15 * a.mean()
+    return (same < 1.0 or first) and bool(steady or same > 0.05)
+
+
+def _is_around_one(least: FloatArray, most: FloatArray) -> bool:
+    """Tell whether 1 lies between two columns in every record, as it does between the bounds of ratios."""
+    known = np.isfinite(least) & np.isfinite(most)
+    a, b = least[known], most[known]
+    return bool(len(a) >= LEAST and (a >= 0).all() and (a <= 1).all() and (b >= 1).all() and (a < b).any())
+
+
+def _is_share_of(part: FloatArray, whole: FloatArray) -> bool:
+    """Tell whether one column is a small number times another, which is measured: a KL and its term of the loss."""
+    both = np.isfinite(part) & np.isfinite(whole) & (whole > 0)
+    a, b = part[both], whole[both]
+    if len(a) < LEAST or (a <= 0).any() or not np.any(np.diff(b) > 0) or not np.any(np.diff(b) < 0):
+        return False
+    share = a / b
+    return bool(share.max() < 0.5 and float(share.std()) < 0.03 * float(share.mean()))
 
 
 def _is_root(root: FloatArray, values: FloatArray) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ppo_doctor.ingest import forms
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, looks_like_ppo, solved
 from ppo_doctor.ingest.forms import LEAST, Numbers, described, numbers
-from ppo_doctor.ingest.hints import OF_NO_METRIC
+from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
 from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
@@ -28,8 +28,8 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
-from ppo_doctor.ingest.readings import Reading, of_others, words_of
-from ppo_doctor.ingest.relations import extends, related
+from ppo_doctor.ingest.readings import Reading, of_others
+from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.metrics import limits
 
@@ -84,6 +84,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "ratio_max": (0.9, np.inf),
     "ratio_min": (0.0, 1.1),
 }
+#: The most of what numbers by themselves are taken for.
+_MOST = {"learning_rate": 0.1}
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
 PAIRED, _PAIR = 0.8, ("policy_loss", "value_loss")
 
@@ -169,7 +171,11 @@ def _weighed(
     said = [metric for metric in dict.fromkeys((*ASKED, *name.meant)) if says(name, metric)]
     commonest = max((_expected(metric, language) for metric in said), default=0.0)
     for metric in dict.fromkeys((*_BY_NUMBERS, *said, *(metric for of, metric in company if of == key))):
-        if (name.allowed is not None and metric not in name.allowed) or (name.logarithm and metric not in LOGGED):
+        if (name.allowed is not None and metric not in name.allowed) or (name.base and metric not in LOGGED[name.base]):
+            continue
+        if metric in MARKED - name.marks and (key, metric) not in company:
+            continue
+        if metric not in said and fits.most > _MOST.get(metric, np.inf):
             continue
         reading = name.meant.get(metric) or (alike(metric, name) if name.meant else None)
         if reading is not None and reading.offset and found.known.min() >= 0:
@@ -187,7 +193,7 @@ def _weighed(
         offset, form = (reading.offset, reading.form) if reading is not None else (0.0, frozenset[str]())
         fates[metric] = (
             weight + OPEN,
-            Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.logarithm, form=form),
+            Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.base, form=form),
         )
     return {metric: fate for metric, fate in fates.items() if fate[0] - OPEN > again}
 
@@ -209,6 +215,11 @@ class _Fits:
         """The numbers as the name says that they are written."""
         return self._held[1.0, 0.0].known
 
+    @property
+    def most(self) -> float:
+        """The largest of them."""
+        return float(self.known.max())
+
     def of(self, metric: str, scale: float, offset: float = 0.0) -> float:
         """Return the fit of the numbers in another unit; none where they cannot be the metric."""
         if (found := self._held.get((scale, offset))) is None:
@@ -224,7 +235,7 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -
         return fits.of(metric, reading.scale, reading.offset), written(metric, reading.scale, name)
     if metric == "policy_loss":
         scales = [(1.0, TURNED * name.gain), (-1.0, TURNED * (not name.gain))]
-    elif metric in FRACTIONS and not name.percent and float(fits.known.max()) > 1.5:
+    elif metric in FRACTIONS and not name.percent and fits.most > 1.5:
         scales = [(0.01, TURNED)]
     else:
         scales = [(1.0, 0.0)]
@@ -338,7 +349,7 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if before is None or not _is_kin(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
+        if before is None or not (extends(key, norm) or is_kin(key, norm)) or len(cut) != len(before) or len(cut) < LEAST:
             continue
         if (
             (cut <= before * 1.01).all()
@@ -348,9 +359,3 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
         ):
             shown["max_grad_norm"] = float(cut[0])
     return shown
-
-
-def _is_kin(key: str, norm: str) -> bool:
-    """Tell whether a name is another one and more words, or begins with the same one."""
-    ours, theirs = words_of(key), words_of(norm)
-    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[0][:1] == theirs[0][:1])
