@@ -148,7 +148,7 @@ def by_words(metric: str, name: Said, reading: Reading | None) -> float:
     weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     if reading is not None:
         weight = max(weight, NAMED - reading.cost)
-    elif any(one.cost <= PLAINLY for one in name.meant.values()):
+    elif name.meant and (weight <= 0 or any(one.cost <= PLAINLY for one in name.meant.values())):
         weight = -OTHERWISE
     weight += UNITED * (name.allowed is not None)
     weight += HINTED * ((name.base > 0) + (name.squared and metric == "value_loss"))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Against numbers that have to be turned, or divided by 100, without a word that says so.
 TURNED = 0.7
 #: What it weighs that a log holds a return, and that scripts print it first.
-EARNED, FIRST = 1.5, 0.5
+EARNED, FIRST = 1.5, 0.9
 #: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
 COMMON = 0.5
 #: How much rarer than others a metric is taken for at most, where a name speaks of both.
@@ -111,11 +111,12 @@ def by_form(
         for key, found in held_numbers.items()
         if (fates := _weighed(key, found, told[key], company, named, language=language))
     }
-    chosen = dict(solved(_paired(_of_one_kind(held, named))))
+    held = _paired(_of_one_kind(held, named))
+    chosen = dict(solved(held))
     chosen |= _still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
     if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
-        chosen = {key: reading for key, reading in chosen.items() if reading.metric in told[key].meant}
+        chosen = solved({key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()})
         if not looks_like_ppo({*named, *(reading.metric for reading in chosen.values())}):
             return {}
     settled = {metric for metric in named if metric in ASKED and metric not in _EARNED}
@@ -231,17 +232,15 @@ class _Fits:
 
 def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -> tuple[float, float]:
     """Return how well numbers fit a metric, and by what they have to be multiplied to be it."""
-    if reading is not None:
-        return fits.of(metric, reading.scale, reading.offset), written(metric, reading.scale, name)
-    if metric == "policy_loss":
+    scale, offset = (reading.scale, reading.offset) if reading is not None else (1.0, 0.0)
+    scales = [(scale, 0.0)]
+    if reading is None and metric == "policy_loss":
         scales = [(1.0, TURNED * name.gain), (-1.0, TURNED * (not name.gain))]
     elif metric in FRACTIONS and not name.percent and fits.most > 1.5:
-        scales = [(0.01, TURNED)]
-    else:
-        scales = [(1.0, 0.0)]
-    if name.percent and metric not in FRACTIONS:
+        scales = [(0.01 * scale, TURNED)]
+    if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
-    weight, scale = max((fits.of(metric, scale) - cost, scale) for scale, cost in scales)
+    weight, scale = max((fits.of(metric, scale, offset) - cost, scale) for scale, cost in scales)
     return weight, written(metric, scale, name)
 
 
