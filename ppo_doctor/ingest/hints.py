@@ -73,7 +73,7 @@ _WORDS: Mapping[str, str] = {
         "win yield ziel "
     ),
     "entropy": (
-        "adventurousness blur boldness caprice chaos chaotic confused confusion creativity curiosity curious "
+        "h adventurousness blur boldness caprice chaos chaotic confused confusion creativity curiosity curious "
         "dice disorder dither dithering diversity doubt doubts ent entr entropia entropie entropies entropy "
         "explor exploration explore exploring fickleness fog freedom fuzz fuzziness hasard heat hesitancy "
         "hesitation hpi indecision indecisive looseness mess messiness nats noise openness perplexity "
@@ -182,7 +182,7 @@ _METRICS: Mapping[str, str] = {
     "success": "success_rate",
     "policy": "policy_loss grad_norm entropy learning_rate approx_kl clip_fraction",
     "critic": "value_loss explained_variance values_mean",
-    "loss": "policy_loss value_loss loss",
+    "loss": "policy_loss value_loss",
     "gain": "policy_loss",
     "entropy": "entropy",
     "kl": "approx_kl ref_kl",

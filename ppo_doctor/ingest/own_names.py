@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import GAIN, hinted, marked
+from ppo_doctor.ingest.hints import CLIPPED, GAIN, hinted, marked
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -24,7 +24,7 @@ NAMED = 3.2
 #: A name that may mean something, of which the metric is nothing.
 OTHERWISE = 1.2
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
-PLAINLY, FAR_FETCHED = 1.0, 2.4
+PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
 _NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
 #: What a word weighs for the metrics that it hints at, and against all others.
@@ -32,6 +32,8 @@ HINTED, MISSED = 2.5, 1.0
 #: What a unit or a sign that only some metrics have weighs for them.
 UNITED = 2.0
 FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
+#: Shares that few logs hold, so that a percent sign alone does not speak for them.
+RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate"})
 #: Those of which a share in percent is not found out by its numbers later.
 SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
 _IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
@@ -44,6 +46,7 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "nats": _IN_NATS,
     "bit": _IN_NATS,
     "bits": _IN_NATS,
+    **dict.fromkeys(("mm", "cm", "km", "deg", "degrees", "celsius", "px"), frozenset()),  # of the task's own quantities
 }
 #: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
 _BY_CONVENTION = {
@@ -107,7 +110,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     words = {word for part in words_of(key) for word in part} | set(signs)
     sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
     if any(extends(key, other) for other in keys):  # a statistic of what that is
-        sets = [frozenset({"reward_std"})]
+        sets = [frozenset({"reward_std", CLIPPED})]
     allowed = frozenset.intersection(*sets) if sets else None
     if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
         meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
@@ -170,6 +173,11 @@ def means(name: Said, metric: str) -> bool:
     return metric in name.meant or (bool(name.hints) and all(metric in hint for hint in name.hints))
 
 
+def speaks(name: Said, metric: str) -> bool:
+    """Tell whether a word of a name speaks for a metric."""
+    return metric in name.meant or metric in LOGGED.get(name.base, ()) or any(metric in hint for hint in name.hints)
+
+
 def says(name: Said, metric: str) -> bool:
-    """Tell whether anything in a name speaks for a metric."""
-    return metric in name.meant or metric in (name.allowed or ()) or any(metric in hint for hint in name.hints)
+    """Tell whether anything in a name speaks for a metric, its unit too where that tells enough."""
+    return speaks(name, metric) or (metric in (name.allowed or ()) and metric not in RARE_SHARES)

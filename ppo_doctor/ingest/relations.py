@@ -6,6 +6,7 @@ variance against the critic's error, a loss with the KL that it holds; a mean li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Rank correlation from which on two columns go together, and against each other.
-TOGETHER, AGAINST = 0.5, -0.35
+TOGETHER, ALWAYS, AGAINST = 0.5, 0.98, -0.35
 #: The same of what they change by from record to record, which no common course explains.
 AT_ONCE, CLOSELY = 0.4, 0.7
 #: What a known relation of two columns weighs for both.
@@ -28,6 +29,8 @@ RELATED = 1.2
 ROOT = (0.38, 0.62)
 #: The mean deviation over the root of a KL, which is 1.13 for normal log-ratios, in nats.
 FACTOR = (0.4, 2.5)
+#: The same where signed estimates of a KL leave only its size to compare.
+NEARLY = (0.8, 1.6)
 
 
 def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
@@ -58,6 +61,11 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             if rank > CLOSELY and at_once > CLOSELY and _is_small(values) and _is_root(beside, values):
                 say(one, "approx_kl", 1.5 * RELATED)
                 say(other, "ratio_abs_dev", 1.5 * RELATED)
+            elif at_once > AT_ONCE - 0.05 and _is_small(np.abs(values)) and _is_of_size(beside, values):
+                say(other, "ratio_abs_dev", 1.5 * RELATED)
+            if rank > ALWAYS and at_once > AT_ONCE and _is_calm(values) and _is_calm(beside):
+                say(one if _stands_below(values, beside) else other, "action_std")
+                say(other if _stands_below(values, beside) else one, "entropy")
             _by_definition(one, values, other, beside, say)
             if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
                 say(one, "explained_variance", 0.8)
@@ -73,6 +81,8 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             found.pop((key, "clip_fraction"), None)
         if metric == "ref_kl":
             found.pop((key, "clip_fraction"), None)
+        if metric == "ratio_abs_dev":
+            found.pop((key, "approx_kl"), None)
     return found
 
 
@@ -230,6 +240,26 @@ def _is_cut(after: FloatArray, before: FloatArray) -> bool:
     return bool(len(cut) and same.mean() > 0.05 and cut.std() <= 1e-3 * cut.mean())
 
 
+def _is_calm(values: FloatArray) -> bool:
+    """Tell whether a column moves little from record to record, and moves in all."""
+    known = _finite(values)
+    return bool(len(known) >= LEAST and known.std() > 0 and np.square(np.diff(known)).mean() < 0.1 * known.var())
+
+
+def _stands_below(one: FloatArray, other: FloatArray) -> bool:
+    """Tell whether a column is positive, and changes less than another in all: a deviation beside its entropy."""
+    return bool(np.nanmin(one) > 0 and (np.nanmin(other) < 0 or np.nanmean(one) <= np.nanmean(other)))
+
+
+def _is_of_size(root: FloatArray, values: FloatArray) -> bool:
+    """Tell whether one column is never negative and has the size of the root of another, nearer to 0."""
+    a, b = _finite(root), np.abs(_finite(values))
+    if len(a) < LEAST or (a < 0).any() or not b.any():
+        return False
+    size = float(np.median(b))
+    return bool(0 < size < 0.1 and NEARLY[0] < float(np.median(a)) / math.sqrt(size) < NEARLY[1])
+
+
 def _is_cut_short(after: FloatArray, before: FloatArray, first: bool) -> bool:
     """Tell whether one column is a norm and the other what clipping leaves of it, if only in some minibatches.
 
@@ -258,7 +288,8 @@ def _is_share_of(part: FloatArray, whole: FloatArray) -> bool:
     if len(a) < LEAST or (a <= 0).any() or not np.any(np.diff(b) > 0) or not np.any(np.diff(b) < 0):
         return False
     share = a / b
-    return bool(share.max() < 0.5 and float(share.std()) < 0.03 * float(share.mean()))
+    alike, apart = float(share.std() / share.mean()), float(b.std() / b.mean())
+    return bool(share.max() < 0.5 and alike < min(0.03, 0.1 * apart))
 
 
 def _is_root(root: FloatArray, values: FloatArray) -> bool:

@@ -169,12 +169,13 @@ def _weighed(
     fates: dict[str, tuple[float, Reading]] = {}
     fits = _Fits(found)
     again = 0.0
-    said = [metric for metric in dict.fromkeys((*ASKED, *name.meant)) if says(name, metric)]
+    shown = {metric for of, metric in company if of == key}
+    said = [metric for metric in dict.fromkeys((*ASKED, *name.meant)) if says(name, metric) or metric in shown]
     commonest = max((_expected(metric, language) for metric in said), default=0.0)
-    for metric in dict.fromkeys((*_BY_NUMBERS, *said, *(metric for of, metric in company if of == key))):
+    for metric in dict.fromkeys((*_BY_NUMBERS, *said)):
         if (name.allowed is not None and metric not in name.allowed) or (name.base and metric not in LOGGED[name.base]):
             continue
-        if metric in MARKED - name.marks and (key, metric) not in company:
+        if metric in MARKED - name.marks - shown:
             continue
         if metric not in said and fits.most > _MOST.get(metric, np.inf):
             continue
