@@ -136,7 +136,7 @@ _WORDS: Mapping[str, str] = {
         "var variance varianz vision voraussicht weitsicht wisdom "
     ),
     "deviation": (
-        "blur breadth breite bruit desviacion dev deviation disperse dispersion ecart error exploration explore "
+        "shift shifts blur breadth breite bruit desviacion dev deviation disperse dispersion ecart error exploration explore "
         "fluctuation fuzz ingroup intra iqr jiggle jitter jitters jittery logsigma logstd looseness nervousness "
         "noise noisiness noisy range rauschen restlessness ruido scale scatter scattered sd sem shake shakiness "
         "shaky sig sigma sigmas slack spray spread spreads std stddev stderr stdev stds streuung sway swing "

@@ -117,6 +117,8 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     percent = "%" in key or not words.isdisjoint({"pct", "percent", "prozent", "perc"})
     unit = PERCENT if percent else 1000.0 if _THOUSANDTHS.search(key) else 1.0
     base = next((base for base, sign in _LOGARITHMS.items() if sign.search(key)), 0.0)
+    if base:
+        meant = {metric: reading for metric, reading in meant.items() if metric in LOGGED[base]}
     said = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
         allowed, meant = frozenset({"explained_variance"}), {}

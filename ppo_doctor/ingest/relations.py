@@ -29,6 +29,8 @@ RELATED = 1.2
 ROOT = (0.38, 0.62)
 #: The mean deviation over the root of a KL, which is 1.13 for normal log-ratios, in nats.
 FACTOR = (0.4, 2.5)
+#: A KL above which its root is no longer a ratio's deviation, and an error's may be an advantage's.
+LARGE = 0.03
 #: The same where signed estimates of a KL leave only its size to compare.
 NEARLY = (0.8, 1.6)
 
@@ -97,8 +99,8 @@ def _by_definition(
         say(key, "grad_norm", RELATED)
         say(other, CLIPPED, RELATED)
     if is_kin(key, other) and _is_around_one(values, beside):
-        say(key, "ratio_min", 2.5)
-        say(other, "ratio_max", 2.5)
+        say(key, "ratio_min", 3.0 * RELATED)
+        say(other, "ratio_max", 3.0 * RELATED)
     if _is_share_of(beside, values):
         say(key, "ref_kl", RELATED)
         say(other, "kl_term", 1.5 * RELATED)
@@ -257,7 +259,7 @@ def _is_of_size(root: FloatArray, values: FloatArray) -> bool:
     if len(a) < LEAST or (a < 0).any() or not b.any():
         return False
     size = float(np.median(b))
-    return bool(0 < size < 0.1 and NEARLY[0] < float(np.median(a)) / math.sqrt(size) < NEARLY[1])
+    return bool(0 < size < LARGE and NEARLY[0] < float(np.median(a)) / math.sqrt(size) < NEARLY[1])
 
 
 def _is_cut_short(after: FloatArray, before: FloatArray, first: bool) -> bool:
@@ -295,7 +297,7 @@ def _is_share_of(part: FloatArray, whole: FloatArray) -> bool:
 def _is_root(root: FloatArray, values: FloatArray) -> bool:
     """Tell whether one column is as the root of another: a small KL is half the variance of a ratio's logarithm."""
     both = (values > 0) & (root > 0)
-    if both.sum() < LEAST:
+    if both.sum() < LEAST or float(np.median(values[both])) > LARGE:
         return False
     x, y = np.log(values[both]), np.log(root[both])
     if x.std() < 0.1 or not FACTOR[0] < float(np.exp(np.median(y - x / 2))) < FACTOR[1]:
