@@ -14,10 +14,10 @@ from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
 from ppo_doctor.ingest.columns import clocks
+from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import DIED, Note
 from ppo_doctor.sources.naming import other_algorithm

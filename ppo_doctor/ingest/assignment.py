@@ -7,6 +7,7 @@ guess costs more than a column that nobody reads. What the candidates of a colum
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+
 from ppo_doctor.ingest.readings import Reading
 
 #: What it counts, in nats, that a column is none of our metrics, and by how much a reading has to beat all others.
@@ -22,7 +23,6 @@ _OF_POLICIES = frozenset({"policy_loss", "entropy", "entropy_loss", "value_loss"
 #: Metrics that differ in how they are taken, of which a wrong one is no wrong guess.
 _ALIKE = (
     frozenset({"approx_kl", "approx_kl_k1", "approx_kl_k2", "probe_kl"}),
-    frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total"}),
     frozenset({"reward_std", "reward_group_std"}),
 )
 #: metric → weight and reading of a column

@@ -22,24 +22,24 @@ _WORDS: Mapping[str, str] = {
     ),
     "reward": (
         "applause avgreward belohnung biscuit bonus bounties bounty candy carrot carrots coin coins cookie "
-        "cookies credit delight dopamine feedback fun grade graded gratification happiness income joy kibble lohn "
-        "mark marks meanreward merit nota note pat pay payoff payout pleasure points praise preference premio "
-        "prize quality rating recompensa recompense reinforcement rew reward rewards rlhf rm rmean rw rwd salary "
-        "score scores smile snack stars sugar tasty tip tips treat treats utility verdict wage wages "
+        "cookies credit delight dopamine feedback fun grade graded gratification happiness income joy kibble "
+        "lohn mark marks meanreward merit nota note pat pay payoff payout pleasure points praise preference "
+        "premio prize quality rating recompensa recompense reinforcement rew reward rewards rlhf rm rmean rw rwd "
+        "salary score scores smile snack stars sugar tasty tip tips treat treats utility verdict wage wages "
     ),
     "length": (
         "age airtime alive breath chars chatter chattiness completion dauer distance dur duration duree "
         "endurance episodelen eplen extent frames generated horizon laenge len length lengths lens life lifespan "
         "lifetime lived longevity longitud longueur marathon mileage moves ntok plies rambling response size "
-        "span stamina stretch stride survival survived talk ticks token tokens toks trajlen turns uptime "
-        "verbose verbosity volubility wind wordiness words yap "
+        "span stamina stretch stride survival survived talk ticks token tokens toks trajlen turns uptime verbose "
+        "verbosity volubility wind wordiness words yap "
     ),
     "success": (
         "acc accuracy aced achieved achievement acierto arrived beaten bullseye caught cleared completed correct "
-        "correctness cured docked erfolg exact exito finished goal goals graduated graduates healed hit "
-        "hitrate hits landed match matched matches medal nailed pass pass1 passat1 passed passrate perfect "
-        "podium precision reached reussite right scored solve solved solverate solves spelled sr succ success "
-        "successes treffer triumph trophy victoire victories victory win winning winrate wins won "
+        "correctness cured docked erfolg exact exito finished goal goals graduated graduates healed hit hitrate "
+        "hits landed match matched matches medal nailed pass pass1 passat1 passed passrate perfect podium "
+        "precision reached reussite right scored solve solved solverate solves spelled sr succ success successes "
+        "treffer triumph trophy victoire victories victory win winning winrate wins won "
     ),
     "policy": (
         "act action actor agent alumno apprentice athlete author behavior behaviour bot brain candidate captain "
@@ -62,20 +62,21 @@ _WORDS: Mapping[str, str] = {
         "disappointment discrepancy distortion embarrassment energy err erreur error errors expense fehler fine "
         "frustration grief guilt harm huber hurt injury kosten loss losses lss mae misery misfit mismatch miss "
         "mistake mistakes mse nll obj objective pain pains penalties penalty perdida perte price regret regrets "
-        "remorse residual risk rmse sadness schmerz shame sorrow suffering sweat tears toll verlust woe wrongness "
+        "remorse residual risk rmse sadness schmerz shame sorrow suffering sweat tears toll verlust woe "
+        "wrongness "
     ),
     "gain": (
         "advance advantage ascent beneficio benefit betterment bonus boost boosted climb climbed credit delta "
         "dividend earnings evolution fitness fortschritt gain gains ganancia gewinn goal goodness growth "
         "happiness headway hope imp improve improved improvement improvements increase increment interest jclip "
         "joy kaizen lclip levelup lift mejora merit obj objective perf performance plus pride profit profits "
-        "progres progress promise return rise score step surr surrogate target uplift upside uptick utility value "
-        "win yield ziel "
+        "progres progress promise return rise score step surr surrogate target uplift upside uptick utility "
+        "value win yield ziel "
     ),
     "entropy": (
-        "h adventurousness blur boldness caprice chaos chaotic confused confusion creativity curiosity curious "
+        "adventurousness blur boldness caprice chaos chaotic confused confusion creativity curiosity curious "
         "dice disorder dither dithering diversity doubt doubts ent entr entropia entropie entropies entropy "
-        "explor exploration explore exploring fickleness fog freedom fuzz fuzziness hasard heat hesitancy "
+        "explor exploration explore exploring fickleness fog freedom fuzz fuzziness h hasard heat hesitancy "
         "hesitation hpi indecision indecisive looseness mess messiness nats noise openness perplexity "
         "playfulness ppl random randomness restlessness roaming shannon softness spontaneity spread surprise "
         "temperature uncertain uncertainty unordnung vagueness variability variety wander warmth whimsy zufall "
@@ -122,26 +123,27 @@ _WORDS: Mapping[str, str] = {
     "rate": (
         "accelerator adaptation aggressiveness alpha anneal annealed annealing appetite boldness burner cadence "
         "cooling cosine decay decayed dosage dose eagerness eta flame gain gait gas gear haste heat hurry learn "
-        "learning learningrate lernrate lr lrn lrs multiplier pace paced pacing pas paso pedal plasticity portion "
-        "rapidity rate rates rhythm ritmo salt sched schedule scheduled schrittweite seasoning speed spoonful "
-        "step steps stepsize stepsz stride tasa taux temp temperature tempo throttle velocity vitesse warmup "
+        "learning learningrate lernrate lr lrn lrs multiplier pace paced pacing pas paso pedal plasticity "
+        "portion rapidity rate rates rhythm ritmo salt sched schedule scheduled schrittweite seasoning speed "
+        "spoonful step steps stepsize stepsz stride tasa taux temp temperature tempo throttle velocity vitesse "
+        "warmup "
     ),
     "explained": (
         "acc accuracy acuity calibrated calibration clairvoyance clairvoyant clarity competence comprehension "
         "corr correl correlation determination erklaert ev evar expl explain explained explainedvar "
         "explainedvariance explicada expliquee explvar expvar eyesight fit fitness fits fitted forecast "
         "forecasting forecastskill foresight goodness grasp guete hindsight insight insights intelligence "
-        "intuition iq knowledge oracle predictability predicted prediction predictive prescience prophecy quality "
-        "r2 r2score rr rsq rsquared savvy sharpness sight skill trust trustworthiness understanding understood "
-        "var variance varianz vision voraussicht weitsicht wisdom "
+        "intuition iq knowledge oracle predictability predicted prediction predictive prescience prophecy "
+        "quality r2 r2score rr rsq rsquared savvy sharpness sight skill trust trustworthiness understanding "
+        "understood var variance varianz vision voraussicht weitsicht wisdom "
     ),
     "deviation": (
-        "shift shifts blur breadth breite bruit desviacion dev deviation disperse dispersion ecart error exploration explore "
+        "blur breadth breite bruit desviacion dev deviation disperse dispersion ecart error exploration explore "
         "fluctuation fuzz ingroup intra iqr jiggle jitter jitters jittery logsigma logstd looseness nervousness "
         "noise noisiness noisy range rauschen restlessness ruido scale scatter scattered sd sem shake shakiness "
-        "shaky sig sigma sigmas slack spray spread spreads std stddev stderr stdev stds streuung sway swing "
-        "temblor trembling tremor tremors twitch twitchiness uncertainty var variability variance vol volatility "
-        "width wiggle within wobble wobbles wobbliness wobbly zittern "
+        "shaky shift shifts sig sigma sigmas slack spray spread spreads std stddev stderr stdev stds streuung "
+        "sway swing temblor trembling tremor tremors twitch twitchiness uncertainty var variability variance vol "
+        "volatility width wiggle within wobble wobbles wobbliness wobbly zittern "
     ),
     "count": (
         "adam adjusted adjustments anzahl attempts backprops backwards batches bites blows chews cnt count "
@@ -154,20 +156,22 @@ _WORDS: Mapping[str, str] = {
         "adv advantage advantages advs ahat alpha avantage beat benefit better betterness bonus centered credit "
         "delight delta deltas dominance dopamine edge edges excess extra favor favorable favour fortune gae gain "
         "head headstart hope lead leads leverage luck lucky margin margins normalized outperformance "
-        "overperformance praise premium privilege profit rel relative relief residual residue superiority surplus "
-        "surprise surprised surprises surprising td tderror ueberschuss upper upside ventaja vorsprung vorteil "
-        "windfall zscore "
+        "overperformance praise premium privilege profit rel relative relief residual residue superiority "
+        "surplus surprise surprised surprises surprising td tderror ueberschuss upper upside ventaja vorsprung "
+        "vorteil windfall zscore "
     ),
     "after": (
-        "after afterwards applied capped chopped clip clipped cropped cut damped effective final kept lim limited "
-        "net post pruned reduced remaining shortened shrunk squashed tamed trimmed truncated used "
+        "after afterwards applied capped chopped clip clipped cropped cut damped effective final kept lim "
+        "limited net post pruned reduced remaining shortened shrunk squashed tamed trimmed truncated used "
     ),
     "absolute": "abs absolute betrag magnitude modulus size unsigned valeurabs",
     "flat": (
         "dead degenerate dull empty equal flat flats identical idle mute same silent stale tie tied ties "
         "unanimous uniform useless wasted zero zeros zerostd "
     ),
-    "groups": "batch batches families group groups grp grps grupos gruppe gruppen groupe groupes litter litters team teams",
+    "groups": (
+        "batch batches families group groupe groupes groups grp grps grupos gruppe gruppen litter litters team teams "
+    ),
     "term": "cost costs cout kosten penalty penal penalties tax term toll fee price strafe",
     "passes": (
         "cycle cycles durchlaeufe durchlauf epoca epocas epoch epoche epochen epochs epoque epoques inner lap "

@@ -59,13 +59,17 @@ _SIGNED = re.compile(r"%|[^\W\d_]+")
 #: Bases of logarithms, and how a name says of its number that it is one.
 _LOGARITHMS: Mapping[float, re.Pattern[str]] = {
     10.0: re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE),
-    math.e: re.compile(r"(?<![a-z])(?:ln_?|log_?|l(?=s(?:td|ig)))(?=s(?:td|d|ig|igma)?(?![a-z])|\u03c3)|\Als(?=_|\Z)", re.I),
+    math.e: re.compile(
+        r"(?<![a-z])(?:ln_?|log_?|l(?=s(?:td|ig)))(?=s(?:td|d|ig|igma)?(?![a-z])|\u03c3)|\Als(?=_|\Z)", re.I
+    ),
 }
-#: What is taken as a logarithm; to the base e it is a deviation, of which a policy's weights are one.
+#: What is taken as a logarithm; to the base e a policy's deviation alone, which is a weight of it as such.
 LOGGED = {10.0: frozenset({"grad_norm", "learning_rate", "approx_kl", "action_std"}), math.e: frozenset({"action_std"})}
 PERCENT = 100.0
 #: Thousandths of a unit: "leash_mnat", "kl_milli", "rate x1e3".
-_THOUSANDTHS = re.compile(r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d)|\u2030)", re.IGNORECASE)
+_THOUSANDTHS = re.compile(
+    r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d)|\u2030)", re.IGNORECASE
+)
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})

@@ -57,26 +57,8 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             rank = _correlation(ranks[one], ranks[other])
             apart = TOGETHER > rank > AGAINST
             at_once = 0.0 if apart else _correlation(np.diff(ranks[one]), np.diff(ranks[other]))
-            if at_once > AT_ONCE and _is_small(values) and _is_share(beside) and _is_below(values, beside):
-                say(one, "approx_kl")
-                say(other, "clip_fraction", RELATED * (1.5 if at_once > CLOSELY else 1.0))
-            if rank > CLOSELY and at_once > CLOSELY and _is_small(values) and _is_root(beside, values):
-                say(one, "approx_kl", 1.5 * RELATED)
-                say(other, "ratio_abs_dev", 1.5 * RELATED)
-            elif at_once > AT_ONCE - 0.05 and _is_small(np.abs(values)) and _is_of_size(beside, values):
-                say(other, "ratio_abs_dev", 1.5 * RELATED)
-            if rank > ALWAYS and at_once > AT_ONCE and _is_calm(values) and _is_calm(beside):
-                say(one if _stands_below(values, beside) else other, "action_std")
-                say(other if _stands_below(values, beside) else one, "entropy")
+            _by_course(one, values, other, beside, (rank, at_once), say)
             _by_definition(one, values, other, beside, say)
-            if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
-                say(one, "explained_variance", 0.8)
-                say(other, "value_loss", 0.8)
-            # a loss holds it, times a coefficient
-            held = at_once > AT_ONCE and (_is_signed(beside) or _is_part(beside, values))
-            if rank > TOGETHER and held and _is_distance(values):
-                say(one, "ref_kl", 0.6)
-                say(other, "policy_loss", 2.0 * RELATED)
     for key, metric in list(found):  # what moves with a distance from the start need not be the KL of an update
         if metric == "policy_loss":
             found.pop((key, "approx_kl"), None)
@@ -86,6 +68,37 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
         if metric == "ratio_abs_dev":
             found.pop((key, "approx_kl"), None)
     return found
+
+
+def _by_course(
+    one: str,
+    values: FloatArray,
+    other: str,
+    beside: FloatArray,
+    together: tuple[float, float],
+    say: Callable[[str, str, float], None],
+) -> None:
+    """Say what two columns are that go `together`: in their ranks, and in what these change by from record to record."""
+    rank, at_once = together
+    if at_once > AT_ONCE and _is_small(values) and _is_share(beside) and _is_below(values, beside):
+        say(one, "approx_kl", RELATED)
+        say(other, "clip_fraction", RELATED * (1.5 if at_once > CLOSELY else 1.0))
+    if rank > CLOSELY and at_once > CLOSELY and _is_small(values) and _is_root(beside, values):
+        say(one, "approx_kl", 1.5 * RELATED)
+        say(other, "ratio_abs_dev", 1.5 * RELATED)
+    elif at_once > AT_ONCE - 0.05 and _is_small(np.abs(values)) and _is_of_size(beside, values):
+        say(other, "ratio_abs_dev", 1.5 * RELATED)
+    if rank > ALWAYS and at_once > AT_ONCE and _is_calm(values) and _is_calm(beside):
+        say(one if _stands_below(values, beside) else other, "action_std", RELATED)
+        say(other if _stands_below(values, beside) else one, "entropy", RELATED)
+    if rank < AGAINST and at_once < -AT_ONCE / 2 and _is_explained(values) and _is_error(beside):
+        say(one, "explained_variance", 0.8)
+        say(other, "value_loss", 0.8)
+    # a loss holds it, times a coefficient
+    held = at_once > AT_ONCE and (_is_signed(beside) or _is_part(beside, values))
+    if rank > TOGETHER and held and _is_distance(values):
+        say(one, "ref_kl", 0.6)
+        say(other, "policy_loss", 2.0 * RELATED)
 
 
 def _by_definition(

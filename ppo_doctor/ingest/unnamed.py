@@ -116,7 +116,9 @@ def by_form(
     chosen |= _still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
     if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
-        chosen = solved({key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()})
+        chosen = solved(
+            {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
+        )
         if not looks_like_ppo({*named, *(reading.metric for reading in chosen.values())}):
             return {}
     settled = {metric for metric in named if metric in ASKED and metric not in _EARNED}
@@ -349,7 +351,12 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if before is None or not (extends(key, norm) or is_kin(key, norm)) or len(cut) != len(before) or len(cut) < LEAST:
+        if (
+            before is None
+            or not (extends(key, norm) or is_kin(key, norm))
+            or len(cut) != len(before)
+            or len(cut) < LEAST
+        ):
             continue
         if (
             (cut <= before * 1.01).all()

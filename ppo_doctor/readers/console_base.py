@@ -131,7 +131,7 @@ class Sink:
         return len({bisect(self._loose, line, key=_line) for line in lines}) >= low * len(lines)
 
     def join(self, line: int, cells: Mapping[str, str]) -> bool:
-        """Add to the loose record behind a line, or the one before it where records come first; False if none is held."""
+        """Add to the loose record behind a line, or before it where records come first; False if none is held."""
         if self._follows is None:
             self._follows = bool(self._loose) and self._loose[0][0] < line
         at = bisect(self._loose, line, key=_line) - self._follows

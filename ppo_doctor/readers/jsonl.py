@@ -14,7 +14,7 @@ from ppo_doctor.readers.console_base import Line
 from ppo_doctor.readers.console_errors import Exceptions
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.special import disguise
-from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
+from ppo_doctor.readers.values import Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:

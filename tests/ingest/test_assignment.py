@@ -7,7 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.assignment import _matched, assigned, looks_like_ppo
+from ppo_doctor.ingest.assignment import _matched, looks_like_ppo
+from ppo_doctor.ingest.unnamed import by_form
 
 RECORDS = 120
 
@@ -37,7 +38,7 @@ def log(names, **changed):
 
 
 def found(columns, named=()):
-    return {key: reading.metric for key, reading in assigned(columns, named, columns.keys()).items()}
+    return {key: reading.metric for key, reading in by_form(columns, named, columns.keys()).items()}
 
 
 SYMBOLS = {
