@@ -78,7 +78,7 @@ def _by_course(
     together: tuple[float, float],
     say: Callable[[str, str, float], None],
 ) -> None:
-    """Say what two columns are that go `together`: in their ranks, and in what these change by from record to record."""
+    """Say what two columns are that go `together`: in their ranks, and in what these change by at once."""
     rank, at_once = together
     if at_once > AT_ONCE and _is_small(values) and _is_share(beside) and _is_below(values, beside):
         say(one, "approx_kl", RELATED)
