@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
+from ppo_doctor.arrays import median
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.signals.course import told_of, truth_of, value_of
+from ppo_doctor.signals.course import told_of, truth_of, value_of, values_of
 from ppo_doctor.signals.movement import STILL_KL
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _MODEL = ("model", "model_name", "model_name_or_path", "model_id", "pretrain", "
 LARGE = 1e8
 #: The largest KL of an update that is usual, in nats; a target KL is seldom set higher.
 NEAR = 0.03
+#: The mean distance of ratios from 1 at that KL, for normal log-ratios, and one above what arithmetic leaves.
+NEAR_RATIO, STILL_RATIO = math.sqrt(4 / math.pi * NEAR), 1e-4
 
 
 @frozen
@@ -65,6 +69,9 @@ def rate_over_most(observations: Observations) -> Fact | None:
 def _stays_near(observations: Observations) -> bool:
     """Tell whether the KL of updates of several steps is known to be that of small steps, in every record."""
     usual, most = (value_of(observations.fact(f"divergence_{name}")) for name in ("usual", "largest"))
+    away = values_of(observations, "ratio_abs_dev")
+    if usual is None and away is not None:  # of one step on a batch alone no ratio but 1 is seen
+        return median(away) > STILL_RATIO and float(away.max()) <= NEAR_RATIO
     if usual is None or most is None or not truth_of(observations.fact("several_updates")):
         return False
     return usual > STILL_KL and most <= NEAR
