@@ -161,7 +161,7 @@ def by_words(metric: str, name: Said, reading: Reading | None) -> float:
         weight = -OTHERWISE
     weight += UNITED * (name.allowed is not None)
     weight += HINTED * ((name.base > 0) + (name.squared and metric == "value_loss"))
-    return weight + 3.0 * HINTED * (name.executed and metric == "optimizer_steps")
+    return weight + 3.0 * HINTED * (name.executed and metric in ("optimizer_steps", "epochs_executed"))
 
 
 def alike(metric: str, name: Said) -> Reading | None:

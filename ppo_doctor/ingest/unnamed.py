@@ -345,9 +345,10 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     `columns` hold the finite numbers of each column, `metrics` are metric → column.
     """
     shown = {}
-    planned = columns.get(f"{metrics.get('optimizer_steps', '')} {PLANNED}")
-    if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
-        shown["updates_per_batch"] = float(planned[0])
+    for executed, setting in (("optimizer_steps", "updates_per_batch"), ("epochs_executed", "ppo_epochs")):
+        planned = columns.get(f"{metrics.get(executed, '')} {PLANNED}")
+        if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
+            shown[setting] = float(planned[0])
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
