@@ -114,7 +114,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     words = {word for part in words_of(key) for word in part} | set(signs)
     sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
     if any(extends(key, other) for other in keys):  # a statistic of what that is
-        sets = [frozenset({"reward_std", CLIPPED})]
+        sets = [frozenset({"reward_std", CLIPPED, "kl_term"})]
     allowed = frozenset.intersection(*sets) if sets else None
     if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
         meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}

@@ -132,7 +132,10 @@ def _by_name_beside(
         return
     if (other < 0).any():
         return
-    if _is_cut_short(beside, values, first=True) and not longer.lower().endswith(("std", "sd", "dev")):
+    if _is_share_of(beside, values):
+        say(key, "ref_kl", RELATED)
+        say(longer, "kl_term", 1.5 * RELATED)
+    elif _is_cut_short(beside, values, first=True) and not longer.lower().endswith(("std", "sd", "dev")):
         say(key, "grad_norm", 1.4)
         say(longer, CLIPPED, 1.4)
     else:

@@ -646,3 +646,13 @@ def test_what_is_printed_once_before_all_records_is_the_configuration(reading):
 def test_what_is_printed_once_among_records_and_is_no_setting_stays_a_message(reading):
     rows = "".join(f"Episode : {n} \t Timestep : {n * 100} \t Average Reward : {n / 2}\n" for n in range(1, 13))
     assert reading("dog : 1\ncat : 2\nmouse : 3\n" + rows).configs == []
+
+
+def test_what_was_planned_and_bits_are_in_the_names_of_pairs(reading):
+    records = reading(
+        "".join(f"profit: {n}.5, spread: 1.{n} bit, steps done: {n} of 32\n" for n in range(1, 5))
+    ).records
+    assert [record["spread bits"] for record in records] == [1.1, 1.2, 1.3, 1.4]
+    assert [(record["steps done"], record["steps done planned"]) for record in records] == [
+        (n, 32) for n in range(1, 5)
+    ]
