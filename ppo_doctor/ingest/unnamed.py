@@ -115,6 +115,7 @@ def by_form(
     chosen = dict(solved(held))
     chosen |= _still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
+    chosen |= _without_numbers(columns, told, chosen, named)
     if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
         chosen = solved(
             {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
@@ -281,6 +282,20 @@ def _still(
     if len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
+
+
+def _without_numbers(
+    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+) -> dict[str, Reading]:
+    """Return what the names of columns mean that never hold a finite number, as of a run that broke at once."""
+    taken = {reading.metric for reading in chosen.values()} | set(named)
+    found: dict[str, Reading] = {}
+    for key, name in told.items():
+        plain = min(name.meant.values(), key=lambda each: each.cost, default=None)
+        if plain is not None and plain.metric not in taken and not np.isfinite(columns[key]).any():
+            found[key] = plain
+            taken.add(plain.metric)
+    return found
 
 
 def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
