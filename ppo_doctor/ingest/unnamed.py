@@ -18,6 +18,7 @@ from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
 from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
+    PLAINLY,
     Said,
     alike,
     by_words,
@@ -31,7 +32,6 @@ from ppo_doctor.ingest.own_names import (
 from ppo_doctor.ingest.readings import Reading, of_others
 from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.metrics import limits
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
@@ -77,9 +77,14 @@ _BY_WORDS = (
     *("success_rate", "advantages_std", *OF_NO_METRIC),
 )
 ASKED = (*_BY_NUMBERS, *_BY_WORDS)
-#: The least and the most of what has limits by its meaning here, beyond those of its definition.
+#: The least and the most that metrics can be by what they are.
 _LIMITS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("value_loss", "learning_rate", *OF_NO_METRIC), (0.0, np.inf)),
+    **dict.fromkeys(("clip_fraction", "frac_reward_zero_std", "success_rate", "truncated_fraction"), (0.0, 1.0)),
+    **dict.fromkeys(("value_loss", "learning_rate", "grad_norm", "actor_grad_norm", "critic_grad_norm"), (0.0, np.inf)),
+    **dict.fromkeys(("ratio_abs_dev", "ratio_mean", "ratio_std", "update_norm", "action_std"), (0.0, np.inf)),
+    **dict.fromkeys(("reward_std", "advantages_std", "returns_std", "values_std", *OF_NO_METRIC), (0.0, np.inf)),
+    **dict.fromkeys(("episode_length", "response_length", "optimizer_steps", "epochs_executed"), (0.0, np.inf)),
+    "explained_variance": (-np.inf, 1.0),
     **dict.fromkeys(("approx_kl", "ref_kl", "probe_kl"), (-1.0, np.inf)),
     "ratio_max": (0.9, np.inf),
     "ratio_min": (0.0, 1.1),
@@ -229,7 +234,9 @@ class _Fits:
         """Return the fit of the numbers in another unit; none where they cannot be the metric."""
         if (found := self._held.get((scale, offset))) is None:
             found = self._held[scale, offset] = described(self.known * scale + offset)
-        low, high = _LIMITS.get(metric) or limits(metric)
+        low, high = _LIMITS.get(metric, (-np.inf, np.inf))
+        if metric == "optimizer_steps" and (found.known % 1 != 0).mean() > DAMAGED:
+            return -np.inf  # what is done is counted
         beyond = ((found.known < low - 1e-6) | (found.known > high + 1e-3)).mean() > DAMAGED
         return -np.inf if beyond else forms.support(metric, found)
 
@@ -292,7 +299,12 @@ def _without_numbers(
     found: dict[str, Reading] = {}
     for key, name in told.items():
         plain = min(name.meant.values(), key=lambda each: each.cost, default=None)
-        if plain is not None and plain.metric not in taken and not np.isfinite(columns[key]).any():
+        if (
+            plain is not None
+            and plain.cost <= PLAINLY
+            and plain.metric not in taken
+            and not np.isfinite(columns[key]).any()
+        ):
             found[key] = plain
             taken.add(plain.metric)
     return found
