@@ -232,8 +232,8 @@ class RunBuilder:
         resolution = _resolution(key, metric, holders, values).scaled(metric.scale)
         values = np.square(values) if metric.root else values
         if metric.antilog:
-            values = np.power(10.0, values)
-            resolution = resolution.scaled(math.log(10) * finite_median(values))
+            values = np.power(metric.antilog, values)
+            resolution = resolution.scaled(math.log(metric.antilog) * finite_median(values))
         values = values if metric.scale == 1.0 else values * metric.scale
         values = values if metric.offset == 0.0 else values + metric.offset  # adding 0 would turn -0 into 0
         estimator = self._estimator(key, metric, values)

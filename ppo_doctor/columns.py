@@ -14,12 +14,11 @@ from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.profiles import BOOKKEEPING
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
-from ppo_doctor.ingest.assignment import assigned
 from ppo_doctor.ingest.columns import clocks
+from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.ingest.shapes import counts_up
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import DIED, Note
 from ppo_doctor.sources.naming import of_groups, other_algorithm
@@ -168,11 +167,8 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     if not open_keys:
         return profile
-    columns = builder.finite(open_keys)
-    found = assigned(columns, held, keys, language=of_language(keys))
-    aligned = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS] if key not in found}
-    known = {*held, *(reading.metric for reading in found.values())}
-    found = {**found, **unnamed.by_form(aligned, known, keys, language=of_language(keys))}
+    columns = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
+    found = unnamed.by_form(columns, held, keys, language=of_language(keys))
     metrics = {
         reading.metric: MetricProfile(
             name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog
@@ -242,7 +238,7 @@ def _in_order(builder: RunBuilder) -> Iterable[str]:
 
 
 def _counts(values: FloatArray) -> bool:
-    return len(values) > 1 and counts_up(values)
+    return counts_up(values)
 
 
 def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Mapping[str, ConfigValue]) -> list[Note]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
-from ppo_doctor.arrays import quantile
+from ppo_doctor.arrays import median, quantile
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.signals.course import told_of, truth_of, value_of, values_of
@@ -41,6 +42,8 @@ LARGE = 1e8
 NEAR = 0.03
 #: Records that tell how updates are, and the share of clipped samples that small updates leave.
 SEVERAL, FEW = 8, 0.1
+#: The mean distance of ratios from 1 at that KL, for normal log-ratios, and one above what arithmetic leaves.
+NEAR_RATIO, STILL_RATIO = math.sqrt(4 / math.pi * NEAR), 1e-4
 
 
 @frozen
@@ -87,6 +90,9 @@ def _leaves_slowly(observations: Observations) -> bool:
 def _small_updates(observations: Observations) -> bool:
     """Tell whether the KL of updates of several steps is known to be that of small steps, in every record."""
     usual, most = (value_of(observations.fact(f"divergence_{name}")) for name in ("usual", "largest"))
+    away = values_of(observations, "ratio_abs_dev")
+    if usual is None and away is not None:  # of one step on a batch alone no ratio but 1 is seen
+        return median(away) > STILL_RATIO and float(away.max()) <= NEAR_RATIO
     if usual is None or most is None or not truth_of(observations.fact("several_updates")):
         return False
     return usual > STILL_KL and most <= NEAR

@@ -32,8 +32,8 @@ Groups = tuple[tuple[str, ...], ...]
 class MetricProfile:
     """What a framework writes for one canonical metric.
 
-    `scale` turns the logged value into the canonical one, after its square where it is a `root`, or its power of 10
-    where it is a logarithm (`antilog`), and `offset` is added
+    `scale` turns the logged value into the canonical one, after its square where it is a `root`, or the base's power
+    where it is a logarithm (`antilog` is its base), and `offset` is added
     (1 where a log holds a ratio's deviation from it); `resolution` is half the last printed digit where the framework
     always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit was
     rounded); `diluted` that padding counts in the mean, so that it is nearer to "no change" than the policy is;
@@ -46,7 +46,7 @@ class MetricProfile:
     scale: float = 1.0
     offset: float = 0.0
     root: bool = False
-    antilog: bool = False
+    antilog: float = 0.0
     resolution: float = 0.0
     decimals: int | None = None
     estimator: str | None = None

@@ -98,7 +98,7 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
 #: Units and the like, which say nothing about what a number is.
 _SAYS_NOTHING_WORDS = (
     "bit bits nat nats avg ma mavg ema hist cur curr now stat tb info this our my sq last latest recent team"
-    " inner outer true exact eff"
+    " inner outer true exact eff span range minmax bounds extremes interval"
 )
 SAYS_NOTHING = frozenset(_SAYS_NOTHING_WORDS.split())
 #: metric → phrases of concepts beyond those of the grammar, each with its cost.

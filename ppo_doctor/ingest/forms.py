@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.ingest.shapes import counts_up
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ LEAST = 16
 OTHER = "other"
 #: By how much the sum of the log-odds of properties is too sure, and what is added to each count of a class.
 TEMPER, SMOOTHING = 0.45, 0.5
+#: How many runs have a column of no form of its metric's: what is wrong with a run is what is unusual in its numbers.
+UNUSUAL = 0.2
 #: Entropy of a normal distribution with a deviation of 1, in nats.
 _UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
 
@@ -59,18 +60,26 @@ class Numbers:
 
 
 def numbers(values: FloatArray) -> Numbers | None:
-    """Return the numbers of a column, None where they are too few or only count."""
+    """Return the numbers of a column, None where there are none or they only count."""
     known = values[np.isfinite(values)]
-    if len(known) < LEAST or counts_up(known):
-        return None
+    return described(known) if len(known) and not counts_up(known) else None
+
+
+def described(known: FloatArray) -> Numbers:
+    """Return what is asked of finite numbers more than once."""
     part = max(3, len(known) // 10)
     return Numbers(
         known=known,
         size=float(np.median(np.abs(known))),
         start=float(np.median(known[:part])),
         end=float(np.median(known[-part:])),
-        step=float(np.median(np.abs(np.diff(known)))),
+        step=float(np.median(np.abs(np.diff(known)))) if len(known) > 1 else 0.0,
     )
+
+
+def counts_up(known: FloatArray) -> bool:
+    """Tell whether a column counts what is done: whole numbers, each above the one before but for a restart."""
+    return len(known) > 1 and bool((known % 1 == 0).all()) and bool((np.diff(known) > 0).mean() > 0.9)
 
 
 def _rough(n: Numbers) -> float:
@@ -164,10 +173,14 @@ def _logs(counted: Mapping[str, float], classes: int) -> list[float]:
     return [math.log((counted.get(str(k), 0.0) + SMOOTHING) / total) for k in range(classes)]
 
 
-def support(metric: str, of_column: Mapping[str, int]) -> float:
-    """Return how much likelier a column of this form is a metric's than something else's, in nats.
+def support(metric: str, n: Numbers) -> float:
+    """Return how much likelier numbers of this form are a metric's than something else's, in nats.
 
-    Of a metric of which no columns were counted, numbers say nothing.
+    Of a metric of which no columns were counted, and of few records, numbers say nothing. What is unusual speaks
+    against a metric only so far as runs are rare in which it is unusual.
     """
     odds = _log_odds().get(metric)
-    return TEMPER * sum(odds[name][k] for name, k in of_column.items()) if odds is not None else 0.0
+    if odds is None or len(n.known) < LEAST:
+        return 0.0
+    told = TEMPER * sum(odds[name][k] for name, k in form(n).items())
+    return math.log(UNUSUAL + (1.0 - UNUSUAL) * math.exp(min(told, 50.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import GAIN, hinted
+from ppo_doctor.ingest.hints import CLIPPED, GAIN, hinted, marked
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -19,19 +20,23 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Nats that a reading of the name weighs, less its cost.
-NAMED = 2.6
+NAMED = 3.2
 #: A name that may mean something, of which the metric is nothing.
-OTHERWISE = 0.8
+OTHERWISE = 1.2
+#: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
+PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
 _NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
 #: What a word weighs for the metrics that it hints at, and against all others.
-HINTED, MISSED = 2.0, 0.5
+HINTED, MISSED = 2.5, 1.0
 #: What a unit or a sign that only some metrics have weighs for them.
 UNITED = 2.0
-FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std"})
+FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
+#: Shares that few logs hold, so that a percent sign alone does not speak for them.
+RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate"})
 #: Those of which a share in percent is not found out by its numbers later.
 SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
-_IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl"})
+_IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
 #: word or sign of a name → the metrics that it may be said of; all others are out.
 _SAID_OF: Mapping[str, frozenset[str]] = {
     "%": FRACTIONS,
@@ -41,7 +46,7 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "nats": _IN_NATS,
     "bit": _IN_NATS,
     "bits": _IN_NATS,
-    "groups": frozenset({"frac_reward_zero_std"}),
+    **dict.fromkeys(("mm", "cm", "km", "deg", "degrees", "celsius", "px"), frozenset()),  # of the task's own quantities
 }
 #: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
 _BY_CONVENTION = {
@@ -51,9 +56,20 @@ _BY_CONVENTION = {
 #: A letter, perhaps with the base of the logarithm behind it.
 _LETTER = re.compile(r"([A-Z])[b2]?")
 _SIGNED = re.compile(r"%|[^\W\d_]+")
-#: The logarithm to the base 10, and what it is taken of.
-_LOGARITHM = re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE)
-LOGGED = frozenset({"grad_norm", "learning_rate"})
+#: Bases of logarithms, and how a name says of its number that it is one.
+_LOGARITHMS: Mapping[float, re.Pattern[str]] = {
+    10.0: re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE),
+    math.e: re.compile(
+        r"(?<![a-z])(?:ln_?|log_?|l(?=s(?:td|ig)))(?=s(?:td|d|ig|igma)?(?![a-z])|\u03c3)|\Als(?=_|\Z)", re.I
+    ),
+}
+#: What is taken as a logarithm; to the base e a policy's deviation alone, which is a weight of it as such.
+LOGGED = {10.0: frozenset({"grad_norm", "learning_rate", "approx_kl", "action_std"}), math.e: frozenset({"action_std"})}
+PERCENT = 100.0
+#: Thousandths of a unit: "leash_mnat", "kl_milli", "rate x1e3".
+_THOUSANDTHS = re.compile(
+    r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d)|\u2030)", re.IGNORECASE
+)
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
@@ -67,32 +83,46 @@ class Said:
 
     meant: Mapping[str, Reading]
     allowed: frozenset[str] | None
-    #: what each of its words hints at, and whether one says that it is to be maximised
+    #: what each of its words hints at, what two of them mark, and whether one says that it is to be maximised
     hints: tuple[frozenset[str], ...]
+    marks: frozenset[str]
     gain: bool
-    percent: bool
     squared: bool
-    logarithm: bool
+    #: how often its unit goes into the metric's own, and the base of its logarithm if it is one
+    unit: float
+    base: float
     #: another column of the same name holds what was planned
     executed: bool
+
+    @property
+    def percent(self) -> bool:
+        """Tell whether it is a share in percent."""
+        return self.unit == PERCENT
 
 
 def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     """Return what a name says; `keys` are all names of the log."""
-    bare = _LOGARITHM.sub(" ", key.replace("%", " "))
+    bare = key.replace("%", " ")
+    for sign in _LOGARITHMS.values():
+        bare = sign.sub(" ", bare)
+    bare = _THOUSANDTHS.sub(r" \1 ", bare)
     both = set(readings(bare, language=language))
     if bare.strip() or bare == key:
         both |= set(readings(key, language=language))
-    meant = {reading.metric: reading for reading in sorted(both, key=lambda each: -each.cost)}
-    signs = [sign.lower() for sign in _SIGNED.findall(key)]
+    meant = {one.metric: one for one in sorted(both, key=lambda each: -each.cost) if one.cost <= FAR_FETCHED}
+    signs = [sign.lower() for sign in _SIGNED.findall(_THOUSANDTHS.sub(r" \1 ", key))]
     words = {word for part in words_of(key) for word in part} | set(signs)
     sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
     if any(extends(key, other) for other in keys):  # a statistic of what that is
-        sets = [frozenset({"reward_std"})]
+        sets = [frozenset({"reward_std", CLIPPED, "kl_term"})]
     allowed = frozenset.intersection(*sets) if sets else None
     if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
         meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
-    percent = "%" in key or not words.isdisjoint({"pct", "percent"})
+    percent = "%" in key or not words.isdisjoint({"pct", "percent", "prozent", "perc"})
+    unit = PERCENT if percent else 1000.0 if _THOUSANDTHS.search(key) else 1.0
+    base = next((base for base, sign in _LOGARITHMS.items() if sign.search(key)), 0.0)
+    if base:
+        meant = {metric: reading for metric, reading in meant.items() if metric in LOGGED[base]}
     said = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
         allowed, meant = frozenset({"explained_variance"}), {}
@@ -100,10 +130,11 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         meant=meant,
         allowed=allowed,
         hints=tuple(map(hinted, said)),
+        marks=marked(said),
         gain=not GAIN.isdisjoint(said),
-        percent=percent,
         squared=_SQUARED.search(key) is not None,
-        logarithm=_LOGARITHM.search(key) is not None,
+        unit=unit,
+        base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
 
@@ -116,22 +147,21 @@ def is_outside(key: str) -> bool:
 
 def plain(values: FloatArray, name: Said) -> FloatArray:
     """Return numbers without the unit that their name says."""
-    if name.logarithm:
-        return np.power(10.0, np.clip(values, -30, 30))
-    return values / 100 if name.percent else values
+    if name.base:
+        return np.power(name.base, np.clip(values, -30, 30))
+    return values / name.unit
 
 
 def by_words(metric: str, name: Said, reading: Reading | None) -> float:
     """Return what a name says for a metric: by what it may mean in all, or by what its words hint at."""
+    weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     if reading is not None:
-        weight = max(NAMED - reading.cost, 0.3)
-    elif name.meant:
+        weight = max(weight, NAMED - reading.cost)
+    elif name.meant and (weight <= 0 or any(one.cost <= PLAINLY for one in name.meant.values())):
         weight = -OTHERWISE
-    else:
-        weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     weight += UNITED * (name.allowed is not None)
-    weight += HINTED * (name.logarithm + (name.squared and metric == "value_loss"))
-    return weight + 3.0 * HINTED * (name.executed and metric == "optimizer_steps")
+    weight += HINTED * ((name.base > 0) + (name.squared and metric == "value_loss"))
+    return weight + 3.0 * HINTED * (name.executed and metric in ("optimizer_steps", "epochs_executed"))
 
 
 def alike(metric: str, name: Said) -> Reading | None:
@@ -141,7 +171,7 @@ def alike(metric: str, name: Said) -> Reading | None:
 
 def written(metric: str, scale: float, name: Said) -> float:
     """Return the factor for numbers as they are logged: a share in percent is mostly found out by its numbers later."""
-    return scale * (0.01 if name.percent and metric in SHARES_BY_NAME else 1.0)
+    return scale if name.percent and metric not in SHARES_BY_NAME else scale / name.unit
 
 
 def means(name: Said, metric: str) -> bool:
@@ -149,6 +179,11 @@ def means(name: Said, metric: str) -> bool:
     return metric in name.meant or (bool(name.hints) and all(metric in hint for hint in name.hints))
 
 
+def speaks(name: Said, metric: str) -> bool:
+    """Tell whether a word of a name speaks for a metric."""
+    return metric in name.meant or metric in LOGGED.get(name.base, ()) or any(metric in hint for hint in name.hints)
+
+
 def says(name: Said, metric: str) -> bool:
-    """Tell whether anything in a name speaks for a metric."""
-    return metric in name.meant or metric in (name.allowed or ()) or any(metric in hint for hint in name.hints)
+    """Tell whether anything in a name speaks for a metric, its unit too where that tells enough."""
+    return speaks(name, metric) or (metric in (name.allowed or ()) and metric not in RARE_SHARES)

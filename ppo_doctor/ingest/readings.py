@@ -32,8 +32,8 @@ class Reading:
     cost: float
     scale: float = 1.0
     offset: float = 0.0
-    #: the numbers are logarithms to the base 10
-    antilog: bool = False
+    #: the base of the logarithms that the numbers are
+    antilog: float = 0.0
     form: frozenset[str] = frozenset()
 
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest import forms
-from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, solved
-from ppo_doctor.ingest.forms import LEAST, Numbers, form, numbers
+from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, looks_like_ppo, solved
+from ppo_doctor.ingest.forms import LEAST, Numbers, described, numbers
+from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
 from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
+    PLAINLY,
     Said,
     alike,
     by_words,
@@ -27,10 +29,9 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
-from ppo_doctor.ingest.readings import Reading, of_others, words_of
-from ppo_doctor.ingest.relations import extends, related
+from ppo_doctor.ingest.readings import Reading, of_others
+from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.ingest.shapes import SHAPES
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
 #: Against numbers that have to be turned, or divided by 100, without a word that says so.
 TURNED = 0.7
 #: What it weighs that a log holds a return, and that scripts print it first.
-EARNED, FIRST = 1.5, 0.5
+EARNED, FIRST = 1.5, 0.9
 #: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
 COMMON = 0.5
+#: How much rarer than others a metric is taken for at most, where a name speaks of both.
+RAREST = -2.0
 #: Metrics that make the picture: what it earns, how sure it is, how far it moved, and what moved it.
 _EARNED = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
 _MOVED = frozenset({"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"})
@@ -57,36 +60,39 @@ FEW_STEPS = 12
 #: Columns that say that groups of samples are compared: then the return is a reward.
 _OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length"})
 _OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
+#: By how much rarer a metric is in logs of the other kind of training.
+OTHER_KIND = 1.5
+_OF_LANGUAGE = frozenset({"reward_mean", "response_length", "ref_kl", "returns_mean"})
 #: At most this share of numbers may be beyond what a metric can be.
 DAMAGED = 0.02
-#: Metrics that a column of a name that nobody knows may be.
-ASKED = (
-    *("episode_return", "entropy", "approx_kl", "ref_kl", "clip_fraction", "explained_variance", "value_loss"),
-    *(
-        "policy_loss",
-        "grad_norm",
-        "learning_rate",
-        "optimizer_steps",
-        "epochs_executed",
-        "ratio_mean",
-        "ratio_abs_dev",
-        "reward_std",
-    ),
-    *("frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean", "loss"),
-    "advantages_std",
+#: Metrics that a column may be by its numbers alone: what nearly every log of a policy's training holds.
+_BY_NUMBERS = (
+    *("episode_return", "entropy", "approx_kl", "clip_fraction", "explained_variance", "value_loss", "policy_loss"),
+    *("grad_norm", "learning_rate", "ratio_mean"),
 )
-#: The least and the most that they can be.
+#: Those that something has to be said of: a word of the name, or another column beside it.
+_BY_WORDS = (
+    *("ref_kl", "kl_term", "optimizer_steps", "epochs_executed", "ratio_abs_dev", "ratio_max", "ratio_min", "loss"),
+    *("reward_std", "frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean"),
+    *("success_rate", "advantages_std", *OF_NO_METRIC),
+)
+ASKED = (*_BY_NUMBERS, *_BY_WORDS)
+#: The least and the most that metrics can be by what they are.
 _LIMITS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("clip_fraction", "frac_reward_zero_std"), (0.0, 1.0)),
-    **dict.fromkeys(
-        ("value_loss", "grad_norm", "ratio_abs_dev", "reward_std", "action_std", "advantages_std"), (0.0, np.inf)
-    ),
+    **dict.fromkeys(("clip_fraction", "frac_reward_zero_std", "success_rate", "truncated_fraction"), (0.0, 1.0)),
+    **dict.fromkeys(("value_loss", "learning_rate", "grad_norm", "actor_grad_norm", "critic_grad_norm"), (0.0, np.inf)),
+    **dict.fromkeys(("ratio_abs_dev", "ratio_mean", "ratio_std", "update_norm", "action_std"), (0.0, np.inf)),
+    **dict.fromkeys(("reward_std", "advantages_std", "returns_std", "values_std", *OF_NO_METRIC), (0.0, np.inf)),
     **dict.fromkeys(("episode_length", "response_length", "optimizer_steps", "epochs_executed"), (0.0, np.inf)),
     "explained_variance": (-np.inf, 1.0),
-    "learning_rate": (0.0, 0.1),
-    "approx_kl": (-0.1, np.inf),
-    "ref_kl": (-0.1, np.inf),
+    **dict.fromkeys(("approx_kl", "ref_kl", "probe_kl"), (-1.0, np.inf)),
+    "ratio_max": (0.9, np.inf),
+    "ratio_min": (0.0, 1.1),
 }
+#: The most of what numbers by themselves are taken for.
+_MOST = {"learning_rate": 0.1}
+#: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
+PAIRED, _PAIR = 0.8, ("policy_loss", "value_loss")
 
 
 def by_form(
@@ -106,17 +112,40 @@ def by_form(
         first = next(iter(held_numbers)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
     held = {
-        key: fates for key, found in held_numbers.items() if (fates := _weighed(key, found, told[key], company, named))
+        key: fates
+        for key, found in held_numbers.items()
+        if (fates := _weighed(key, found, told[key], company, named, language=language))
     }
-    chosen = dict(solved(_of_one_kind(held, named)))
+    held = _paired(_of_one_kind(held, named))
+    chosen = dict(solved(held))
     chosen |= _still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= _counted(columns, chosen, named)
-    if not _is_a_picture(chosen, told, company, named):
-        return {}
-    settled = {metric for metric in named if metric in SHAPES and metric not in _EARNED}
+    chosen |= _without_numbers(columns, told, chosen, named)
+    if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
+        chosen = solved(
+            {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
+        )
+        if not looks_like_ppo({*named, *(reading.metric for reading in chosen.values())}):
+            return {}
+    settled = {metric for metric in named if metric in ASKED and metric not in _EARNED}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
         chosen = {key: reading for key, reading in chosen.items() if means(told[key], reading.metric)}
-    return _as_rewards(chosen)
+    return {key: one for key, one in _as_rewards(chosen).items() if one.metric not in OF_NO_METRIC}
+
+
+def _paired(columns: Mapping[str, Fates]) -> dict[str, Fates]:
+    """Return the columns with more weight where one is named for the policy as another is for the critic."""
+    forms_of = {
+        metric: {(fates[metric][1].form, key) for key, fates in columns.items() if metric in fates} for metric in _PAIR
+    }
+    alike = {
+        metric: {key for form, key in forms_of[metric] if form and any(form == f and key != k for f, k in forms_of[o])}
+        for metric, o in (_PAIR, _PAIR[::-1])
+    }
+    return {
+        key: {m: (weight + PAIRED * (key in alike.get(m, ())), reading) for m, (weight, reading) in fates.items()}
+        for key, fates in columns.items()
+    }
 
 
 def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[str, Fates]:
@@ -133,55 +162,97 @@ def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[s
 
 
 def _weighed(
-    key: str, found: Numbers, name: Said, company: Mapping[tuple[str, str], float], named: Collection[str]
+    key: str,
+    found: Numbers,
+    name: Said,
+    company: Mapping[tuple[str, str], float],
+    named: Collection[str],
+    *,
+    language: bool,
 ) -> Fates:
-    """Return metric → weight and reading of a column, where its numbers and its name are likelier that than none."""
+    """Return metric → weight and reading of a column, where its numbers and its name are likelier that than none.
+
+    One that is likelier a metric again that names have settled is left open.
+    """
     fates: dict[str, tuple[float, Reading]] = {}
-    for metric in ASKED:
-        earned = metric == "episode_return" and not _EARNED.isdisjoint(named)
-        if metric in named or earned or (name.allowed is not None and metric not in name.allowed):
+    fits = _Fits(found)
+    again = 0.0
+    shown = {metric for of, metric in company if of == key}
+    said = [metric for metric in dict.fromkeys((*ASKED, *name.meant)) if says(name, metric) or metric in shown]
+    commonest = max((_expected(metric, language) for metric in said), default=0.0)
+    for metric in dict.fromkeys((*_BY_NUMBERS, *said)):
+        if (name.allowed is not None and metric not in name.allowed) or (name.base and metric not in LOGGED[name.base]):
             continue
-        if name.logarithm and metric not in LOGGED:
+        if metric in MARKED - name.marks - shown:
+            continue
+        if metric not in said and fits.most > _MOST.get(metric, np.inf):
             continue
         reading = name.meant.get(metric) or (alike(metric, name) if name.meant else None)
         if reading is not None and reading.offset and found.known.min() >= 0:
             continue  # never negative: a mean distance from 1, from which 1 was not taken
-        weight, scale = _by_numbers(metric, found, name, reading)
-        offset = reading.offset if reading is not None else 0.0
-        weight += company.get((key, metric), 0.0) + by_words(metric, name, reading) + EARNED * (metric in _EARNED)
+        weight, scale = _by_numbers(metric, fits, name, reading)
+        common = _expected(metric, language)
+        weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
+        weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
-        if weight > 0:
-            fates[metric] = (
-                weight + OPEN,
-                Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.logarithm),
-            )
-    return fates
+        if metric in named or (metric == "episode_return" and not _EARNED.isdisjoint(named)):
+            again = max(again, weight if metric in name.meant else 0.0)
+            continue
+        weight += EARNED * (metric in _EARNED and _EARNED.isdisjoint(named))
+        offset, form = (reading.offset, reading.form) if reading is not None else (0.0, frozenset[str]())
+        fates[metric] = (
+            weight + OPEN,
+            Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.base, form=form),
+        )
+    return {metric: fate for metric, fate in fates.items() if fate[0] - OPEN > again}
 
 
-def _by_numbers(metric: str, found: Numbers, name: Said, reading: Reading | None) -> tuple[float, float]:
+def _expected(metric: str, language: bool) -> float:
+    """Return how common a metric is in logs of this kind, in nats below the commonest."""
+    other = metric in (_OF_CRITICS if language else _OF_LANGUAGE)
+    return forms.expected(metric) - OTHER_KIND * other
+
+
+class _Fits:
+    """How well the numbers of a column fit metrics, each form taken once."""
+
+    def __init__(self, found: Numbers) -> None:
+        self._held: dict[tuple[float, float], Numbers] = {(1.0, 0.0): found}
+
+    @property
+    def known(self) -> FloatArray:
+        """The numbers as the name says that they are written."""
+        return self._held[1.0, 0.0].known
+
+    @property
+    def most(self) -> float:
+        """The largest of them."""
+        return float(self.known.max())
+
+    def of(self, metric: str, scale: float, offset: float = 0.0) -> float:
+        """Return the fit of the numbers in another unit; none where they cannot be the metric."""
+        if (found := self._held.get((scale, offset))) is None:
+            found = self._held[scale, offset] = described(self.known * scale + offset)
+        low, high = _LIMITS.get(metric, (-np.inf, np.inf))
+        if metric == "optimizer_steps" and (found.known % 1 != 0).mean() > DAMAGED:
+            return -np.inf  # what is done is counted
+        beyond = ((found.known < low - 1e-6) | (found.known > high + 1e-3)).mean() > DAMAGED
+        return -np.inf if beyond else forms.support(metric, found)
+
+
+def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -> tuple[float, float]:
     """Return how well numbers fit a metric, and by what they have to be multiplied to be it."""
-    if reading is not None:
-        return _fit(metric, found.known * reading.scale + reading.offset), written(metric, reading.scale, name)
-    if metric == "policy_loss":
+    scale, offset = (reading.scale, reading.offset) if reading is not None else (1.0, 0.0)
+    scales = [(scale, 0.0)]
+    if reading is None and metric == "policy_loss":
         scales = [(1.0, TURNED * name.gain), (-1.0, TURNED * (not name.gain))]
-    elif metric in FRACTIONS and not name.percent and float(found.known.max()) > 1.5:
-        scales = [(0.01, TURNED)]
-    else:
-        scales = [(1.0, 0.0)]
-    if name.percent and metric not in FRACTIONS:
+    elif metric in FRACTIONS and not name.percent and fits.most > 1.5:
+        scales = [(0.01 * scale, TURNED)]
+    if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
-    fits = [(_fit(metric, found.known * scale) - cost, scale) for scale, cost in scales]
-    weight, scale = max(fits)
+    weight, scale = max((fits.of(metric, scale, offset) - cost, scale) for scale, cost in scales)
     return weight, written(metric, scale, name)
-
-
-def _fit(metric: str, values: FloatArray) -> float:
-    low, high = _LIMITS.get(metric, (-np.inf, np.inf))
-    found = numbers(values)
-    if found is None or ((values < low - 1e-6) | (values > high + 1e-3)).mean() > DAMAGED:
-        return -np.inf
-    return forms.support(metric, form(found)) + COMMON * forms.expected(metric)
 
 
 def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
@@ -218,6 +289,25 @@ def _still(
     if len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
+
+
+def _without_numbers(
+    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+) -> dict[str, Reading]:
+    """Return what the names of columns mean that never hold a finite number, as of a run that broke at once."""
+    taken = {reading.metric for reading in chosen.values()} | set(named)
+    found: dict[str, Reading] = {}
+    for key, name in told.items():
+        plain = min(name.meant.values(), key=lambda each: each.cost, default=None)
+        if (
+            plain is not None
+            and plain.cost <= PLAINLY
+            and plain.metric not in taken
+            and not np.isfinite(columns[key]).any()
+        ):
+            found[key] = plain
+            taken.add(plain.metric)
+    return found
 
 
 def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
@@ -282,13 +372,19 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     `columns` hold the finite numbers of each column, `metrics` are metric → column.
     """
     shown = {}
-    planned = columns.get(f"{metrics.get('optimizer_steps', '')} {PLANNED}")
-    if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
-        shown["updates_per_batch"] = float(planned[0])
+    for executed, setting in (("optimizer_steps", "updates_per_batch"), ("epochs_executed", "ppo_epochs")):
+        planned = columns.get(f"{metrics.get(executed, '')} {PLANNED}")
+        if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
+            shown[setting] = float(planned[0])
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if before is None or not _is_kin(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
+        if (
+            before is None
+            or not (extends(key, norm) or is_kin(key, norm))
+            or len(cut) != len(before)
+            or len(cut) < LEAST
+        ):
             continue
         if (
             (cut <= before * 1.01).all()
@@ -298,9 +394,3 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
         ):
             shown["max_grad_norm"] = float(cut[0])
     return shown
-
-
-def _is_kin(key: str, norm: str) -> bool:
-    """Tell whether a name is another one and more words, or begins with the same one."""
-    ours, theirs = words_of(key), words_of(norm)
-    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[0][:1] == theirs[0][:1])

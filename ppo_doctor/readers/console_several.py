@@ -6,6 +6,8 @@ import re
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
+from ppo_doctor.ingest.settings_words import PLANNED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,6 +28,10 @@ _SLASHED = re.compile(
 )
 #: "reward: -959.97 +/- 246.97"
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
+#: "steps done: 4 of 32"
+_EXECUTED = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}}) ?[:=] ?(\d++) of (\d++){_END}")
+#: "spread: 2.2 bit": a unit that its name has to say, for the numbers are others than in the unit that all else has
+_IN_BITS = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?bits?{_END}")
 #: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
 #: "Reward: mean=3.1, std=0.4"
 _OF_GROUP = re.compile(rf"\b(mean|avg|std|min|max|median) ?= ?({_NUMBER})")
@@ -64,6 +70,10 @@ def spelled_out(text: str) -> str:
         text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
     if ">" in text or "→" in text:
         text = _ARROW.sub(": ", text)
+    if " of " in text:
+        text = _EXECUTED.sub(rf"\1: \2, \1 {PLANNED}: \3", text)
+    if " bit" in text:
+        text = _IN_BITS.sub(r"\1 bits\2\3", text)
     text = text.replace(" :: ", " | ")
     if "=" in text and ":" in text:
         text = _GROUPED.sub(_with_group, text)

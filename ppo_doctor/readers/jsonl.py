@@ -14,7 +14,7 @@ from ppo_doctor.readers.console_base import Line
 from ppo_doctor.readers.console_errors import Exceptions
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.special import disguise
-from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
+from ppo_doctor.readers.values import Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
@@ -217,19 +217,9 @@ class _Reader:
 
     def _by_plan(self, plan: _Plan, record: Mapping[str, Any], number: int) -> bool:
         """Pack a record the way that its layout was packed before; False where that does not fit."""
-        numbers: dict[str, float] = {}
-        texts: dict[str, str] = {}
-        if plan.get is None:
+        if plan.get is None or any(record[key].__class__ is dict for key in plan.others):
             return False
-        for key in plan.others:
-            raw = record[key]
-            if raw.__class__ is dict:
-                return False
-            value = None if raw is None else self._values.of_scalar(key, raw, number)
-            if isinstance(value, str):
-                texts[key] = value[:LONGEST_TEXT]
-            elif value is not None:
-                numbers[key] = value
+        numbers, texts = self._values.flat({key: record[key] for key in plan.others}, number)
         layout = self.packer.layout((*plan.certain, *numbers) if numbers else plan.certain)
         try:
             packed = layout.pack(self.packer.ordinal, number, *plan.get(record), *numbers.values())

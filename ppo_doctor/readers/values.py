@@ -26,6 +26,8 @@ _WRAPPED = (
 )
 _PERCENT = r"([-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d+)?) ?%\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
+#: Names of which a list of two holds the least and the most.
+_RANGE = re.compile(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
 #: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})
 #: Deeper objects are not metrics any more.
@@ -86,6 +88,8 @@ class Values:
         """Return the numbers and the texts of a record, nested keys joined by a slash."""
         numbers: dict[str, float] = {}
         texts: dict[str, str] = {}
+        if any(value.__class__ is list and _RANGE.search(key) for key, value in record.items()):
+            record = dict(each for item in record.items() for each in _bounds(*item))
         nested = any(value.__class__ is dict for value in record.values())
         for key, raw in self._leaves(record, line) if nested else record.items():
             if raw is None:
@@ -151,6 +155,13 @@ class Values:
             inner = match[1] or match[2]
             return text if isinstance(value := parse(inner), str) else value
         return text
+
+
+def _bounds(key: str, value: object) -> list[tuple[str, object]]:
+    """Return the two numbers of a range, each under its name; anything else as it is."""
+    if isinstance(value, list) and len(value) == 2 and _RANGE.search(key):
+        return [(f"{key} min", value[0]), (f"{key} max", value[1])]
+    return [(key, value)]
 
 
 def config_values(node: Mapping[str, Any]) -> dict[str, ConfigValue]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.ingest import forms
-from ppo_doctor.ingest.forms import OTHER, form, log_odds, numbers, support
+from ppo_doctor.ingest.forms import OTHER, UNUSUAL, form, log_odds, numbers, support
 from ppo_doctor.metrics import METRICS
 
 AT = np.arange(80)
@@ -28,14 +28,19 @@ COLUMNS = {
 
 @pytest.mark.parametrize("metric", COLUMNS)
 def test_a_column_is_likelier_what_it_is_than_what_the_others_are(metric):
-    column = form(numbers(COLUMNS[metric]))
+    column = numbers(COLUMNS[metric])
     assert max(COLUMNS, key=lambda each: support(each, column)) == metric
     assert support(metric, column) > 0
 
 
-def test_a_counter_and_a_few_numbers_have_no_form():
+def test_a_counter_has_no_form_and_a_few_numbers_say_nothing():
     assert numbers(AT.astype(float)) is None
-    assert numbers(np.array([0.1, 0.2, np.nan])) is None
+    assert support("entropy", numbers(np.array([0.1, 0.2, np.nan]))) == 0
+
+
+def test_what_is_unusual_speaks_against_a_metric_only_so_far_as_such_runs_are_rare():
+    worst = min(support("entropy", numbers(column)) for column in (*COLUMNS.values(), np.zeros(80), -1e9 * AT))
+    assert worst >= np.log(UNUSUAL)
 
 
 def test_every_class_of_a_form_has_a_weight_for_every_metric():
@@ -53,4 +58,4 @@ def test_the_table_holds_metrics_of_ours_and_counts_of_columns():
 
 def test_of_a_metric_that_was_never_counted_numbers_say_nothing():
     assert "ratio_abs_dev" not in TABLE
-    assert support("ratio_abs_dev", form(numbers(COLUMNS["entropy"]))) == 0
+    assert support("ratio_abs_dev", numbers(COLUMNS["entropy"])) == 0

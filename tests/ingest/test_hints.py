@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.ingest.hints import HINTS, hinted
+from ppo_doctor.ingest.hints import CLIPPED, HINTS, OF_NO_METRIC, hinted, marked
 from ppo_doctor.metrics import METRICS
 
 
 def test_hints_are_at_metrics():
-    assert frozenset().union(*HINTS.values()) <= METRICS.keys()
+    assert frozenset().union(*HINTS.values()) <= METRICS.keys() | set(OF_NO_METRIC)
+    assert METRICS.keys().isdisjoint(OF_NO_METRIC)
     assert all(HINTS.values())
 
 
@@ -24,3 +25,8 @@ def test_a_word_and_its_forms(word, metric):
 def test_a_word_that_nobody_knows():
     assert hinted("zqxv") == frozenset()
     assert hinted("zq") == frozenset()
+
+
+def test_two_words_tell_what_is_left_of_a_norm():
+    assert CLIPPED in marked(["slope", "used"])
+    assert not marked(["slope"])

@@ -23,6 +23,23 @@ def test_a_logarithm_is_undone():
     assert plain(np.array([-2.0]), told("lg")) == pytest.approx(0.01)
 
 
+def test_thousandths_are_undone_and_leave_their_unit():
+    name = told("leash_mnat")
+    assert name.allowed == told("leash_nat").allowed
+    assert plain(np.array([500.0]), name) == pytest.approx(0.5)
+    assert plain(np.array([3.0]), told("slip_x1000")) == pytest.approx(0.003)
+
+
+@pytest.mark.parametrize("key", ["ls_mean", "log_std", "logstd_bar", "ln_sigma"])
+def test_a_natural_logarithm_is_a_deviations(key):
+    assert plain(np.array([-1.0]), told(key)) == pytest.approx(np.exp(-1.0))
+
+
+@pytest.mark.parametrize("key", ["loss", "lslip", "logits", "catalog_size"])
+def test_no_logarithm_is_looked_for_within_a_word(key):
+    assert not told(key).base
+
+
 def test_words_weigh_for_what_they_hint_at_and_against_the_rest():
     name = told("oracle_err")
     assert by_words("value_loss", name, None) > 0 > by_words("entropy", name, None)

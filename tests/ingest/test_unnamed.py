@@ -144,6 +144,17 @@ def test_the_root_of_a_kl_is_a_ratios_deviation_only_at_its_own_size():
     assert ("b", "ratio_abs_dev") not in far
 
 
+def test_what_is_left_of_a_norm_and_the_term_of_a_kl_take_no_metrics_place():
+    held = completions()
+    norm, far = held["grad_norm"], held["ref_kl"]
+    columns = in_words(held) | {"gust_used": np.minimum(norm, 0.4), "miles_cost": 0.04 * far}
+    found = read(columns)
+    assert found["gust"] == "grad_norm"
+    assert "gust_used" not in found
+    assert found["miles_cost"] == "kl_term"
+    assert found["miles"] == "ref_kl"
+
+
 def test_settings_that_columns_show():
     steps, norm = np.full(40, 3.0), 0.5 + 0.1 * np.arange(40)
     columns = {"turns": steps, f"turns {PLANNED}": np.full(40, 12.0), "gust": norm, "gust after": np.full(40, 1e-3)}

@@ -663,3 +663,13 @@ def test_an_evaluation_before_and_after_training_is_told(reading, text):
     got = reading("[Step 1] Loss = 0.5 - Reward = 0.1\n[Step 2] Loss = 0.4 - Reward = 0.2\n" + text)
     assert any("0.150" in str(note) and "0.800" in str(note) for note in got.notes)
     assert all(0.8 not in record.values() for record in got.records)
+
+
+def test_what_was_planned_and_bits_are_in_the_names_of_pairs(reading):
+    records = reading(
+        "".join(f"profit: {n}.5, spread: 1.{n} bit, steps done: {n} of 32\n" for n in range(1, 5))
+    ).records
+    assert [record["spread bits"] for record in records] == [1.1, 1.2, 1.3, 1.4]
+    assert [(record["steps done"], record["steps done planned"]) for record in records] == [
+        (n, 32) for n in range(1, 5)
+    ]

@@ -72,11 +72,33 @@ def test_what_is_no_prose_of_training(reading, text):
     assert reading(text).records == []
 
 
-def test_records_of_others_come_first(reading):
+def test_sentences_that_come_as_often_as_other_records_are_parts_of_them(reading):
+    said = "The gardener has {} pots, {} cans and {} hats\n"
+    lines = [(f"reward: {n / 4}, kl: {n / 8}\n", said.format(n, n + 1, n + 2)) for n in range(8)]
+    for order in (1, -1):
+        records = reading("".join("".join(pair[::order]) for pair in lines)).records
+        assert [(record["reward"], record["cans"]) for record in records] == [(n / 4, n + 1) for n in range(8)]
+
+
+def test_rarer_sentences_are_counted_as_not_read(reading):
     text = "".join(
-        f"reward: {n / 4}, kl: {n / 8}\nThe gardener has {n} pots, {n + 1} cans and {n + 2} hats\n" for n in range(8)
+        f"reward: {n / 4}, kl: {n / 8}\n" + f"The gardener has {n} pots, {n + 1} cans and {n + 2} hats\n" * (n % 3 == 0)
+        for n in range(18)
     )
-    assert [set(record) for record in reading(text).records] == [{"reward", "kl"}] * 8
+    found = reading(text)
+    assert [set(record) for record in found.records] == [{"reward", "kl"}] * 18
+    assert any("not read: 6" in note.text for note in found.notes)
+
+
+def test_a_unit_that_comes_again_is_no_name_and_a_statistic_is_of_what_stands_before_it():
+    cells = dict(named_numbers("cycle 3/20 finished, 99 picks; orchard profit 11.5 EUR on average, -4 EUR worst"))
+    assert cells == {
+        "cycle": "3",
+        "cycle planned": "20",
+        "picks": "99",
+        "orchard profit": "11.5",
+        "orchard profit min": "-4",
+    }
 
 
 def test_the_numbers_of_a_line_are_bounded():

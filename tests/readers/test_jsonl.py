@@ -172,3 +172,11 @@ def test_layouts_without_end_are_bounded_and_complete(reading, monkeypatch):
     keys = ["a" if i % 10 == 0 else f"k{i}" for i in range(5_000)]
     got = reading("".join(f'{{"{key}": {i}, "b": 1}}\n' for i, key in enumerate(keys)))
     assert [record[key] for key, record in zip(keys, got.records, strict=True)] == list(range(5_000))
+
+
+def test_ranges_and_totals_are_read_in_every_record(reading):
+    lines = "".join(f'{{"loss": {n}.5, "r_span": [0.{n}, 1.{n}], "laps": "{n}/4"}}\n' for n in range(1, 5))
+    records = reading(lines).records
+    assert [record["r_span min"] for record in records] == [0.1, 0.2, 0.3, 0.4]
+    assert [record["r_span max"] for record in records] == [1.1, 1.2, 1.3, 1.4]
+    assert [(record["laps"], record["laps planned"]) for record in records] == [(n, 4) for n in range(1, 5)]
