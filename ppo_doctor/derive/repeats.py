@@ -26,6 +26,8 @@ TELLING = (
 OTHERS = ("reward_mean", "reward_std", "truncated_fraction", "response_length_min", "response_length_max")
 #: Printed to fewer digits than this, equal numbers say little.
 DIGITS = 1e-5
+#: Of two that repeat together four digits are enough.
+COARSER = 5e-4
 #: A value this close to a whole number may be a limit, a floor or a count.
 WHOLE = 1e-3
 #: Entropy (nats) below which a policy repeats itself.
@@ -84,8 +86,9 @@ def _told(observations: Observations) -> list[Series]:
     run = observations.run.series
     spread, counter = run.get("reward_std"), run.get("env_steps")
     if spread is not None and finite_median(spread.values) > 0:
-        told += [series for name in ("reward_mean", "reward_std") if (series := _fine(observations, name)) is not None]
-    elif counter is not None and (series := _fine(observations, "episode_return")) is not None:
+        pair = [_fine(observations, name, COARSER) for name in ("reward_mean", "reward_std")]
+        told += [series for series in pair if series is not None] if None not in pair else []
+    elif counter is not None and (series := _fine(observations, "episode_return", COARSER)) is not None:
         told += [series, counter]
     if not told or len(told[0]) < 2:
         return []
@@ -101,12 +104,12 @@ def _alike(told: Sequence[Series]) -> BoolArray:
     return enough
 
 
-def _fine(observations: Observations, name: str) -> Series | None:
+def _fine(observations: Observations, name: str, digits: float = DIGITS) -> Series | None:
     series = observations.run.series.get(name)
     if series is None or not np.isfinite(series.values).any():
         return None
     size = finite_median(np.abs(series.values))
-    return series if series.resolution.absolute <= DIGITS * max(size, WHOLE) else None
+    return series if series.resolution.absolute <= digits * max(size, WHOLE) else None
 
 
 def _equal_to_last(values: FloatArray) -> BoolArray:

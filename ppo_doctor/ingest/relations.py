@@ -25,6 +25,10 @@ TOGETHER, ALWAYS, AGAINST = 0.5, 0.98, -0.35
 AT_ONCE, CLOSELY = 0.4, 0.7
 #: What a known relation of two columns weighs for both.
 RELATED = 1.2
+#: Coefficients of a KL term: as usual, and as they come where two columns have one name.
+USUAL_SHARE, STRONG = 0.5, 50.0
+#: What one quantity is in another unit: itself, nats in bits.
+UNITS, SAME_UNIT = (1.0, 0.6931, 1.4427), 0.02
 #: Slopes of a logarithm over another that say "the root of".
 ROOT = (0.38, 0.62)
 #: The mean deviation over the root of a KL, which is 1.13 for normal log-ratios, in nats.
@@ -114,8 +118,8 @@ def _by_definition(
     if is_kin(key, other) and _is_around_one(values, beside):
         say(key, "ratio_min", 3.0 * RELATED)
         say(other, "ratio_max", 3.0 * RELATED)
-    if _is_share_of(beside, values):
-        say(key, "ref_kl", RELATED)
+    if _is_share_of(beside, values, STRONG if is_kin(key, other) else USUAL_SHARE):
+        say(key, "ref_kl", 1.5 * RELATED)
         say(other, "kl_term", 1.5 * RELATED)
 
 
@@ -132,8 +136,8 @@ def _by_name_beside(
         return
     if (other < 0).any():
         return
-    if _is_share_of(beside, values):
-        say(key, "ref_kl", RELATED)
+    if _is_share_of(beside, values, STRONG):
+        say(key, "ref_kl", 1.5 * RELATED)
         say(longer, "kl_term", 1.5 * RELATED)
     elif _is_cut_short(beside, values, first=True) and not longer.lower().endswith(("std", "sd", "dev")):
         say(key, "grad_norm", 1.4)
@@ -299,15 +303,16 @@ def _is_around_one(least: FloatArray, most: FloatArray) -> bool:
     return bool(len(a) >= LEAST and (a >= 0).all() and (a <= 1).all() and (b >= 1).all() and (a < b).any())
 
 
-def _is_share_of(part: FloatArray, whole: FloatArray) -> bool:
-    """Tell whether one column is a small number times another, which is measured: a KL and its term of the loss."""
+def _is_share_of(part: FloatArray, whole: FloatArray, most: float) -> bool:
+    """Tell whether one column is a coefficient times another, which is measured: a KL and its term of the loss."""
     both = np.isfinite(part) & np.isfinite(whole) & (whole > 0)
     a, b = part[both], whole[both]
     if len(a) < LEAST or (a <= 0).any() or not np.any(np.diff(b) > 0) or not np.any(np.diff(b) < 0):
         return False
     share = a / b
     alike, apart = float(share.std() / share.mean()), float(b.std() / b.mean())
-    return bool(share.max() < 0.5 and alike < min(0.03, 0.1 * apart))
+    same = any(abs(float(share.mean()) / unit - 1) < SAME_UNIT for unit in UNITS)
+    return bool(share.max() < most and alike < min(0.03, 0.1 * apart) and not same)
 
 
 def _is_root(root: FloatArray, values: FloatArray) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import median, quantile
-from ppo_doctor.signals.course import discrete, entropy_of, fact, finite, series_of
+from ppo_doctor.signals.course import entropy_of, fact, finite, series_of
 from ppo_doctor.signals.movement import divergence_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ RISEN = 0.9
 LARGEST = 0.9
 #: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
 CHOICES, UNIFORM = 20, 0.01
+#: Share of its size by which the entropy of a choice varies from batch to batch; a fixed deviation's does not.
+VARIES = 1e-3
 #: Share of the uniform entropy that a policy which is held has lost, and nats of all updates together that show it.
 SPENT, TRAVELLED = 0.04, 0.05
 
@@ -66,10 +68,11 @@ def entropy_pull(observations: Observations) -> Fact | None:
     and those of noise to as much: less is left where something pulls the policy back.
     """
     entropy, kl = entropy_of(observations), divergence_of(observations)
-    if entropy is None or kl is None or not discrete(observations):
+    kind = observations.kind.facet("actions").value
+    if entropy is None or kl is None or kind == "continuous":
         return None
     values, steps = finite(entropy), np.abs(finite(kl))
-    if len(values) < MANY or len(steps) < MANY:
+    if len(values) < MANY or len(steps) < MANY or (kind is None and np.ptp(values) < VARIES * values.max()):
         return None
     uniform = math.log(max(2, round(math.exp(min(float(values.max()), 10.0)))))
     if uniform > math.log(CHOICES) + UNIFORM or abs(uniform - float(values.max())) > UNIFORM * uniform:

@@ -36,6 +36,8 @@ FAR_BEYOND = 4.0
 LEFT_AT_ONCE = 0.25
 #: Records from which on the end of a run is told apart from its start.
 LEAST = 6
+#: Scatter of a quotient that is one number but for how means are taken.
+ONE_NUMBER = 0.05
 
 
 def clipped_from_the_start(observations: Observations) -> Fact | None:
@@ -187,7 +189,7 @@ def penalty_coefficient(observations: Observations) -> Fact | None:
         if known.any():
             applied = float(median(-taken[known] / apart[known]))
             return fact("penalty_coefficient", applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
-    held = observations.fact("penalty_in_loss")
+    held = observations.fact("penalty_in_loss") or _of_term(observations)
     if held is not None:
         return replace(held, name="penalty_coefficient")
     if kl is None and series_of(observations, "approx_kl") is None:
@@ -195,6 +197,22 @@ def penalty_coefficient(observations: Observations) -> Fact | None:
     names = [name for name in ("kl_coef", "kl_loss_coef") if observations.configured(name)]
     size_set = observations.number(names[0]) if names else None
     return None if not size_set else fact("penalty_coefficient", size_set, None, f"{names[0]} is {size_set:g}")
+
+
+def _of_term(observations: Observations) -> Fact | None:
+    """Return the logged KL term of the loss over the KL, where that is one number."""
+    term, kl = series_of(observations, "kl_term"), series_of(observations, "ref_kl")
+    if term is None or kl is None:
+        return None
+    held, apart = paired(term, kl)
+    known = np.abs(apart) > 1e-4
+    if known.sum() < LEAST:
+        return None
+    each = held[known] / apart[known]
+    middle = float(median(each))
+    if not middle or float(median(np.abs(each - middle))) > ONE_NUMBER * abs(middle):
+        return None
+    return fact("penalty_coefficient", middle, term, f"{term.raw} / {kl.raw} is {middle:.3g}")
 
 
 def penalty_over_spread(observations: Observations) -> Fact | None:

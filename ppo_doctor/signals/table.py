@@ -105,8 +105,14 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "lag_usual": ("mismatch", ("policy_lag",)),
         "reference_first": ("mismatch", ("ref_kl",)),
         "reference_follows": ("mismatch", ("ref_kl+entropy",)),
-        "penalty_coefficient": ("mismatch", ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl")),
-        "penalty_over_spread": ("mismatch", ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl")),
+        "penalty_coefficient": (
+            "mismatch",
+            ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl"),
+        ),
+        "penalty_over_spread": (
+            "mismatch",
+            ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl"),
+        ),
         "penalty_growth": ("mismatch", ("kl_coef",)),
         "penalty_is_loss": ("mismatch", ("loss+ref_kl",)),
         "value_loss_left": ("critic", ("value_loss",)),
