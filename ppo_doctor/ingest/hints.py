@@ -99,7 +99,8 @@ _WORDS: Mapping[str, str] = {
     ),
     "clip": (
         "begrenzt bound bounded bounding bounds brake braked braking bridled bumper cap capped capping ceiling "
-        "cf choked clamp clamped clamping clip clipf clipfrac clipfraction clipped clipping clips clipshare crop "
+        "cf choked cl clp clamp clamped clamping clip clipf clipfrac clipfraction clipped clipping clips clipshare "
+        "crop "
         "cropped curb curbed cut cutoff cuts edge fence fenced fences fencing frozen gekappt gestutzt guardrail "
         "hedge hedged leash leashed lim limit limited limits muzzle muzzled outside pinned pruned rail railed "
         "rails recorte reined restrained rogne sat sated saturated saturation shorn snipped stuck tether "
@@ -147,8 +148,8 @@ _WORDS: Mapping[str, str] = {
     ),
     "count": (
         "adam adjusted adjustments anzahl attempts backprops backwards batches bites blows chews cnt count "
-        "counts drills gradsteps hammering iterations iters its kick kicks lessons mb mbs minibatch minibatches "
-        "nb nombre nsteps nudge nudges num number numsteps nupdates optim optimizer optsteps pas pasos push "
+        "counts drills gradsteps gs hammering iterations iters its kick kicks lessons mb mbs minibatch minibatches "
+        "nb nombre nsteps nudge nudges num number numsteps nupdates opt opts optim optimizer optsteps pas pasos push "
         "pushes rep repeats repetitions reps reuse reuses revisions schritte sets sgd step steps stirring stirs "
         "stopped stroke strokes tries tweak tweaks upd update updates upds "
     ),
@@ -227,6 +228,8 @@ def _by_word() -> dict[str, frozenset[str]]:
 HINTS: Mapping[str, frozenset[str]] = _by_word()
 #: Letters that two forms of a word have in common: "snip" and "snipped".
 STEM = 4
+#: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
+WHOLE = 3
 
 
 @cache
@@ -235,6 +238,7 @@ def hinted(word: str) -> frozenset[str]:
     if word in HINTS or len(word) < STEM:
         return HINTS.get(word, frozenset())
     kin = [w for w in HINTS if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
+    kin = kin or [part for cut in (1, 2) for part in (word[cut:], word[:-cut]) if len(part) >= WHOLE and part in HINTS]
     return frozenset[str]().union(*(HINTS[w] for w in kin))
 
 

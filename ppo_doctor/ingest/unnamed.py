@@ -15,10 +15,18 @@ from ppo_doctor.ingest import forms
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, looks_like_ppo, solved
 from ppo_doctor.ingest.forms import LEAST, Numbers, described, numbers
 from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
+from ppo_doctor.ingest.left_over import (
+    EARNINGS,
+    ENOUGH,
+    MOVEMENTS,
+    counted,
+    left_for_the_return,
+    still,
+    without_numbers,
+)
 from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
-    PLAINLY,
     Said,
     alike,
     by_words,
@@ -44,19 +52,14 @@ EARNED, FIRST = 1.5, 0.9
 COMMON = 0.5
 #: How much rarer than others a metric is taken for at most, where a name speaks of both.
 RAREST = -2.0
-#: Metrics that make the picture: what it earns, how sure it is, how far it moved, and what moved it.
-_EARNED = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
-_MOVED = frozenset({"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"})
+#: Metrics of what moved the policy.
 _MOVING = frozenset(
     {"policy_loss", "loss", "value_loss", "explained_variance", "grad_norm", "learning_rate", "optimizer_steps"}
 )
-_ENOUGH = 5
+#: What only the update of a policy by ratios has.
+_OF_UPDATES = frozenset({"clip_fraction", "approx_kl", "ratio_abs_dev", "ratio_mean"})
 #: Of these four parts all, or three where so many metrics are hinted at by names or shown by others.
 PARTS, MANY = 4, 6
-#: What may be 0 throughout, the likeliest first.
-_ZEROS = ("approx_kl", "clip_fraction", "policy_loss", "grad_norm")
-#: Optimizer steps of a batch, at most, that are told from a count of samples.
-FEW_STEPS = 12
 #: Columns that say that groups of samples are compared: then the return is a reward.
 _OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length"})
 _OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
@@ -108,7 +111,7 @@ def by_form(
     values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
     company = related({key: values[key] for key in held_numbers})
-    if held_numbers and _EARNED.isdisjoint(named):
+    if held_numbers and EARNINGS.isdisjoint(named):
         first = next(iter(held_numbers)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
     held = {
@@ -118,16 +121,17 @@ def by_form(
     }
     held = _paired(_of_one_kind(held, named))
     chosen = dict(solved(held))
-    chosen |= _still(held_numbers, told, chosen, named, _open(held, chosen))
-    chosen |= _counted(columns, chosen, named)
-    chosen |= _without_numbers(columns, told, chosen, named)
+    chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
+    chosen |= counted(columns, chosen, named)
+    chosen |= without_numbers(columns, told, chosen, named)
     if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
         chosen = solved(
             {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
         )
         if not looks_like_ppo({*named, *(reading.metric for reading in chosen.values())}):
             return {}
-    settled = {metric for metric in named if metric in ASKED and metric not in _EARNED}
+    chosen |= left_for_the_return(held_numbers, told, chosen, named)
+    settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
         chosen = {key: reading for key, reading in chosen.items() if means(told[key], reading.metric)}
     return {key: one for key, one in _as_rewards(chosen).items() if one.metric not in OF_NO_METRIC}
@@ -196,10 +200,10 @@ def _weighed(
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
-        if metric in named or (metric == "episode_return" and not _EARNED.isdisjoint(named)):
+        if metric in named or (metric == "episode_return" and not EARNINGS.isdisjoint(named)):
             again = max(again, weight if metric in name.meant else 0.0)
             continue
-        weight += EARNED * (metric in _EARNED and _EARNED.isdisjoint(named))
+        weight += EARNED * (metric in EARNINGS and EARNINGS.isdisjoint(named))
         offset, form = (reading.offset, reading.form) if reading is not None else (0.0, frozenset[str]())
         fates[metric] = (
             weight + OPEN,
@@ -260,74 +264,6 @@ def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
     return {metric for key, fates in held.items() if key not in chosen for metric in fates}
 
 
-def _still(
-    held: Mapping[str, Numbers],
-    told: Mapping[str, Said],
-    chosen: Mapping[str, Reading],
-    named: Collection[str],
-    open_ones: Collection[str],
-) -> dict[str, Reading]:
-    """Return what columns of zeros are: as their names hint, else by what is missing, if none of these is left over.
-
-    A policy that stands still, or a ratio of one policy with itself, has a KL and a share of clipped samples of 0.
-    Which column is which says nothing then.
-    """
-    taken = {reading.metric for reading in chosen.values()} | set(named)
-    zeros = [key for key, found in held.items() if found.zero and key not in chosen]
-    found: dict[str, Reading] = {}
-    for metric in (m for m in (*_ZEROS, "learning_rate", "advantages_std") if m not in taken):
-        named_so = [key for key in zeros if key not in found and says(told[key], metric)]
-        if named_so:  # the name that can mean the least else
-            key = min(named_so, key=lambda key: _hinted_less(told[key], metric))
-            found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
-    taken |= {reading.metric for reading in found.values()}
-    plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
-    missing = [metric for metric in _ZEROS if metric not in taken and metric not in open_ones]
-    some = missing if len(plain) >= len(missing) else missing[:2]
-    if not taken.issuperset(_ZEROS[:2]) and some[:2] != list(_ZEROS[:2]):
-        return found
-    if len(plain) < len(some):
-        return found
-    return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
-
-
-def _without_numbers(
-    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
-) -> dict[str, Reading]:
-    """Return what the names of columns mean that never hold a finite number, as of a run that broke at once."""
-    taken = {reading.metric for reading in chosen.values()} | set(named)
-    found: dict[str, Reading] = {}
-    for key, name in told.items():
-        plain = min(name.meant.values(), key=lambda each: each.cost, default=None)
-        if (
-            plain is not None
-            and plain.cost <= PLAINLY
-            and plain.metric not in taken
-            and not np.isfinite(columns[key]).any()
-        ):
-            found[key] = plain
-            taken.add(plain.metric)
-    return found
-
-
-def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
-    """Return how little a name says for a metric: the name that can mean the least else comes first."""
-    return metric not in name.meant, metric not in (name.allowed or ()), len(name.allowed or ASKED)
-
-
-def _counted(
-    columns: Mapping[str, FloatArray], chosen: Mapping[str, Reading], named: Collection[str]
-) -> dict[str, Reading]:
-    """Return the count of all optimizer steps: what grows by the same few in each record; samples are more."""
-    if "optimizer_steps" in {reading.metric for reading in chosen.values()} | set(named):
-        return {}
-    for key, values in columns.items():
-        change = np.diff(values[np.isfinite(values)])
-        if key not in chosen and len(change) and 2 <= change[0] <= FEW_STEPS and (change == change[0]).all():
-            return {key: Reading(metric="optimizer_steps_total", cost=0.0)}
-    return {}
-
-
 def _is_a_picture(
     chosen: Mapping[str, Reading],
     told: Mapping[str, Said],
@@ -337,14 +273,14 @@ def _is_a_picture(
     """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
     metrics = {reading.metric for reading in _as_rewards(chosen).values()} | set(named)
     sure = "entropy" in metrics or metrics >= {"value_loss", "explained_variance", "policy_loss"}
-    parts = sure + sum(bool(metrics & part) for part in (_EARNED, _MOVED, _MOVING))
+    parts = sure + sum(bool(metrics & part) for part in (EARNINGS, MOVEMENTS, _MOVING))
     by_name = {r.metric for key, r in chosen.items() if says(told[key], r.metric)}
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
     ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
     told_of = by_name | shown | set(named)
     if parts < PARTS:
-        return parts == PARTS - 1 and len(told_of) >= MANY
-    return len(metrics) >= _ENOUGH and (len(ours) > 1 or len(told_of) >= 3)
+        return (parts == PARTS - 1 and len(told_of) >= MANY) or (len(by_name) >= ENOUGH and bool(metrics & _OF_UPDATES))
+    return len(metrics) >= ENOUGH and (len(ours) > 1 or len(told_of) >= 3)
 
 
 def _as_rewards(chosen: Mapping[str, Reading]) -> dict[str, Reading]:

@@ -1,0 +1,127 @@
+"""What columns are that the picture of a training leaves over: zeros, counters, names without numbers, its return."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.ingest.own_names import PLAINLY, Said, says
+from ppo_doctor.ingest.readings import Reading
+
+if TYPE_CHECKING:
+    from ppo_doctor.ingest.forms import Numbers
+    from ppo_doctor.model import FloatArray
+
+#: Metrics of what a training earns, and of how far its policy moved.
+EARNINGS = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
+MOVEMENTS = frozenset(
+    {"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"}
+)
+#: More metrics than a unit or a sign is said of.
+MANY = 99
+#: Metrics that make a picture.
+ENOUGH = 5
+#: What may be 0 throughout, the likeliest first.
+_ZEROS = ("approx_kl", "clip_fraction", "policy_loss", "grad_norm")
+#: Optimizer steps of a batch, at most, that are told from a count of samples.
+FEW_STEPS = 12
+
+
+def still(
+    held: Mapping[str, Numbers],
+    told: Mapping[str, Said],
+    chosen: Mapping[str, Reading],
+    named: Collection[str],
+    open_ones: Collection[str],
+) -> dict[str, Reading]:
+    """Return what columns of zeros are: as their names hint, else by what is missing, if none of these is left over.
+
+    A policy that stands still, or a ratio of one policy with itself, has a KL and a share of clipped samples of 0.
+    Which column is which says nothing then.
+    """
+    taken = {reading.metric for reading in chosen.values()} | set(named)
+    zeros = [key for key, found in held.items() if found.zero and key not in chosen]
+    found: dict[str, Reading] = {}
+    for metric in (m for m in (*_ZEROS, "learning_rate", "advantages_std") if m not in taken):
+        named_so = [key for key in zeros if key not in found and says(told[key], metric)]
+        if named_so:  # the name that can mean the least else
+            key = min(named_so, key=lambda key: _hinted_less(told[key], metric))
+            found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
+    taken |= {reading.metric for reading in found.values()}
+    plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
+    missing = [metric for metric in _ZEROS if metric not in taken and metric not in open_ones]
+    some = missing if len(plain) >= len(missing) else missing[:2]
+    if not taken.issuperset(_ZEROS[:2]) and some[:2] != list(_ZEROS[:2]):
+        return found
+    if len(plain) < len(some):
+        return found
+    return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
+
+
+def without_numbers(
+    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+) -> dict[str, Reading]:
+    """Return what the names of columns mean that never hold a finite number, as of a run that broke at once."""
+    taken = {reading.metric for reading in chosen.values()} | set(named)
+    found: dict[str, Reading] = {}
+    for key, name in told.items():
+        plain = min(name.meant.values(), key=lambda each: each.cost, default=None)
+        if (
+            plain is not None
+            and plain.cost <= PLAINLY
+            and plain.metric not in taken
+            and not np.isfinite(columns[key]).any()
+        ):
+            found[key] = plain
+            taken.add(plain.metric)
+    return found
+
+
+def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
+    """Return how little a name says for a metric: the name that can mean the least else comes first."""
+    return (
+        metric not in name.meant,
+        metric not in (name.allowed or ()),
+        len(name.allowed) if name.allowed is not None else MANY,
+    )
+
+
+def counted(
+    columns: Mapping[str, FloatArray], chosen: Mapping[str, Reading], named: Collection[str]
+) -> dict[str, Reading]:
+    """Return the count of all optimizer steps: what grows by the same few in each record; samples are more."""
+    if "optimizer_steps" in {reading.metric for reading in chosen.values()} | set(named):
+        return {}
+    for key, values in columns.items():
+        change = np.diff(values[np.isfinite(values)])
+        if key not in chosen and len(change) and 2 <= change[0] <= FEW_STEPS and (change == change[0]).all():
+            return {key: Reading(metric="optimizer_steps_total", cost=0.0)}
+    return {}
+
+
+def left_for_the_return(
+    held: Mapping[str, Numbers], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+) -> dict[str, Reading]:
+    """Return what a script prints first beside its clocks as its return, where nothing else was read as one.
+
+    Nearly every script prints what it earns; here all that is left of a picture says which column it is.
+    """
+    metrics = {reading.metric for reading in chosen.values()} | set(named)
+    if not EARNINGS.isdisjoint(metrics) or len(metrics) < ENOUGH or not metrics & MOVEMENTS:
+        return {}
+    for key, found in held.items():
+        if key in chosen or told[key].allowed is not None or found.zero:
+            continue
+        change = np.diff(found.known)
+        if len(change) and (change > 0).any() and (change < 0).any() and not _speaks_of_another(told[key]):
+            return {key: Reading(metric="episode_return", cost=0.0)}
+        if not (change >= 0).all():  # the first that is no clock is not what is looked for
+            return {}
+    return {}
+
+
+def _speaks_of_another(name: Said) -> bool:
+    """Tell whether a name may mean a metric that is no return, at a cost that is not far-fetched."""
+    return any(one.cost <= PLAINLY and metric not in EARNINGS for metric, one in name.meant.items())
