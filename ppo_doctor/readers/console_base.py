@@ -11,7 +11,7 @@ from ppo_doctor.ingest.naming import is_settings
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.pack import Packer
-from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
+from ppo_doctor.readers.values import LONGEST_TEXT, SCALED, Values, config_values, planned_of
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
@@ -22,9 +22,16 @@ if TYPE_CHECKING:
     _Loose = tuple[int, Mapping[str, str]]
 
 #: Runs of digits are taken whole: giving them back one by one takes the square of their number.
-_PLAIN = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?|nan|NaN|[iI]nf(?:inity)?)"
-#: A number as programs print it, perhaps in percent, as "3/10", as an array of one, or in the wrapper of NumPy 2.
-NUMBER = rf"(?:{_PLAIN}(?: ?%|/\d+)?|\[ ?{_PLAIN} ?\]|np\.\w+\([^()]*\)|(?:tensor|(?:Device)?[Aa]rray)\([^()]*\))"
+_PLAIN = (
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})++(?![\d,])(?:\.\d++)?|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?"
+    r"|nan|NaN|[iI]nf(?:inity)?|∞)"
+)
+#: A number as programs print it, perhaps in a unit that scales it, as "3/10", as an array of one, or in the wrapper of
+#: NumPy 2.
+NUMBER = rf"(?:{_PLAIN}(?: ?(?:{SCALED})|/\d+)?|\[ ?{_PLAIN} ?\]|np\.\w+\([^()]*\)|(?:tensor|(?:Device)?[Aa]rray)\([^()]*\))"
+#: A word of a name: letters of any alphabet with their accents, and the signs that mathematicians write.
+MARKS = "\u0300-\u036f"
+WORD = rf"(?:[^\W\d]|[∇∂⟨‖])[\w{MARKS}./%@()∇∂⟩‖-]{{0,99}}"
 #: A number and a unit that adds nothing to it, then perhaps more words.
 _WITH_UNIT = re.compile(
     r"([-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)"
@@ -212,7 +219,7 @@ class Sink:
                 texts[key] = value[:LONGEST_TEXT]
             elif value is not None:
                 numbers[key] = value
-        self.packer.add(line, numbers, texts)
+        self.packer.add(line, numbers | planned_of(cells), texts)
         self.packer.printed(numbers, cells, fixed=_one_format(cells))
 
     def pairs(self, line: Line, pairs: list[tuple[str, str]]) -> dict[str, str]:

@@ -11,12 +11,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.ingest.settings_words import PLANNED
+from ppo_doctor.readers.console_base import MARKS
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
 
 if TYPE_CHECKING:
-    from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.readers.console_base import Line, Sink
+    from ppo_doctor.readers.console_base import Line, Sink
 
 #: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.
 LONGEST, MOST_NUMBERS, MOST_TEMPLATES, LOOKED_AT = 1 << 10, 24, 256, 2_048
@@ -46,7 +46,7 @@ _STATISTICS = {
 }
 _NUMBER = re.compile(
     r"(?<![\w.])(?:[-+]?(?:\d++(?:,\d{3})*+(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b)"
-    r"(?=(?:%|[a-z]{1,2}\b)?(?:[^\w]|\Z))",
+    r"(?=(?:[%‰]|[^\W\d_]{1,6}\b)?(?:[^\w]|\Z))",
     re.IGNORECASE,
 )
 _OPENING = re.compile(r"\s*\[([A-Za-z_]+ *[#:=]?) *(\d+)(?:/\d+)?\]")
@@ -54,7 +54,7 @@ _UNIT = re.compile(r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|mi
 _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
-_WORD = re.compile(r"[^\W\d_][\w/]*")
+_WORD = re.compile(rf"(?:[^\W\d_]|[∇∂])[\w{MARKS}/∇∂]*")
 
 
 class Sentences:
