@@ -100,8 +100,8 @@ class Feed:
 
     def tell(self, notes: Ledger) -> None:
         """Note how many lines nobody wanted."""
-        if self._ignored:
-            notes.tell("ignored", f"lines that hold no metrics and were not read: {self._ignored:,}")
+        if ignored := self._ignored + self._sink.ignored:
+            notes.tell("ignored", f"lines that hold no metrics and were not read: {ignored:,}")
 
 
 def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +16,7 @@ from ppo_doctor.readers.values import LONGEST_TEXT, SCALED, Values, config_value
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ppo_doctor.table import Table
 
@@ -43,6 +44,8 @@ HELD_BACK = 5_000
 HELD_BACK_NARROW = 40_000
 #: Records per layout from which on one that never recurs is taken for a message.
 _MANY = 5
+#: Lines that come in turn with loose records: so many for each of them.
+_AS_OFTEN = 0.8, 1.25
 #: Values per record: loose records below the one are messages beside certain records above the other.
 _NARROW, _WIDE = 2.5, 8.0
 
@@ -97,6 +100,11 @@ class Sink:
         self.configs: list[EmbeddedConfig] = []
         #: lines that a dialect took for its own and then was not able to read
         self.given_back: list[Line] = []
+        #: lines that were taken and of which nothing is used, and what to do before loose records are settled
+        self.ignored = 0
+        self.before_settling: Callable[[], None] | None = None
+        #: whether what is joined to loose records stands behind them
+        self._follows: bool | None = None
         self._path = source.path
         #: records of dialects that cannot be mistaken
         self._certain = self._certain_cells = 0
@@ -121,6 +129,23 @@ class Sink:
         most = HELD_BACK_NARROW if not self._certain and self._is_narrow() else HELD_BACK
         if len(self._loose) >= most:
             self._settle()
+
+    def alternates(self, lines: Sequence[int]) -> bool:
+        """Tell whether loose records are held that come in turn with what stands in other lines."""
+        low, high = _AS_OFTEN
+        if self._certain or not self._loose or not low <= len(lines) / len(self._loose) <= high:
+            return False
+        return len({bisect(self._loose, line, key=_line) for line in lines}) >= low * len(lines)
+
+    def join(self, line: int, cells: Mapping[str, str]) -> bool:
+        """Add to the loose record behind a line, or before it where records come first; False if none is held."""
+        if self._follows is None:
+            self._follows = bool(self._loose) and self._loose[0][0] < line
+        at = bisect(self._loose, line, key=_line) - self._follows
+        if 0 <= at < len(self._loose):
+            number, held = self._loose[at]
+            self._loose[at] = number, {**cells, **held}
+        return at < len(self._loose)
 
     def mapping(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a record of values."""
@@ -180,6 +205,8 @@ class Sink:
         return self._certain * 10 >= len(self._loose) + self._loose_kept or (wide and self._is_narrow())
 
     def _settle(self) -> None:
+        if self.before_settling is not None:
+            self.before_settling()
         if self._has_better():
             self._drop(self._loose)
         else:
@@ -233,6 +260,10 @@ class Sink:
                 self.values.note_twice([key, key], line.number)
             cells[key] = value
         return cells
+
+
+def _line(record: _Loose) -> int:
+    return record[0]
 
 
 def _recurring(records: list[_Loose]) -> list[_Loose]:

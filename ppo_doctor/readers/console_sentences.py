@@ -55,6 +55,8 @@ _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
 _WORD = re.compile(rf"(?:[^\W\d_]|[∇∂])[\w{MARKS}/∇∂]*")
+#: The first word behind a number, which is a unit where it comes again behind the next.
+_FIRST = re.compile(r" ?(?:[A-Za-z€$£]{1,12}(?=[ ,]))?")
 
 
 class Sentences:
@@ -65,7 +67,9 @@ class Sentences:
         self._held: list[tuple[Line, str]] = []
         self._templates: Counter[str] = Counter()
         self._names: dict[str, list[str]] = {}
-        self._settled = self._open = False
+        self._settled = self._open = self._refused = self._joined = False
+        #: lines that were read of sentences that recur
+        self._lines = 0
         self._records: list[tuple[int, dict[str, str]]] = []
         #: the record that is open, its first line and its sentences
         self._cells: dict[str, str] = {}
@@ -97,14 +101,29 @@ class Sentences:
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """Hand on what is held; the first time only where other dialects found next to none."""
-        if not self._open and (2 * self._sink.records > len(self._records) or self._moving() < FEWEST):
+        """Hand on what is held: records where other dialects found next to none, else parts of those that they found.
+
+        Sentences beside other lines that come as often are of the same iterations; all else is counted as not read.
+        """
+        if not self._open:
+            alone = 2 * self._sink.records <= len(self._records) and self._moving() >= FEWEST
+            self._joined = not alone and self._sink.alternates([first for first, _ in self._records])
+            self._open, self._refused = alone or self._joined, not (alone or self._joined)
+            if self._joined:
+                self._sink.before_settling = self._join
+        if self._refused:
+            self._sink.ignored += self._lines
+            self._lines, self._records, self._templates = 0, [], Counter()
+        elif self._joined:
+            self._join()
+        else:
+            for first, cells in self._records:
+                self._sink.loose(first, cells)
             self._records = []
-            return
-        self._open = True
-        for first, cells in self._records:
-            self._sink.loose(first, cells)
-        self._records = []
+
+    def _join(self) -> None:
+        """Hand on what is said of iterations of which other lines are already held."""
+        self._records = [(first, cells) for first, cells in self._records if not self._sink.join(first, cells)]
 
     def _moving(self) -> int:
         """Return how many columns hold different numbers: in other text than a log of training few do."""
@@ -137,6 +156,7 @@ class Sentences:
             self._close()
         self._first = self._first if self._cells else line.number
         self._holds.add(template)
+        self._lines += 1
         self._cells |= cells
 
     def _close(self) -> None:
@@ -167,7 +187,7 @@ def _names(body: str) -> list[str]:
     """Return the name of each number of a sentence, nothing for one that has none or that of another."""
     numbers = list(_NUMBER.finditer(body))[:MOST_NUMBERS]
     found: list[str] = []
-    depth, at, quantity, planned_of = 0, 0, "", ""
+    depth, at, quantity, planned_of, unit = 0, 0, "", "", ""
     for i, number in enumerate(numbers):
         before = body[at : number.start()]
         end = numbers[i + 1].start() if i + 1 < len(numbers) else len(body)
@@ -178,14 +198,16 @@ def _names(body: str) -> list[str]:
             name, planned_of = f"{planned_of} {PLANNED}", ""
         elif of:
             behind = body[numbers[i + 1].end() :] if i + 1 < len(numbers) else ""
-            planned_of = name = _words(_BREAK.split(behind, maxsplit=1)[0], first=True) or _before(before)
+            said = _words(_BREAK.split(behind, maxsplit=1)[0], first=True), _before(before)
+            planned_of = name = next(filter(None, said[::-1] if "/" in after else said), "")
         else:
-            name = _name(before, after, quantity if depth else "")
+            name = _name(before, after.removeprefix(unit) if unit.strip() else after, quantity, inside=depth > 0)
             aside = not _before(before) and _BREAK.search(before) is None
             counted = _counts_samples(before) or (bool(quantity) and aside)
         found.append("" if name in found else name)
-        quantity = quantity if depth or counted else name
-        at = number.end()
+        statistic = bool(quantity) and name.startswith(f"{quantity} ")
+        quantity = quantity if depth or counted or statistic else name
+        at, unit = number.end(), first[0] if (first := _FIRST.match(after)) else ""
     return found
 
 
@@ -198,13 +220,16 @@ def _body(text: str) -> str:
     return spelled_out(PLACE.sub("", text[prefix.end() if prefix else 0 :]))
 
 
-def _name(before: str, after: str, quantity: str) -> str:
-    """Return the name of a number between two texts, in a bracket behind a quantity or outside of one."""
+def _name(before: str, after: str, quantity: str, *, inside: bool) -> str:
+    """Return the name of a number between two texts, `inside` a bracket behind a quantity or outside of one.
+
+    Outside, what follows is of the same quantity where nothing but a statistic is said of it.
+    """
     unit = _UNIT.match(after)
     rest = after[unit.end() :] if unit else after
     words = "" if _counts_samples(before) else _before(before)
     words = words or _words(_BREAK.split(rest)[0], first=True)
-    if quantity and words:
+    if quantity and words and (inside or words.lower() in _STATISTICS):
         statistic = _STATISTICS.get(words.lower())
         words = f"{quantity} {words if statistic is None else statistic}".strip()
     if unit is None:

@@ -6,6 +6,7 @@ import re
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
+from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.readers.console_base import MARKS
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ _SLASHED = re.compile(
 )
 #: "reward: -959.97 +/- 246.97"
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
+#: "steps done: 4 of 32"
+_EXECUTED = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}}) ?[:=] ?(\d++) of (\d++){_END}")
+#: "spread: 2.2 bit": a unit that its name has to say, for the numbers are others than in the unit that all else has
+_INFORMATION = re.compile(
+    rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?((?:[mµμ]|milli)?bits?|(?:[mµμ]|milli)nats?){_END}"
+)
 _ARROWS = r"(?:[-=]?>|→|⇒|↦)"
 #: "grad 0.65→0.48", "0.65 -> 0.48": a number before something was done to it, and after
 _CHANGED = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?{_ARROWS} ?({_N})(?![\d.]|[eE]\d)")
@@ -78,7 +85,11 @@ def spelled_out(text: str) -> str:
     if ">" in text or "→" in text:
         text = _ARROW.sub(": ", _CHANGED.sub(_before_and_after, text))
     if "(" in text:
-        text = _THEN.sub(rf"\1\2\3, \1 \5\2\4", text)
+        text = _THEN.sub(r"\1\2\3, \1 \5\2\4", text)
+    if " of " in text:
+        text = _EXECUTED.sub(rf"\1: \2, \1 {PLANNED}: \3", text)
+    if "bit" in text or "nat" in text:
+        text = _INFORMATION.sub(r"\1 \4\2\3", text)
     if "=" in text and ":" in text:
         text = _GROUPED.sub(_with_group, text)
     if "σ" in text or ":usmM" in text:
