@@ -31,7 +31,7 @@ UNIT = (
 )
 #: A unit right behind its number, whatever it is: "93.6cm"; "3rd" is no number.
 _GLUED = r"(?!(?:st|nd|rd|th|x)\b)[^\W\d_]{1,6}(?:/[^\W\d_]{1,4})?"
-_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT}|{_GLUED})?(?=\s|[,;|)\]}}]|[.:]?\Z|[.:]\s)")
+_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT}|({_GLUED}))?(?=\s|[,;|)\]}}]|[.:]?\Z|[.:]\s)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line or behind another
 _COUNTER = re.compile(
     r"\s*(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
@@ -46,7 +46,7 @@ _ENTRY = re.compile(
 )
 #: What stands between two bars: words and a number, with its unit or a share behind; a number alone has no name.
 _SEGMENT = re.compile(
-    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?(?: ?(?:{UNIT}|{_GLUED}|\([^()]{{1,20}}\)))?"
+    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?(?: ?(?:{UNIT}|({_GLUED})|\([^()]{{1,20}}\)))?"
 )
 #: What ends an item: a bar, a tab, a comma or semicolon before a blank.
 _BARS = re.compile(r"\||\t|[,;](?=\s)")
@@ -274,7 +274,12 @@ def _is_single(pairs: list[tuple[str, str]]) -> bool:
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:
-    return match[1] or match[2] or match[3], match[4].strip("[ ]")
+    return in_unit(match[1] or match[2] or match[3], match[5]), match[4].strip("[ ]")
+
+
+def in_unit(name: str, unit: str | None) -> str:
+    """Return a name with the unit that stands right behind its number, which says of what kind it is."""
+    return f"{name} {unit}" if unit else name
 
 
 def words_of(text: str) -> list[tuple[str, str]]:
@@ -299,5 +304,5 @@ def words_of(text: str) -> list[tuple[str, str]]:
 def _segments(body: str) -> list[tuple[str, str]]:
     """Return the pairs between the bars of a line that holds nothing else, else none."""
     found = [_SEGMENT.fullmatch(part.strip()) for part in _BARS.split(body)]
-    pairs = [(match[1], match[2].strip("[ ]")) for match in found if match and match[1]]
+    pairs = [(in_unit(match[1], match[3]), match[2].strip("[ ]")) for match in found if match and match[1]]
     return pairs if all(found) and len(pairs) >= _FEWEST_SEGMENTS else []
