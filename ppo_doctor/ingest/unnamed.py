@@ -288,7 +288,9 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if before is None or not _is_kin(key, norm) or len(cut) != len(before) or len(cut) < LEAST:
+        # A rate is constant and below every norm too: the name has to say that it is the same norm.
+        other = key in metrics.values() or not _is_kin(key, norm)
+        if before is None or other or len(cut) != len(before) or len(cut) < LEAST:
             continue
         if (
             (cut <= before * 1.01).all()
@@ -301,6 +303,6 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
 
 
 def _is_kin(key: str, norm: str) -> bool:
-    """Tell whether a name is another one and more words, or begins with the same one."""
+    """Tell whether a name is another one and more words, or begins with the same one behind its groups."""
     ours, theirs = words_of(key), words_of(norm)
-    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[0][:1] == theirs[0][:1])
+    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[-1][:1] == theirs[-1][:1])
