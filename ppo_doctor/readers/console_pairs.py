@@ -46,7 +46,8 @@ _ENTRY = re.compile(
 )
 #: What stands between two bars: words and a number, with its unit or a share behind; a number alone has no name.
 _SEGMENT = re.compile(
-    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?(?: ?(?:{UNIT}|({_GLUED})|\([^()]{{1,20}}\)))?"
+    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?"
+    rf"(?: ?(?:{UNIT}|({_GLUED})|\([^()]{{1,20}}\)))?"
 )
 #: What ends an item: a bar, a tab, a comma or semicolon before a blank.
 _BARS = re.compile(r"\||\t|[,;](?=\s)")

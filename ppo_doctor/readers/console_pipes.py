@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
 #: A rule below a header: of Markdown, or of psql, which draws it without an edge.
-_RULE = re.compile(r"(?:\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?|-{2,}(?:\+-{2,})+)\Z")
+_DASHES = r"(?::?-{2,}:?|:-:)"
+_RULE = re.compile(rf"(?:\|? ?{_DASHES} *(?:\| *{_DASHES} *)+\|?|-{{2,}}(?:\+-{{2,}})+)\Z")
 #: A rule of a grid; two columns are a box.
 _GRID = re.compile(r"[+|][-=]{3,}(?:\+[-=]{3,}){2,}[+|]\Z")
 _NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[^\W\d][\w./%()-]{0,99}")

@@ -68,8 +68,8 @@ class Sentences:
         self._templates: Counter[str] = Counter()
         self._names: dict[str, list[str]] = {}
         self._settled = self._open = self._refused = self._joined = False
-        #: lines that were read of sentences that recur
-        self._lines = 0
+        #: the first of the lines that were read of each sentence that recurs, and how many they are
+        self._lines: dict[str, tuple[Line, int]] = {}
         self._records: list[tuple[int, dict[str, str]]] = []
         #: the record that is open, its first line and its sentences
         self._cells: dict[str, str] = {}
@@ -112,8 +112,9 @@ class Sentences:
             if self._joined:
                 self._sink.before_settling = self._join
         if self._refused:
-            self._sink.ignored += self._lines
-            self._lines, self._records, self._templates = 0, [], Counter()
+            for line, count in self._lines.values():
+                self._sink.unread.add(line.text, line.number, count)
+            self._lines, self._records, self._templates = {}, [], Counter()
         elif self._joined:
             self._join()
         else:
@@ -156,7 +157,8 @@ class Sentences:
             self._close()
         self._first = self._first if self._cells else line.number
         self._holds.add(template)
-        self._lines += 1
+        first, count = self._lines.get(template, (line, 0))
+        self._lines[template] = first, count + 1
         self._cells |= cells
 
     def _close(self) -> None:

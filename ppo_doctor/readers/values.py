@@ -38,7 +38,9 @@ _UNITS: Mapping[str, tuple[float, str, str]] = {
     "B": (1e9, "billions", "ones"),
 }
 #: The units as a pattern: signs and words behind a blank, single letters right behind the number.
-SCALED = rf"[%‰]|(?:{'|'.join(unit for unit in _UNITS if len(unit) > 1)})\b|(?<! )[{''.join(unit for unit in _UNITS if len(unit) == 1 and unit.isalpha())}]\b"
+_WORDY = "|".join(unit for unit in _UNITS if len(unit) > 1)
+_LETTERS = "".join(unit for unit in _UNITS if len(unit) == 1 and unit.isalpha())
+SCALED = rf"[%‰]|(?:{_WORDY})\b|(?<! )[{_LETTERS}]\b"
 _MEASURED = r"([-+]?(?:\d++(?:,\d{3})*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?) ?([%‰\w]{0,9})\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
 #: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
@@ -177,7 +179,7 @@ class Values:
 
 
 def planned_of(cells: Mapping[str, str]) -> dict[str, float]:
-    """Return what was planned of what is written as "12/400" of it; the last number of a clock is a length of the run."""
+    """Return what was planned of what is written as "12/400" of it; of a clock it is the length of the run."""
     found = {key: re.match(_OF_TOTAL, cell) for key, cell in cells.items() if "/" in cell}
     return {f"{key} {PLANNED}": float(m[2]) for key, m in found.items() if m and _letters(key) not in CLOCKS}
 
