@@ -61,7 +61,11 @@ def without_factors(table: Table, named: Collection[str]) -> tuple[Table, dict[s
     names = {key: key if key in named else name for key, (name, _) in keys.items()}
     columns = {names[key]: _shifted(values, keys[key][1]) for key, values in table.columns.items()}
     decimals = {names[key]: max(0, places - keys[key][1]) for key, places in table.decimals.items()}
-    says = {key: f"'{key}' is read as '{name}': its name says that it is written times 1e{-power}" for key, (name, power) in keys.items() if power}
+    says = {
+        key: f"'{key}' is read as '{name}': its name says that it is written times 1e{-power}"
+        for key, (name, power) in keys.items()
+        if power
+    }
     return replace(table, columns=columns, decimals=decimals), says
 
 

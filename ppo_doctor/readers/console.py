@@ -32,7 +32,8 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 _RAY = re.compile(r"\([^()]*\bpid=\d+[^()]*\) ?")
 #: Lines of boxes drawn with Unicode, as rich does, read like those drawn with ASCII.
 _DRAWING = str.maketrans(
-    dict.fromkeys("│┃║", "|") | {"\N{MINUS SIGN}": "-"}
+    dict.fromkeys("│┃║", "|")
+    | {"\N{MINUS SIGN}": "-"}
     | dict.fromkeys("─━═╌┄", "-")
     # punctuation of East Asian width, each with the blank that it holds
     | {"，": ", ", "、": ", ", "；": "; ", "：": ": ", "（": " (", "）": ") ", "＝": "=", "｜": "|", "％": "%"}

@@ -29,7 +29,8 @@ def test_a_factor_in_a_name(key, bare, power):
 
 
 @pytest.mark.parametrize(
-    "key", ["max1000", "lr 1e-4 - loss", "loss/lr_1e-3", "σ(μ)", "dist (m)", "x1000", "return_100", "millions", "reward/x"]
+    "key",
+    ["max1000", "lr 1e-4 - loss", "loss/lr_1e-3", "σ(μ)", "dist (m)", "x1000", "return_100", "millions", "reward/x"],
 )
 def test_a_name_without_a_factor(key):
     assert told(key) == (key, 0)
@@ -42,17 +43,17 @@ def table(**columns):
 
 
 def test_columns_are_read_without_their_factors():
-    got, says = without_factors(table(**{"kl·1e3": [26.4, 1.0, 0.5], "R": [1.0, 2.0, 3.0]}), ())
+    got, says = without_factors(table(kl·1e3=[26.4, 1.0, 0.5], R=[1.0, 2.0, 3.0]), ())
     assert got.columns["kl"].tolist() == [0.0264, 0.001, 0.0005]
     assert (got.decimals["kl"], got.decimals["R"]) == (4, 1)
     assert says == {"kl·1e3": "'kl·1e3' is read as 'kl': its name says that it is written times 1e3"}
 
 
 def test_a_column_that_somebody_named_keeps_its_name():
-    got, _ = without_factors(table(**{"kl·1e3": [26.4, 1.0, 0.5]}), ("kl·1e3",))
+    got, _ = without_factors(table(kl·1e3=[26.4, 1.0, 0.5]), ("kl·1e3",))
     assert got.columns["kl·1e3"].tolist() == [0.0264, 0.001, 0.0005]
 
 
 def test_two_columns_of_one_bare_name_stay_as_they_are():
-    both = table(**{"kl·1e3": [26.4, 1.0, 0.5], "kl": [1.0, 1.0, 1.0]})
+    both = table(kl·1e3=[26.4, 1.0, 0.5], kl=[1.0, 1.0, 1.0])
     assert without_factors(both, ()) == (both, {})

@@ -31,10 +31,10 @@ R, K, E = ("r", "k", "e")
 LAYOUTS = {
     "middle dots": (
         "",
-        "[{n:03d}] ⟨G⟩ {r:.2f} · tip {p:.1f}cm ‖ σ̄ {e:.4f} · D {milli:.3f}mnat · χ {p:.2f}% · ∇π {g:e}→{h:e} · n {n}/10\n",
+        "[{n:03d}] ⟨G⟩ {r:.2f} · tip {p:.1f}cm ‖ σ̄ {e:.4f} · D {milli:.3f}mnat · χ {p:.2f}% · ∇π {g:e}→{h:e} · n {n}/10\n",  # noqa: E501
         {
-            **{"step": "n", "⟨G⟩": R, "tip cm": "p", "σ̄": E, "D mnat": "milli", "χ": "share"},
-            **{"∇π": "g", "∇π after": "h", "n": "n", "n planned": "ten"},
+            "step": "n", "⟨G⟩": R, "tip cm": "p", "σ̄": E, "D mnat": "milli", "χ": "share",
+            "∇π": "g", "∇π after": "h", "n": "n", "n planned": "ten",
         },
     ),
     "a grid with a bar in a name": (
@@ -104,7 +104,15 @@ LAYOUTS = {
         "",
         "[a.train] cycle {n}/150 done, {big} moves so far; profit {r} EUR on average, {h} EUR worst\n"
         "[a.optim] gain: {k}, spread: {e} bit, cut samples: {p}%\n",
-        {"cycle": "n", "moves": "big", "profit": R, "profit min": "h", "gain": K, "spread bit": E, "cut samples": "share"},
+        {
+            "cycle": "n",
+            "moves": "big",
+            "profit": R,
+            "profit min": "h",
+            "gain": K,
+            "spread bit": E,
+            "cut samples": "share",
+        },
     ),
 }
 

@@ -73,9 +73,7 @@ def test_what_is_no_prose_of_training(reading, text):
 
 
 def test_sentences_beside_pairs_are_parts_of_their_records(reading):
-    text = "".join(
-        f"reward: {n / 4}, kl: {n / 8}\nThe gardener has {n} pots, {n + 1} cans\n" for n in range(8)
-    )
+    text = "".join(f"reward: {n / 4}, kl: {n / 8}\nThe gardener has {n} pots, {n + 1} cans\n" for n in range(8))
     assert [set(record) for record in reading(text).records] == [{"reward", "kl", "gardener", "cans"}] * 8
 
 
