@@ -12,9 +12,9 @@ from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.factors import without_factors
 from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
-from ppo_doctor.ingest.factors import without_factors
 from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen

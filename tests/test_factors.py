@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.factors import told, without_factors
+from ppo_doctor.factors import told, without_factors
 from ppo_doctor.table import Table
 
 
