@@ -12,6 +12,7 @@ from ppo_doctor.builder import RunBuilder
 from ppo_doctor.configuration import Found
 from ppo_doctor.cutting import cut
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.factors import without_factors
 from ppo_doctor.frameworks.domains import OF_EITHER
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
@@ -105,15 +106,20 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     """
     named = columns.given(path, request.project_aliases, request.aliases)
     content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders, named=named)
+    factors: dict[str, str] = {}
     for item in items:
         if isinstance(item, Table):
-            content.header = max(content.header, tuple(item.columns), key=len)
-            content.builder.append(_lean(item, named))
+            table, says = without_factors(item, named)
+            factors |= says
+            content.header = max(content.header, tuple(table.columns), key=len)
+            content.builder.append(_lean(table, named))
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
             content.embedded.append(Found(values=redacted, source=item.source))
         else:
             content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
+    source = SourceRef(path=path)
+    content.builder.notes += [Note(text=text, source=source) for text in factors.values()]
     content.builder.tables, closing = summaries_apart(content.builder.tables)
     if closing:
         text = "a summary of the whole training is no record, and is not used"

@@ -37,8 +37,8 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
-from ppo_doctor.ingest.readings import Reading, of_others
-from ppo_doctor.ingest.relations import extends, is_kin, related
+from ppo_doctor.ingest.readings import Reading, of_others, words_of
+from ppo_doctor.ingest.relations import extends, related
 from ppo_doctor.ingest.settings_words import PLANNED
 
 if TYPE_CHECKING:
@@ -315,12 +315,9 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     norm = metrics.get("grad_norm", "")
     for key, cut in columns.items():
         before = columns.get(norm)
-        if (
-            before is None
-            or not (extends(key, norm) or is_kin(key, norm))
-            or len(cut) != len(before)
-            or len(cut) < LEAST
-        ):
+        # A rate is constant and below every norm too: the name has to say that it is the same norm.
+        other = key in metrics.values() or not _is_kin(key, norm)
+        if before is None or other or len(cut) != len(before) or len(cut) < LEAST:
             continue
         if (
             (cut <= before * 1.01).all()
@@ -330,3 +327,9 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
         ):
             shown["max_grad_norm"] = float(cut[0])
     return shown
+
+
+def _is_kin(key: str, norm: str) -> bool:
+    """Tell whether a name is another one and more words, or begins with the same one behind its groups."""
+    ours, theirs = words_of(key), words_of(norm)
+    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[-1][:1] == theirs[-1][:1])

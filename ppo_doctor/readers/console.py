@@ -34,6 +34,7 @@ _RAY = re.compile(r"\([^()]*\bpid=\d+[^()]*\) ?")
 #: Lines of boxes drawn with Unicode, as rich does, read like those drawn with ASCII.
 _DRAWING = str.maketrans(
     dict.fromkeys("│┃║", "|")
+    | {"\N{MINUS SIGN}": "-"}
     | dict.fromkeys("─━═╌┄", "-")
     # punctuation of East Asian width, each with the blank that it holds
     | {"，": ", ", "、": ", ", "；": "; ", "：": ": ", "（": " (", "）": ") ", "＝": "=", "｜": "|", "％": "%"}
@@ -68,7 +69,6 @@ class Feed:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._ignored = 0
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
         # Ray's results hold dicts of their own.
         first: tuple[Dialect, ...] = (
@@ -93,30 +93,31 @@ class Feed:
         """Take a line of the file; of blank ones, which may be millions, no dialect makes anything."""
         if not raw or raw.isspace():
             return
-        self._ignored += _feed(_fragments(raw, number, torn=torn), self._dialects, self._sink)
+        _feed(_fragments(raw, number, torn=torn), self._dialects, self._sink)
 
     def finish(self) -> None:
         """Hand on what is still open at the end of the file."""
         for dialect in self._dialects:
             dialect.finish()
-            self._ignored += _feed([], self._dialects, self._sink)
+            _feed([], self._dialects, self._sink)
 
     def tell(self, notes: Ledger) -> None:
         """Note how many lines nobody wanted."""
-        if ignored := self._ignored + self._sink.ignored:
-            notes.tell("ignored", f"lines that hold no metrics and were not read: {ignored:,}")
+        if self._sink.unread.lines:
+            notes.tell("ignored", f"lines that hold no metrics and were not read: {self._sink.unread}")
 
 
-def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> int:
-    """Offer the fragments of a line to each dialect in turn; return how many lines nobody wanted."""
+def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> None:
+    """Offer the fragments of a line to each dialect in turn, and keep account of lines that nobody wanted."""
     used = [_take(fragment, dialects) for fragment in fragments]
-    ignored = int(bool(used) and not any(used))
+    if used and not any(used):
+        sink.unread.add(fragments[-1].text, fragments[-1].number)
     while sink.given_back:  # each time at least one line less
         again, sink.given_back = sink.given_back, []
         line = again.pop(0)
-        ignored += not _take(line, dialects)
+        if not _take(line, dialects):
+            sink.unread.add(line.text, line.number)
         sink.given_back += again
-    return ignored
 
 
 def _take(line: Line, dialects: tuple[Dialect, ...]) -> bool:

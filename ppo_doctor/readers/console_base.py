@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ppo_doctor.ingest.naming import is_settings
 from ppo_doctor.model import SourceRef
-from ppo_doctor.readers.notes import Ledger
+from ppo_doctor.readers.notes import Ledger, Unread
 from ppo_doctor.readers.pack import Packer
-from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values
+from ppo_doctor.readers.values import LONGEST_TEXT, SCALED, Values, config_values, planned_of
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
@@ -23,9 +23,20 @@ if TYPE_CHECKING:
     _Loose = tuple[int, Mapping[str, str]]
 
 #: Runs of digits are taken whole: giving them back one by one takes the square of their number.
-_PLAIN = r"[-+]?(?:\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?|nan|NaN|[iI]nf(?:inity)?)"
-#: A number as programs print it, perhaps in percent, as "3/10", as an array of one, or in the wrapper of NumPy 2.
-NUMBER = rf"(?:{_PLAIN}(?: ?%|/\d+)?|\[ ?{_PLAIN} ?\]|np\.\w+\([^()]*\)|(?:tensor|(?:Device)?[Aa]rray)\([^()]*\))"
+_PLAIN = (
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})++(?![\d,])(?:\.\d++)?"
+    r"|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?"
+    r"|nan|NaN|[iI]nf(?:inity)?|∞)"
+)
+#: A number as programs print it, perhaps in a unit that scales it, as "3/10", as an array of one, or in the wrapper of
+#: NumPy 2.
+NUMBER = (
+    rf"(?:{_PLAIN}(?: ?(?:{SCALED})|/\d+)?|\[ ?{_PLAIN} ?\]"
+    r"|np\.\w+\([^()]*\)|(?:tensor|(?:Device)?[Aa]rray)\([^()]*\))"
+)
+#: A word of a name: letters of any alphabet with their accents, and the signs that mathematicians write.
+MARKS = "\u0300-\u036f"
+WORD = rf"(?:[^\W\d]|[∇∂⟨‖])[\w{MARKS}./%@()∇∂⟩‖-]{{0,99}}"
 #: A number and a unit that adds nothing to it, then perhaps more words.
 _WITH_UNIT = re.compile(
     r"([-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)"
@@ -93,8 +104,8 @@ class Sink:
         self.configs: list[EmbeddedConfig] = []
         #: lines that a dialect took for its own and then was not able to read
         self.given_back: list[Line] = []
-        #: lines that were taken and of which nothing is used, and what to do before loose records are settled
-        self.ignored = 0
+        #: lines of which nothing is used, and what to do before loose records are settled
+        self.unread = Unread()
         self.before_settling: Callable[[], None] | None = None
         #: whether what is joined to loose records stands behind them
         self._follows: bool | None = None
@@ -239,7 +250,7 @@ class Sink:
                 texts[key] = value[:LONGEST_TEXT]
             elif value is not None:
                 numbers[key] = value
-        self.packer.add(line, numbers, texts)
+        self.packer.add(line, numbers | planned_of(cells), texts)
         self.packer.printed(numbers, cells, fixed=_one_format(cells))
 
     def pairs(self, line: Line, pairs: list[tuple[str, str]]) -> dict[str, str]:

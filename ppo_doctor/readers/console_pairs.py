@@ -6,13 +6,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_base import NUMBER
+from ppo_doctor.readers.console_base import NUMBER, WORD
 from ppo_doctor.readers.console_several import SPREAD, spelled_out
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-WORD = r"[^\W\d][\w./%@()-]{0,99}"
 #: Before an equals sign stands one word, or up to three where nothing stands before them; before a colon up to seven.
 _SEVERAL = rf"(?:(?<=[,;|] )|(?<=[,;|])|\A)({WORD}(?: {WORD}){{1,2}})"
 _SIGN = r"[ \t]{0,40}+%s[ \t]{0,40}+"
@@ -27,10 +26,12 @@ _EVALUATION = re.compile(
 )
 #: What adds nothing to a number but what it counts.
 UNIT = (
-    r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats|bits|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
+    r"(?:[mk]?s|secs?|seconds?|min(?:ute)?s?|hours?|nats?|[KMG]i?B|(?:it|steps?|frames?|tok(?:en)?s?|samples?)/s(?:ec)?"
     r"|s/it|fps|(?:time)?steps?|episodes?)"
 )
-_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT})?(?=\s|[,;|)\]}}]|[.:]?\Z|[.:]\s)")
+#: A unit right behind its number, whatever it is: "93.6cm"; "3rd" is no number.
+_GLUED = r"(?!(?:st|nd|rd|th|x)\b)[^\W\d_]{1,6}(?:/[^\W\d_]{1,4})?"
+_PAIR = re.compile(rf"(?<![\w.]){_KEY}({NUMBER})(?: ?{UNIT}|({_GLUED}))?(?=\s|[,;|)\]}}]|[.:]?\Z|[.:]\s)")
 #: "Step 3 | …", "Iteration 3/10", "GRPO step 3/10": a counter at the start of a line or behind another
 _COUNTER = re.compile(
     r"\s*(?:(?:GRPO|PPO|RLOO|RL|Train) )?"
@@ -49,12 +50,16 @@ _ENTRY = re.compile(
 )
 #: What stands between two bars: words and a number, with its unit or a share behind; a number alone has no name.
 _SEGMENT = re.compile(
-    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?(?: ?(?:{UNIT}|\([^()]{{1,20}}\)))?"
+    rf"(?:({WORD}(?: {WORD}){{0,3}}?)[ \t]*[:=]?[ \t]+)?({NUMBER})(?:/\d+)?"
+    rf"(?: ?(?:{UNIT}|({_GLUED})|\([^()]{{1,20}}\)))?"
 )
+#: What ends an item: a bar, a tab, a comma or semicolon before a blank.
+_BARS = re.compile(r"\||\t|[,;](?=\s)")
 #: Segments of a line that hold a name and a number, at least.
 _FEWEST_SEGMENTS = 3
-#: A number without a name at the start of a line counts the lines.
+#: A number without a name at the start of a line counts the lines, as one in brackets before all else does.
 _COUNT = re.compile(r"(\d++)(?:\t|  |[ \t]*[|:,])[ \t]*")
+_IN_BRACKETS = re.compile(r"\s*\[ *(\d{1,12})(?:/\d+)?\] ")
 #: Longer lines are no message, and costly to search.
 LONGEST, _LONGEST_BAR = 1 << 14, 1 << 11
 #: What loggers put before a message.
@@ -275,25 +280,35 @@ def _is_single(pairs: list[tuple[str, str]]) -> bool:
 
 
 def _pair(match: re.Match[str]) -> tuple[str, str]:
-    return match[1] or match[2] or match[3], match[4].strip("[ ]")
+    return in_unit(match[1] or match[2] or match[3], match[5]), match[4].strip("[ ]")
+
+
+def in_unit(name: str, unit: str | None) -> str:
+    """Return a name with the unit that stands right behind its number, which says of what kind it is."""
+    return f"{name} {unit}" if unit else name
 
 
 def words_of(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a line that holds nothing else, else none."""
     if len(text) > LONGEST:
         return []
-    body = bare(text)
-    count = _COUNT.match(body)
-    at = count.end() if count else 0
-    pairs = [("step", count[1])] if count else []
+    bracket = _IN_BRACKETS.match(text)
+    body = bare(text[bracket.end() :] if bracket else text)
+    count = bracket or _COUNT.match(body)
+    at = count.end() if count and not bracket else 0
+    counted = [("step", count[1])] if count else []
+    pairs = counted[:]
     while at < len(body) and (found := _ENTRY.match(body, at)):
         pairs.append((found[1], found[2].strip("[ ]")))
         at = found.end()
-    return pairs if at == len(body) else _segments(body)
+    if at < len(body):
+        pairs = _segments(body)
+        return [*counted, *pairs] if pairs and bracket else pairs
+    return pairs
 
 
 def _segments(body: str) -> list[tuple[str, str]]:
     """Return the pairs between the bars of a line that holds nothing else, else none."""
-    found = [_SEGMENT.fullmatch(part.strip()) for part in body.split("|")]
-    pairs = [(match[1], match[2].strip("[ ]")) for match in found if match and match[1]]
+    found = [_SEGMENT.fullmatch(part.strip()) for part in _BARS.split(body)]
+    pairs = [(in_unit(match[1], match[3]), match[2].strip("[ ]")) for match in found if match and match[1]]
     return pairs if all(found) and len(pairs) >= _FEWEST_SEGMENTS else []

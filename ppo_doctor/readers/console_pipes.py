@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import NUMBER
@@ -10,7 +11,9 @@ from ppo_doctor.readers.console_base import NUMBER
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-_RULE = re.compile(r"\|? ?:?-{2,}:? *(?:\| *:?-{2,}:? *)+\|?\Z")
+#: A rule below a header: of Markdown, or of psql, which draws it without an edge.
+_DASHES = r"(?::?-{2,}:?|:-:)"
+_RULE = re.compile(rf"(?:\|? ?{_DASHES} *(?:\| *{_DASHES} *)+\|?|-{{2,}}(?:\+-{{2,}})+)\Z")
 #: A rule of a grid; two columns are a box.
 _GRID = re.compile(r"[+|][-=]{3,}(?:\+[-=]{3,}){2,}[+|]\Z")
 _NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[^\W\d][\w./%()-]{0,99}")
@@ -27,6 +30,8 @@ _INDEX = re.compile(r"\s*\d+\s")
 _FEWEST_COLUMNS = 3
 #: The last word of a header that names no more columns (ElegantRL).
 _AND_SO_ON = ("etc", "etc.", "...")
+#: A rule between names and numbers.
+_BETWEEN = re.compile(r"[\s=-]*[=-]{3}[\s=-]*")
 #: Longer lines are no row.
 _LONGEST = 1 << 12
 
@@ -41,13 +46,14 @@ class Pipes:
 
     def take(self, line: Line) -> bool:
         """Read a header, a rule or a row."""
-        if "|" not in line.text:
+        text = line.text.strip()
+        if _RULE.match(text):
+            self._names = self._above if len(self._above) == len(_cells(text.replace("+", "|"))) else []
+            return bool(self._names)
+        if "|" not in text:
             self._names, self._above = [], []
             return False
-        cells = _cells(line.text)
-        if _RULE.match(line.text.strip()):
-            self._names = self._above if len(self._above) == len(cells) else []
-            return bool(self._names)
+        cells = _cells(text)
         self._above = cells
         if not self._names:
             return False
@@ -66,6 +72,14 @@ def _cells(text: str) -> list[str]:
     return [cell.strip() for cell in text.strip().removeprefix("|").removesuffix("|").split("|")]
 
 
+def _below(rule: str, text: str) -> list[str]:
+    """Return the cells of a row that has a bar below each corner of a rule; none where letters are wider than signs."""
+    corners = [at for at, sign in enumerate(rule) if sign in "+|"]
+    if len(rule) != len(text) or any(text[at] != "|" for at in corners):
+        return []
+    return [text[start + 1 : end].strip() for start, end in pairwise(corners)]
+
+
 class Grids:
     """Reads one record per row of a grid; grids of other columns below each other are one that was too wide."""
 
@@ -74,6 +88,8 @@ class Grids:
         self._names: list[str] = []
         self._cells: dict[str, str] = {}
         self._first = 0
+        #: the last rule: a bar that does not stand below one of its corners is a part of a name ("|advantage|")
+        self._rule = ""
         #: whether the line before was a rule, and whether the open grid has a row
         self._ruled = self._has_row = False
 
@@ -82,13 +98,13 @@ class Grids:
         text = line.text.strip()
         if _GRID.match(text):
             self._names = [] if self._ruled else self._names
-            self._ruled = True
+            self._ruled, self._rule = True, text
             return True
         ruled, self._ruled = self._ruled, False
         if not (text.startswith("|") and text.endswith("|") and (ruled or self._names)):
             self.finish()
             return False
-        cells = _cells(text)
+        cells = _below(self._rule, text) or _cells(text)
         if self._names and any(map(_NUMBER.fullmatch, cells)):
             self._add(line, cells)
         elif ruled and all(map(_TITLE.fullmatch, cells)) and not any(map(_NUMBER.fullmatch, cells)):
@@ -132,6 +148,8 @@ class Rows:
 
     def take(self, line: Line) -> bool:
         """Read a row; a line of names is remembered."""
+        if _BETWEEN.fullmatch(line.text):
+            return False
         above, self._above = self._above, ""
         cells = _numbers(line.text) if len(line.text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_base import NUMBER
-from ppo_doctor.readers.console_pairs import WORD
+from ppo_doctor.readers.console_base import NUMBER, WORD
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink

@@ -11,12 +11,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.ingest.settings_words import PLANNED
+from ppo_doctor.readers.console_base import MARKS
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
 
 if TYPE_CHECKING:
-    from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.readers.console_base import Line, Sink
+    from ppo_doctor.readers.console_base import Line, Sink
 
 #: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.
 LONGEST, MOST_NUMBERS, MOST_TEMPLATES, LOOKED_AT = 1 << 10, 24, 256, 2_048
@@ -46,7 +46,7 @@ _STATISTICS = {
 }
 _NUMBER = re.compile(
     r"(?<![\w.])(?:[-+]?(?:\d++(?:,\d{3})*+(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b)"
-    r"(?=(?:%|[a-z]{1,2}\b)?(?:[^\w]|\Z))",
+    r"(?=(?:[%‰]|[^\W\d_]{1,6}\b)?(?:[^\w]|\Z))",
     re.IGNORECASE,
 )
 _OPENING = re.compile(r"\s*\[([A-Za-z_]+ *[#:=]?) *(\d+)(?:/\d+)?\]")
@@ -54,7 +54,7 @@ _UNIT = re.compile(r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|mi
 _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
-_WORD = re.compile(r"[^\W\d_][\w/]*")
+_WORD = re.compile(rf"(?:[^\W\d_]|[∇∂])[\w{MARKS}/∇∂]*")
 #: The first word behind a number, which is a unit where it comes again behind the next.
 _FIRST = re.compile(r" ?(?:[A-Za-z€$£]{1,12}(?=[ ,]))?")
 
@@ -68,8 +68,8 @@ class Sentences:
         self._templates: Counter[str] = Counter()
         self._names: dict[str, list[str]] = {}
         self._settled = self._open = self._refused = self._joined = False
-        #: lines that were read of sentences that recur
-        self._lines = 0
+        #: the first of the lines that were read of each sentence that recurs, and how many they are
+        self._lines: dict[str, tuple[Line, int]] = {}
         self._records: list[tuple[int, dict[str, str]]] = []
         #: the record that is open, its first line and its sentences
         self._cells: dict[str, str] = {}
@@ -112,8 +112,9 @@ class Sentences:
             if self._joined:
                 self._sink.before_settling = self._join
         if self._refused:
-            self._sink.ignored += self._lines
-            self._lines, self._records, self._templates = 0, [], Counter()
+            for line, count in self._lines.values():
+                self._sink.unread.add(line.text, line.number, count)
+            self._lines, self._records, self._templates = {}, [], Counter()
         elif self._joined:
             self._join()
         else:
@@ -156,7 +157,8 @@ class Sentences:
             self._close()
         self._first = self._first if self._cells else line.number
         self._holds.add(template)
-        self._lines += 1
+        first, count = self._lines.get(template, (line, 0))
+        self._lines[template] = first, count + 1
         self._cells |= cells
 
     def _close(self) -> None:

@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from ppo_doctor.ingest.settings_words import PLANNED
+from ppo_doctor.readers.console_base import MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b"
 _N = rf"(?:{_NUMBER})"
-_WORD = r"[A-Za-z_]\w{0,60}"
+_WORD = rf"(?:[^\W\d]|[∇∂⟨‖_])[\w{MARKS}∇∂⟩‖]{{0,60}}"
 _END = r"(?=[\s,;|)\]]|\.?\Z|\.\s)"
 _SIGN = r"(?:[ \t]{0,40}+[:=][ \t]{0,40}+| )"
 #: What follows the name of a mean in that of its standard deviation.
 SPREAD = " std"
-_SYMBOLS = {"∇": "gradient norm"}
 #: "mean/median reward 20.1/19.0", "Loss(P/V/E): -0.01/0.07/0.31": names and numbers with as many slashes.
 _SLASHED = re.compile(
     rf"(?<![\w/.])((?:{_WORD}(?: |(?=\())){{0,2}})\(?({_WORD}(?:/{_WORD})++)\)?((?: {_WORD}){{0,3}})"
@@ -31,7 +31,20 @@ _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(
 #: "steps done: 4 of 32"
 _EXECUTED = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}}) ?[:=] ?(\d++) of (\d++){_END}")
 #: "spread: 2.2 bit": a unit that its name has to say, for the numbers are others than in the unit that all else has
-_IN_BITS = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?bits?{_END}")
+_INFORMATION = re.compile(
+    rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?((?:[mµμ]|milli)?bits?|(?:[mµμ]|milli)nats?){_END}"
+)
+_ARROWS = r"(?:[-=]?>|→|⇒|↦)"
+#: "grad 0.65→0.48", "0.65 -> 0.48": a number before something was done to it, and after
+_CHANGED = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?{_ARROWS} ?({_N})(?![\d.]|[eE]\d)")
+AFTER = "after"
+#: "grad 0.65 (0.48 after clipping)"
+_THEN = re.compile(
+    rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) \(({_N}) ((?:after|before)(?: {_WORD}){{1,2}})\)"
+)
+#: What people set between two things that they print, with a blank on each side, and the size of something ("|g|").
+_APART = re.compile(r"(?<=\S) +(?:::|//|[·‖∥•∙⋅]) +(?=\S)")
+_SIZE = re.compile(r"(?<![^\s(])\|{1,2}([^|\s]{1,20})\|{1,2}(?=[ \t]*[:=]|[ \t]+[-+.\d])")
 #: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
 #: "Reward: mean=3.1, std=0.4"
 _OF_GROUP = re.compile(rf"\b(mean|avg|std|min|max|median) ?= ?({_NUMBER})")
@@ -68,22 +81,27 @@ def spelled_out(text: str) -> str:
         text = _SLASHED.sub(_apart, text)
     if "±" in text or "+/-" in text or "+-" in text:
         text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
+    text = _APART.sub(" | ", _SIZE.sub(r"‖\1‖", text) if "|" in text else text)
     if ">" in text or "→" in text:
-        text = _ARROW.sub(": ", text)
+        text = _ARROW.sub(": ", _CHANGED.sub(_before_and_after, text))
+    if "(" in text:
+        text = _THEN.sub(r"\1\2\3, \1 \5\2\4", text)
     if " of " in text:
         text = _EXECUTED.sub(rf"\1: \2, \1 {PLANNED}: \3", text)
-    if " bit" in text:
-        text = _IN_BITS.sub(r"\1 bits\2\3", text)
-    text = text.replace(" :: ", " | ")
+    if "bit" in text or "nat" in text:
+        text = _INFORMATION.sub(r"\1 \4\2\3", text)
     if "=" in text and ":" in text:
         text = _GROUPED.sub(_with_group, text)
-    for symbol, words in _SYMBOLS.items():
-        text = text.replace(symbol, words, 1)
     if "σ" in text or ":usmM" in text:
         text = _LETTERED.sub(_by_letters, text)
     if "('" in text:
         text = _TUPLE.sub(r"\1: \2", text)
     return _LIST.sub(_summary, text) if "[" in text else text
+
+
+def _before_and_after(match: re.Match[str]) -> str:
+    name, sign, before, after = match.groups()
+    return f"{name}{sign}{before}, {name} {AFTER}{sign}{after}"
 
 
 def _with_group(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Notes written out per reason; the rest is one note that counts.
 WRITTEN_OUT = 20
+#: Of lines that were not read: those that are looked at, characters that tell a kind, kinds that are remembered, lines
+#: of one kind that are no accident, kinds that are named, and how much of a line is shown.
+LOOKED_AT, LONGEST_KIND, MOST_KINDS, RECURS, MOST_NAMED, SHOWN = 20_000, 400, 256, 4, 5, 80
+_NUMBER = re.compile(r"[-+]?\d[\d.,:eE+-]*")
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -24,6 +29,32 @@ class _Reason:
     notes: list[Note] = field(default_factory=list)
     count: int = 0
     further: SourceRef | None = None
+
+
+class Unread:
+    """Lines that were not read: how many, and of those with numbers each kind, which is a line but for its numbers."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self._kinds: dict[str, tuple[int, int, str]] = {}
+
+    def add(self, text: str, line: int, count: int = 1) -> None:
+        """Take a line, or several of one kind of which it is the first."""
+        self.lines += count
+        if self.lines > LOOKED_AT or not any(map(str.isdigit, text)):
+            return
+        kind = _NUMBER.sub("#", text[:LONGEST_KIND])
+        if kind in self._kinds or len(self._kinds) < MOST_KINDS:
+            known, first, example = self._kinds.get(kind, (0, line, text))
+            self._kinds[kind] = known + count, first, example
+
+    def __str__(self) -> str:
+        often = sorted((kind for kind in self._kinds.values() if kind[0] >= RECURS), reverse=True)
+        named = [
+            f"{count:,} such as line {line} (“{text.strip()[:SHOWN]}”)" for count, line, text in often[:MOST_NAMED]
+        ]
+        more = [f"{len(often) - MOST_NAMED} further kinds"] * (len(often) > MOST_NAMED)
+        return f"{self.lines:,}" + (f"; with numbers: {', '.join(named + more)}" if named else "")
 
 
 class Ledger:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from math import inf, isinf, nan
+from math import inf, isinf, log, nan
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.ingest.settings_words import PLANNED
+from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +19,29 @@ if TYPE_CHECKING:
 _ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>", "-", "--", "\N{EM DASH}"})
 #: Words that are numbers: booleans, and NaN and infinity as old Windows and YAML spell them (float() reads the rest).
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf, ".inf": inf, "+.inf": inf, "-.inf": -inf}
+_WORDS |= {"∞": inf, "+∞": inf, "-∞": -inf}
 _WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind", ".nan"), nan)
 _WRAPPED = (
     r"(?:(?:np|numpy|torch|jnp|jax)\.)?(?:float|int|uint|bool|tensor|Tensor|array|Array|DeviceArray)\w*"
     r"\((?:\[([^][(),]+)\]|([^(),]+))[),].*\Z"
 )
-_PERCENT = r"([-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d+)?) ?%\Z"
+#: unit behind a number → its factor and what it is read as: shares as fractions, information in nats
+_UNITS: Mapping[str, tuple[float, str, str]] = {
+    "%": (1e-2, "percent", "a fraction"),
+    "‰": (1e-3, "per mille", "a fraction"),
+    **dict.fromkeys(("bit", "bits"), (log(2), "bits", "nats")),
+    **dict.fromkeys(("mnat", "mnats", "millinat", "millinats"), (1e-3, "thousandths of a nat", "nats")),
+    **dict.fromkeys(("µnat", "µnats", "μnat", "μnats"), (1e-6, "millionths of a nat", "nats")),
+    **dict.fromkeys(("mbit", "mbits", "millibit", "millibits"), (log(2) / 1e3, "thousandths of a bit", "nats")),
+    **dict.fromkeys("kK", (1e3, "thousands", "ones")),
+    "M": (1e6, "millions", "ones"),
+    "B": (1e9, "billions", "ones"),
+}
+#: The units as a pattern: signs and words behind a blank, single letters right behind the number.
+_WORDY = "|".join(unit for unit in _UNITS if len(unit) > 1)
+_LETTERS = "".join(unit for unit in _UNITS if len(unit) == 1 and unit.isalpha())
+SCALED = rf"[%‰]|(?:{_WORDY})\b|(?<! )[{_LETTERS}]\b"
+_MEASURED = r"([-+]?(?:\d++(?:,\d{3})*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?) ?([%‰\w]{0,9})\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
 #: Names of which a list of two holds the least and the most.
 _RANGE = re.compile(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
@@ -103,8 +120,8 @@ class Values:
                 texts[key] = value[:LONGEST_TEXT]
             elif value is not None:
                 numbers[key] = value
-                if isinstance(raw, str) and (match := re.match(_OF_TOTAL, raw)):
-                    numbers[f"{key} {PLANNED}"] = float(match[2])
+                if isinstance(raw, str):
+                    numbers |= planned_of({key: raw})
         return numbers, texts
 
     def note_twice(self, keys: list[str], line: int) -> None:
@@ -144,9 +161,9 @@ class Values:
     def _dressed(self, key: str, text: str, line: int) -> float | str | None:
         if len(text) > LONGEST_TEXT:  # no number, and costly to search
             return text
-        if match := re.match(_PERCENT, text):
-            self._notes.tell_once("written in percent", key, f"{key} is written in percent; read as a fraction", line)
-            return float(match[1]) / 100
+        match = re.match(_MEASURED, text)
+        if match and (match[2] in _UNITS or ("," in match[1] and not match[2])):
+            return self._measured(key, match[1].replace(",", ""), match[2], line)
         if match := re.match(_OF_TOTAL, text):
             note = f"{key} is written as “{text}”; read as {match[1]}"
             self._notes.tell_once("written with a total", key, note, line)
@@ -155,6 +172,24 @@ class Values:
             inner = match[1] or match[2]
             return text if isinstance(value := parse(inner), str) else value
         return text
+
+    def _measured(self, key: str, digits: str, unit: str, line: int) -> float:
+        """Return the number that digits, perhaps with a unit, spell."""
+        if not unit:
+            return float(digits)
+        factor, name, target = _UNITS[unit]
+        self._notes.tell_once(f"written in {name}", key, f"{key} is written in {name}; read as {target}", line)
+        return float(digits) * factor if factor > 1 or target == "nats" else float(digits) / round(1 / factor)
+
+
+def planned_of(cells: Mapping[str, str]) -> dict[str, float]:
+    """Return what was planned of what is written as "12/400" of it; of a clock it is the length of the run."""
+    found = {key: re.match(_OF_TOTAL, cell) for key, cell in cells.items() if "/" in cell}
+    return {f"{key} {PLANNED}": float(m[2]) for key, m in found.items() if m and _letters(key) not in CLOCKS}
+
+
+def _letters(key: str) -> str:
+    return "".join(filter(str.isalpha, key)).lower()
 
 
 def _bounds(key: str, value: object) -> list[tuple[str, object]]:

@@ -669,7 +669,7 @@ def test_what_was_planned_and_bits_are_in_the_names_of_pairs(reading):
     records = reading(
         "".join(f"profit: {n}.5, spread: 1.{n} bit, steps done: {n} of 32\n" for n in range(1, 5))
     ).records
-    assert [record["spread bits"] for record in records] == [1.1, 1.2, 1.3, 1.4]
+    assert [record["spread bit"] for record in records] == [1.1, 1.2, 1.3, 1.4]
     assert [(record["steps done"], record["steps done planned"]) for record in records] == [
         (n, 32) for n in range(1, 5)
     ]

@@ -64,7 +64,7 @@ def test_a_sentence_without_a_counter_begins_a_record_when_it_comes_again(readin
     "text",
     [
         "".join(f"Saved file {n} of 8 to the disk\n" for n in range(8)),  # one column that moves
-        "The gardener earned 3.25 coins, doubt 1.5, drift 2\n" * 8,  # nothing moves
+        "The gardener earned 3.25 coins and had a doubt of 1.5, drift 2\n" * 8,  # nothing moves
         "".join(lap(n) for n in range(2)),  # not often enough
     ],
 )
@@ -99,6 +99,21 @@ def test_a_unit_that_comes_again_is_no_name_and_a_statistic_is_of_what_stands_be
         "orchard profit": "11.5",
         "orchard profit min": "-4",
     }
+
+
+def test_sentences_beside_pairs_are_parts_of_their_records(reading):
+    text = "".join(f"reward: {n / 4}, kl: {n / 8}\nThe gardener has {n} pots, {n + 1} cans\n" for n in range(8))
+    assert [set(record) for record in reading(text).records] == [{"reward", "kl", "gardener", "cans"}] * 8
+
+
+def test_sentences_that_come_rarely_are_counted_and_shown(reading):
+    text = "".join(
+        f"reward: {n / 4}, kl: {n / 8}\n" + (f"The gardener has {n} pots and {n + 1} cans\n" if n % 4 == 0 else "")
+        for n in range(32)
+    )
+    got = reading(text)
+    assert [set(record) for record in got.records] == [{"reward", "kl"}] * 32
+    assert got.says("not read: 8; with numbers: 8 such as line 2 (“The gardener has 0 pots and 1 cans”)")
 
 
 def test_the_numbers_of_a_line_are_bounded():

@@ -56,7 +56,7 @@ def test_letters_stand_for_statistics(letters):
         "rR min": "0.00",
         "rR max": "0.75",
         "H": "1.5",
-        "gradient norm": "0.046",
+        "∇": "0.046",
     }
 
 
