@@ -193,7 +193,7 @@ _METRICS: Mapping[str, str] = {
     "kl": "approx_kl ref_kl",
     "reference": "ref_kl kl_term",
     "clip": "clip_fraction",
-    "ratio": "ratio_mean ratio_abs_dev",
+    "ratio": "ratio_mean ratio_abs_dev ratio_max",
     "gradient": f"grad_norm {CLIPPED}",
     "rate": "learning_rate",
     "explained": "explained_variance",

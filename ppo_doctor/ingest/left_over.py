@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.own_names import PLAINLY, Said, says
-from ppo_doctor.ingest.readings import Reading
+from ppo_doctor.ingest.readings import Reading, words_of
 
 if TYPE_CHECKING:
     from ppo_doctor.ingest.forms import Numbers
@@ -27,6 +27,12 @@ ENOUGH = 5
 _ZEROS = ("approx_kl", "clip_fraction", "policy_loss", "grad_norm")
 #: Optimizer steps of a batch, at most, that are told from a count of samples.
 FEW_STEPS = 12
+#: Samples of a batch, at least, and the records of a counter that tell by how much it grows.
+MANY_SAMPLES, SEVERAL = 32, 4
+#: Words of a counter that is one of optimizer steps, whatever it grows by.
+OF_OPTIMIZERS = frozenset(
+    ["opt", "opts", "optim", "optimizer", "optimiser", "optsteps", "sgd", "adam", "gradsteps", "gs", "backward", "backwards", "backprops", "nudge", "nudges", "push", "pushes", "shove", "shoves", "mb", "mbs", "minibatch", "minibatches"]
+)
 
 
 def still(
@@ -89,16 +95,41 @@ def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
 
 
 def counted(
-    columns: Mapping[str, FloatArray], chosen: Mapping[str, Reading], named: Collection[str]
+    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
 ) -> dict[str, Reading]:
-    """Return the count of all optimizer steps: what grows by the same few in each record; samples are more."""
-    if "optimizer_steps" in {reading.metric for reading in chosen.values()} | set(named):
-        return {}
+    """Return the counts over the whole run: of optimizer steps, and of environment steps, which are many more.
+
+    Each grows by one number in each record; one that no longer grows counted what is no longer done.
+    """
+    taken = {reading.metric for reading in chosen.values()} | set(named)
+    found: dict[str, Reading] = {}
     for key, values in columns.items():
-        change = np.diff(values[np.isfinite(values)])
-        if key not in chosen and len(change) and 2 <= change[0] <= FEW_STEPS and (change == change[0]).all():
-            return {key: Reading(metric="optimizer_steps_total", cost=0.0)}
-    return {}
+        known = values[np.isfinite(values)]
+        change = np.diff(known)
+        each = float(change[0]) if len(change) else 0.0
+        if key in chosen or key not in told or each < 1 or (known % 1 != 0).any() or not _one_or_none(change, each):
+            continue
+        sure = not OF_OPTIMIZERS.isdisjoint(word for part in words_of(key) for word in part)
+        if sure or 2 <= each <= FEW_STEPS:
+            metric, others = "optimizer_steps_total", taken & {"optimizer_steps", "optimizer_steps_total"}
+        elif each >= MANY_SAMPLES and known[0] == each and not _of_tokens(key):
+            metric, others = "env_steps", taken & {"env_steps"}
+        else:
+            continue
+        if not others:
+            found[key] = Reading(metric=metric, cost=0.0)
+            taken.add(metric)
+    return found
+
+
+def _one_or_none(change: FloatArray, each: float) -> bool:
+    """Tell whether a counter grows by one number, perhaps up to a record from which on it stands."""
+    stands = np.flatnonzero(change != each)
+    return not len(stands) or bool(stands[0] >= SEVERAL and (change[stands[0] :] == 0).all())
+
+
+def _of_tokens(key: str) -> bool:
+    return any(word.startswith("tok") for part in words_of(key) for word in part)
 
 
 def left_for_the_return(

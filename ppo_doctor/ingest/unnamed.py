@@ -7,6 +7,7 @@ little is clear, or that shows no relation that only a policy's update has, is l
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ from ppo_doctor.ingest.own_names import (
     means,
     plain,
     says,
+    speaks,
     told_by,
     written,
 )
@@ -92,6 +94,8 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "ratio_max": (0.9, np.inf),
     "ratio_min": (0.0, 1.1),
 }
+#: From here on a ratio that is never below 1 is the largest of a batch.
+ABOVE_ONE = 1.01
 #: The most of what numbers by themselves are taken for.
 _MOST = {"learning_rate": 0.1}
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
@@ -122,7 +126,7 @@ def by_form(
     held = _paired(_of_one_kind(held, named))
     chosen = dict(solved(held))
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
-    chosen |= counted(columns, chosen, named)
+    chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
     if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
         chosen = solved(
@@ -134,7 +138,8 @@ def by_form(
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
         chosen = {key: reading for key, reading in chosen.items() if means(told[key], reading.metric)}
-    return {key: one for key, one in _as_rewards(chosen).items() if one.metric not in OF_NO_METRIC}
+    chosen = _as_rewards(_paid_for_success(chosen, told))
+    return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
 
 def _paired(columns: Mapping[str, Fates]) -> dict[str, Fates]:
@@ -241,6 +246,8 @@ class _Fits:
         low, high = _LIMITS.get(metric, (-np.inf, np.inf))
         if metric == "optimizer_steps" and (found.known % 1 != 0).mean() > DAMAGED:
             return -np.inf  # what is done is counted
+        if metric == "ratio_mean" and found.known.min() >= 1 and float(np.median(found.known)) > ABOVE_ONE:
+            return -np.inf  # a mean over samples of the old policy lies on both sides of 1
         beyond = ((found.known < low - 1e-6) | (found.known > high + 1e-3)).mean() > DAMAGED
         return -np.inf if beyond else forms.support(metric, found)
 
@@ -281,6 +288,22 @@ def _is_a_picture(
     if parts < PARTS:
         return (parts == PARTS - 1 and len(told_of) >= MANY) or (len(by_name) >= ENOUGH and bool(metrics & _OF_UPDATES))
     return len(metrics) >= ENOUGH and (len(ours) > 1 or len(told_of) >= 3)
+
+
+def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -> dict[str, Reading]:
+    """Return readings with a named share of successes as the reward, where nothing named as such is read as one."""
+    earned = {key: one.metric for key, one in chosen.items() if one.metric in EARNINGS}
+    share = next(
+        (key for key, metric in earned.items() if metric == "success_rate" and speaks(told[key], metric)), None
+    )
+    others = {key for key, metric in earned.items() if metric != "success_rate"}
+    if share is None or any(speaks(told[key], earned[key]) for key in others):
+        return dict(chosen)
+    return {
+        key: replace(one, metric="reward_mean") if key == share else one
+        for key, one in chosen.items()
+        if key not in others
+    }
 
 
 def _as_rewards(chosen: Mapping[str, Reading]) -> dict[str, Reading]:

@@ -250,8 +250,10 @@ class Sink:
                 texts[key] = value[:LONGEST_TEXT]
             elif value is not None:
                 numbers[key] = value
-        self.packer.add(line, numbers | planned_of(cells), texts)
-        self.packer.printed(numbers, cells, fixed=_one_format(cells))
+        planned = planned_of(cells)
+        self.packer.add(line, numbers | planned, texts)
+        written = dict(cells) | {key: f"{value:g}" for key, value in planned.items()}
+        self.packer.printed(numbers | planned, written, fixed=_one_format(cells))
 
     def pairs(self, line: Line, pairs: list[tuple[str, str]]) -> dict[str, str]:
         """Return pairs as cells: a later key wins with a note, and the last value of a torn line is dropped."""
