@@ -27,6 +27,7 @@ _SMALL = re.compile(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)
 #: Prefixes of units, in brackets behind a name or as words; a Greek mu may be the mean where other Greek letters stand.
 _PREFIXES = (
     (re.compile(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
+    (re.compile(r"(?:(?<=\blr)|(?<=\beta)|(?<=rate)|(?<=alpha))_(?:u|mu|micro)\Z", re.IGNORECASE), -6),
     (re.compile(r"[ _]?[(\[]‰[)\]]\Z|[ _]?[(\[]?(?<![a-z])milli(?![a-z])[)\]]?"), -3),
     (re.compile(r"(?<![a-z])(?:m|milli_?)(?=(?:nat|bit)s?(?![a-z]))"), -3),
     (re.compile(r"(?<![a-z])(?:[\u00b5\u03bcu]|micro_?)(?=(?:nat|bit)s?(?![a-z]))"), -6),

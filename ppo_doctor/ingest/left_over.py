@@ -31,7 +31,11 @@ FEW_STEPS = 12
 MANY_SAMPLES, SEVERAL = 32, 4
 #: Words of a counter that is one of optimizer steps, whatever it grows by.
 OF_OPTIMIZERS = frozenset(
-    ["opt", "opts", "optim", "optimizer", "optimiser", "optsteps", "sgd", "adam", "gradsteps", "gs", "backward", "backwards", "backprops", "nudge", "nudges", "push", "pushes", "shove", "shoves", "mb", "mbs", "minibatch", "minibatches"]
+    (
+        *("opt", "opts", "optim", "optimizer", "optimiser", "optsteps", "sgd", "adam", "gradsteps", "gs", "backward"),
+        *("backwards", "backprops", "nudge", "nudges", "push", "pushes", "shove", "shoves", "mb", "mbs"),
+        *("minibatch", "minibatches"),
+    )
 )
 
 

@@ -39,8 +39,8 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
-from ppo_doctor.ingest.readings import Reading, of_others, words_of
-from ppo_doctor.ingest.relations import extends, related
+from ppo_doctor.ingest.readings import Reading, of_others
+from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
 
 if TYPE_CHECKING:
@@ -354,5 +354,4 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
 
 def _is_kin(key: str, norm: str) -> bool:
     """Tell whether a name is another one and more words, or begins with the same one behind its groups."""
-    ours, theirs = words_of(key), words_of(norm)
-    return extends(key, norm) or (key != norm and bool(ours and theirs) and ours[-1][:1] == theirs[-1][:1])
+    return extends(key, norm) or is_kin(key.rpartition("/")[2], norm.rpartition("/")[2])
