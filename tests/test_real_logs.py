@@ -69,6 +69,7 @@ CONTAINERS = {
 }
 #: Runs whose record count differs from the manifest's: by how many, and why.
 COUNTED_OTHERWISE = {
+    "mjlab__issue174": (-1, "its second block breaks off before its first metric"),
     "qwen35": (-1, "the closing summary of the trainer is no record"),
     "flat_logs": (7, "TensorBoard's own reader counts 4824, as we do"),
     "ep200": (20, "a summary line every ten episodes is a record too"),

@@ -132,7 +132,8 @@ def by_form(
         chosen = solved(
             {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
         )
-        if not looks_like_ppo({*named, *(reading.metric for reading in chosen.values())}):
+        clear = {*named, *(reading.metric for reading in chosen.values())}
+        if not looks_like_ppo(clear) or not any(len(key) > 1 for key in (*chosen, *named)):
             return {}
     chosen |= left_for_the_return(held_numbers, told, chosen, named)
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
@@ -258,7 +259,12 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -
     scales = [(scale, 0.0)]
     if reading is None and metric == "policy_loss":
         scales = [(1.0, TURNED * name.gain), (-1.0, TURNED * (not name.gain))]
-    elif metric in FRACTIONS and not name.percent and fits.most > 1.5:
+    elif (
+        metric in FRACTIONS
+        and not name.percent
+        and fits.most > 1.5
+        and (metric == "clip_fraction" or says(name, metric))
+    ):
         scales = [(0.01 * scale, TURNED)]
     if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
@@ -281,13 +287,15 @@ def _is_a_picture(
     metrics = {reading.metric for reading in _as_rewards(chosen).values()} | set(named)
     sure = "entropy" in metrics or metrics >= {"value_loss", "explained_variance", "policy_loss"}
     parts = sure + sum(bool(metrics & part) for part in (EARNINGS, MOVEMENTS, _MOVING))
-    by_name = {r.metric for key, r in chosen.items() if says(told[key], r.metric)}
+    named_so = {key: r.metric for key, r in chosen.items() if says(told[key], r.metric)}
+    # letters alone are also those of other things: open, high, low, close and volume
+    by_name = set(named_so.values()) if any(len(key) > 1 for key in named_so) else set()
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
     ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
     told_of = by_name | shown | set(named)
     if parts < PARTS:
-        return (parts == PARTS - 1 and len(told_of) >= MANY) or (len(by_name) >= ENOUGH and bool(metrics & _OF_UPDATES))
-    return len(metrics) >= ENOUGH and (len(ours) > 1 or len(told_of) >= 3)
+        return (parts == PARTS - 1 and len(told_of) >= MANY) or (len(by_name) >= ENOUGH and bool(by_name & _OF_UPDATES))
+    return len(metrics) >= ENOUGH and (len(ours) > 1 or (len(told_of) >= 3 and not MOVEMENTS.isdisjoint(told_of)))
 
 
 def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -> dict[str, Reading]:
