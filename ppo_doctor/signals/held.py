@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 #: Updates after which a policy that nothing holds has left the distance of its first ones.
-MANY = 20
+MANY = 30
 #: KL to the reference, in nats, below which its course is that of rounding.
 SEEN = 1e-4
 #: Share of the KL of the next records that the first one has at most, in a run that begins at its reference.
