@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor import frameworks
-from ppo_doctor.arrays import median, quantile
+from ppo_doctor.arrays import median
 from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.signals.course import told_of, truth_of, value_of, values_of
@@ -42,6 +42,8 @@ LARGE = 1e8
 NEAR = 0.03
 #: Records that tell how updates are, and the share of clipped samples that small updates leave.
 SEVERAL, FEW = 8, 0.1
+#: Share of the first entropy that small updates do not take in a tenth of a run.
+SPENT = 0.5
 #: The mean distance of ratios from 1 at that KL, for normal log-ratios, and one above what arithmetic leaves.
 NEAR_RATIO, STILL_RATIO = math.sqrt(4 / math.pi * NEAR), 1e-4
 
@@ -70,13 +72,15 @@ def rate_over_most(observations: Observations) -> Fact | None:
 
 def _stays_near(observations: Observations) -> bool:
     """Tell whether updates are known to be small: by their KL or clipping, or by how slowly the reference is left."""
+    if (value_of(observations.fact("entropy_first_drop")) or 0.0) > SPENT:
+        return False
     return _small_updates(observations) or _little_clipped(observations) or _leaves_slowly(observations)
 
 
 def _little_clipped(observations: Observations) -> bool:
-    """Tell whether samples are clipped at times, and few of them in nearly all records: then ratios hardly spread."""
+    """Tell whether samples are clipped at times, and few of them in every record: then ratios hardly spread."""
     clipped = values_of(observations, "clip_fraction")
-    return clipped is not None and len(clipped) >= SEVERAL and 0 < quantile(clipped, 0.9) < FEW
+    return clipped is not None and len(clipped) >= SEVERAL and 0 < float(clipped.max()) < FEW
 
 
 def _leaves_slowly(observations: Observations) -> bool:
