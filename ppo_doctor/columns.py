@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppo_doctor import aliases, frameworks
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
@@ -168,7 +170,8 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     if not open_keys:
         return profile
     columns = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
-    found = unnamed.by_form(columns, held, keys, language=of_language(keys))
+    with np.errstate(all="ignore"):  # logs hold NaN, infinity and numbers whose squares are
+        found = unnamed.by_form(columns, held, keys, language=of_language(keys))
     metrics = {
         reading.metric: MetricProfile(
             name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog

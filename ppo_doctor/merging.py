@@ -43,6 +43,9 @@ SUPERVISED = frozenset({"loss", "learning_rate", "grad_norm", "iteration"})
 #: Files left out that are told one by one.
 MOST_TOLD = 5
 
+#: Runs of one file from which on none is looked at for being another one shown again.
+MANY_RUNS = 40
+
 
 @frozen(kw_only=False)
 class Outcome:
@@ -191,8 +194,11 @@ def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
     for reading in readings:
         marks = _marks(reading.content)
         for pile in piles:
+            of_one_file = not source.together and bool(marks & pile.marks)
+            if of_one_file and len(readings) > MANY_RUNS:
+                continue  # each would be compared with all before it
             agreement = compared(pile.main.run, reading.run)
-            if not source.together and marks & pile.marks and not _shown_again(pile.main, reading, agreement):
+            if of_one_file and not _shown_again(pile.main, reading, agreement):
                 continue
             pair = (pile.main.run, reading.run)
             printed = _prints(pile.main, reading) and averages(*pair)

@@ -87,9 +87,15 @@ def _rough(n: Numbers) -> float:
     return float(np.square(np.diff(n.known)).mean() / (2.0 * n.known.var()))
 
 
+#: No entropy begins higher.
+LARGEST_START = 1e6
+
+
 def _fresh(n: Numbers) -> float:
     """Return 1 where the start is the entropy of n even actions, 2 where that of a Gaussian of a round deviation."""
     start = float(np.median(n.known[:3]))
+    if not abs(start) < LARGEST_START:  # a sum of two huge numbers may be infinite
+        return 0.0
     if start > 0 and any(
         abs(start / math.log(k) - 1) < 0.015 or abs(start / math.log2(k) - 1) < 0.005 for k in range(2, 33)
     ):

@@ -151,11 +151,13 @@ class Rows:
         if _BETWEEN.fullmatch(line.text):
             return False
         above, self._above = self._above, ""
-        cells = _numbers(line.text) if len(line.text) <= _LONGEST else []
+        # NumPy's savetxt and gnuplot take a line of names behind this sign
+        text = line.text.replace("#", " ", 1) if line.text.lstrip().startswith("# ") else line.text
+        cells = _numbers(text) if len(text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
         if not all(map(_NUMBER.fullmatch, cells)):
-            self._above = line.text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
+            self._above = text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
         names = _CELL.findall(above)

@@ -325,7 +325,7 @@ class _Reader:
     def _row(self, cells: list[str], line: int) -> None:
         numbers: dict[str, float] = {}
         texts: dict[str, str] = {}
-        written = dict(zip(self._names, cells, strict=True))
+        written = dict(zip(self._names, cells, strict=False))
         for name, cell in written.items():
             value = self._values.of_text(name, self._with_point(name, cell, line), line)
             if isinstance(value, str):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.ingest import forms
-from ppo_doctor.ingest.forms import OTHER, UNUSUAL, form, log_odds, numbers, support
+from ppo_doctor.ingest.forms import OTHER, UNUSUAL, described, form, log_odds, numbers, support
 from ppo_doctor.metrics import METRICS
 
 AT = np.arange(80)
@@ -59,3 +59,10 @@ def test_the_table_holds_metrics_of_ours_and_counts_of_columns():
 def test_of_a_metric_that_was_never_counted_numbers_say_nothing():
     assert "ratio_abs_dev" not in TABLE
     assert support("ratio_abs_dev", numbers(COLUMNS["entropy"])) == 0
+
+
+def test_a_start_beyond_all_numbers_has_a_form():
+    huge = np.full(40, 1.7e308)
+    huge[3:] = np.random.default_rng(4).normal(size=37)
+    with np.errstate(all="ignore"):
+        assert np.isfinite(support("entropy", described(huge)))

@@ -673,3 +673,9 @@ def test_what_was_planned_and_bits_are_in_the_names_of_pairs(reading):
     assert [(record["steps done"], record["steps done planned"]) for record in records] == [
         (n, 32) for n in range(1, 5)
     ]
+
+
+def test_a_table_below_names_behind_a_sharp(reading):
+    rows = "".join(f"{n:6d} {n / 8:10.4f} {1 - n / 64:10.5f}\n" for n in range(8))
+    records = reading(f"# {'k':>4} {'W':>10} {'S':>10}\n" + rows).records
+    assert [(record["k"], record["W"]) for record in records] == [(n, n / 8) for n in range(8)]
