@@ -29,7 +29,7 @@ from ppo_doctor.table import RUN_KEYS
 if TYPE_CHECKING:
     from ppo_doctor.builder import RunBuilder
     from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import ConfigValue, FloatArray
+    from ppo_doctor.model import ConfigValue
 
 #: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
 BARE_CRITICS = (("value",), ("v",), ("critic",))
@@ -109,7 +109,7 @@ def death(builder: RunBuilder) -> str:
 def _nothing_known(builder: RunBuilder, name: str) -> DoctorError:
     some = sorted(builder.keys)[:6]
     asked = builder.finite([key for key in _in_order(builder) if key not in _NEVER_ASKED])
-    example = next((key for key, values in asked.items() if not _counts(values)), "NAME")
+    example = next((key for key, values in asked.items() if not counts_up(values)), "NAME")
     return DoctorError(
         f"{name}: {builder.records} records, but no metric that any rule knows{death(builder)}",
         hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
@@ -232,16 +232,12 @@ def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
     unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
     unknown -= {f"{key} {PLANNED}" for key in builder.keys}
     asked = builder.finite([key for key in _in_order(builder) if key in unknown])
-    return tuple(key for key, values in asked.items() if not _counts(values))
+    return tuple(key for key, values in asked.items() if not counts_up(values))
 
 
 def _in_order(builder: RunBuilder) -> Iterable[str]:
     """Return the columns of a log in its order, each once."""
     return dict.fromkeys(key for table in builder.tables for key in (*table.columns, *sorted(table.others)))
-
-
-def _counts(values: FloatArray) -> bool:
-    return counts_up(values)
 
 
 def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Mapping[str, ConfigValue]) -> list[Note]:

@@ -13,6 +13,7 @@ from ppo_doctor.model import Fact
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.signals.course import told_of, truth_of, value_of, values_of
 from ppo_doctor.signals.movement import STILL_KL
+from ppo_doctor.signals.rewards import settled_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +43,6 @@ LARGE = 1e8
 NEAR = 0.03
 #: Records that tell how updates are, and the share of clipped samples that small updates leave.
 SEVERAL, FEW = 8, 0.1
-#: Share of the first entropy that small updates do not take in a tenth of a run.
-SPENT = 0.5
 #: The mean distance of ratios from 1 at that KL, for normal log-ratios, and one above what arithmetic leaves.
 NEAR_RATIO, STILL_RATIO = math.sqrt(4 / math.pi * NEAR), 1e-4
 
@@ -72,7 +71,7 @@ def rate_over_most(observations: Observations) -> Fact | None:
 
 def _stays_near(observations: Observations) -> bool:
     """Tell whether updates are known to be small: by their KL or clipping, or by how slowly the reference is left."""
-    if (value_of(observations.fact("entropy_first_drop")) or 0.0) > SPENT:
+    if settled_at_once(observations):
         return False
     return _small_updates(observations) or _little_clipped(observations) or _leaves_slowly(observations)
 

@@ -19,8 +19,6 @@ EARNINGS = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_t
 MOVEMENTS = frozenset(
     {"approx_kl", "clip_fraction", "ratio_abs_dev", "ratio_mean", "approx_kl_k1", "probe_kl", "ref_kl"}
 )
-#: More metrics than a unit or a sign is said of.
-MANY = 99
 #: Metrics that make a picture.
 ENOUGH = 5
 #: What may be 0 throughout, the likeliest first.
@@ -89,13 +87,10 @@ def without_numbers(
     return found
 
 
-def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, int]:
+def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, bool, int]:
     """Return how little a name says for a metric: the name that can mean the least else comes first."""
-    return (
-        metric not in name.meant,
-        metric not in (name.allowed or ()),
-        len(name.allowed) if name.allowed is not None else MANY,
-    )
+    allowed = name.allowed or frozenset()
+    return metric not in name.meant, metric not in allowed, not allowed, len(allowed)
 
 
 def counted(

@@ -122,7 +122,7 @@ def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
     paid = float(found[1][0])
     earned = found[0].name in ("episode_return", "eval_return")
     told = earned or _at_limit(observations, found[1]) or varied_inside
-    holds = spread.value == 0 and paid != 0 and not told and not _settled_at_once(observations)
+    holds = spread.value == 0 and paid != 0 and not told and not settled_at_once(observations)
     return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
 
 
@@ -150,14 +150,14 @@ def reward_gone(observations: Observations) -> Fact | None:
     size = max(GONE, len(paid) // 10)
     blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
     at_once = len(blocks) > 0 and not constant(paid) and bool(blocks[-1] >= blocks.max() / 2)
-    at_once = at_once and not (len(paid) < EARLY * len(found[1]) and _settled_at_once(observations))
+    at_once = at_once and not (len(paid) < EARLY * len(found[1]) and settled_at_once(observations))
     count = tail if at_once else 0
     gone = fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
     at = np.flatnonzero(np.isfinite(found[0].values))[-tail] if count else 0
     return replace(gone, since=int(found[0].axis.steps[at]), source=found[0].source(int(at))) if count else gone
 
 
-def _settled_at_once(observations: Observations) -> bool:
+def settled_at_once(observations: Observations) -> bool:
     """Tell whether the policy lost most of its entropy in the first tenth: then it may be what earns the same."""
     return (value_of(observations.fact("entropy_first_drop")) or 0.0) > SETTLED
 
