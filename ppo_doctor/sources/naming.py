@@ -25,9 +25,9 @@ LOG_NAMES = (
     "trainer_log.jsonl",
 )
 CONSOLE_NAMES = ("log.txt", "output.log", "console.log", "console.txt", "stdout.log", "stdout.txt", "nohup.out")
-LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".json", ".gz", ".zst", ".ipynb")
+LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".dat", ".json", ".gz", ".zst", ".ipynb")
 #: Suffixes of files that mostly hold something else: their name has to say that they are logs.
-DOUBTFUL = (".json", ".txt", ".out", ".gz", ".zst")
+DOUBTFUL = (".json", ".txt", ".dat", ".out", ".gz", ".zst")
 #: A notebook mostly shows what a log beside it holds; it is looked into where a folder holds nothing better.
 NOTEBOOK = ".ipynb"
 TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
