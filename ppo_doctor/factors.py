@@ -24,6 +24,8 @@ _TIMES = re.compile(
 )
 #: "lr [1e-4]", "lr ×10^-4": the numbers are in a unit that small, for nobody multiplies to see less.
 _SMALL = re.compile(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)[)\]]?\Z", re.IGNORECASE)
+#: What is counted in thousands and millions: "ksteps", "M_frames".
+_COUNTED = r"(?:env_?)?(?:time)?(?:steps?|frames?|ticks?|samples?|interactions?)\Z"
 #: Prefixes of units, in brackets behind a name or as words; a Greek mu may be the mean where other Greek letters stand.
 _PREFIXES = (
     (re.compile(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
@@ -31,8 +33,10 @@ _PREFIXES = (
     (re.compile(r"[ _]?[(\[]‰[)\]]\Z|[ _]?[(\[]?(?<![a-z])milli(?![a-z])[)\]]?"), -3),
     (re.compile(r"(?<![a-z])(?:m|milli_?)(?=(?:nat|bit)s?(?![a-z]))"), -3),
     (re.compile(r"(?<![a-z])(?:[\u00b5\u03bcu]|micro_?)(?=(?:nat|bit)s?(?![a-z]))"), -6),
-    (re.compile(r"[ _]?[(\[]k[)\]]\Z"), 3),
-    (re.compile(r"[ _]?[(\[]M[)\]]\Z"), 6),
+    (re.compile(r"(?<=[a-z])(?:Milli|_milli)(?![a-z])|(?<=[A-Za-z])_(?:e3|pm|permille|promille)\Z"), -3),
+    (re.compile(r"(?<=[A-Za-z])_(?:e6|ppm)\Z|(?<=[a-z])Ppm\Z"), -6),
+    (re.compile(rf"[ _]?[(\[]k[)\]]\Z|(?<![A-Za-z])k_?(?={_COUNTED})"), 3),
+    (re.compile(rf"[ _]?[(\[]M[)\]]\Z|(?<![A-Za-z])M_?(?={_COUNTED})"), 6),
 )
 
 

@@ -21,6 +21,14 @@ from ppo_doctor.table import Table
         ("leash_mnat", "leash_nat", -3),
         ("D mbits", "D bits", -3),
         ("milli_kl", "kl", -3),
+        ("driftMilli", "drift", -3),
+        ("brain/driftMilli", "brain/drift", -3),
+        ("drift_e3", "drift", -3),
+        ("cut_pm", "cut", -3),
+        ("rate_ppm", "rate", -6),
+        ("kstep", "step", 3),
+        ("k_env_steps", "env_steps", 3),
+        ("Mframes", "frames", 6),
         ("frames (M)", "frames", 6),
     ],
 )
@@ -30,7 +38,7 @@ def test_a_factor_in_a_name(key, bare, power):
 
 @pytest.mark.parametrize(
     "key",
-    ["max1000", "lr 1e-4 - loss", "loss/lr_1e-3", "σ(μ)", "dist (m)", "x1000", "return_100", "millions", "reward/x"],
+    ["max1000", "lr 1e-4 - loss", "loss/lr_1e-3", "σ(μ)", "dist (m)", "x1000", "return_100", "millions", "reward/x", "kick", "Max", "dist_m", "familiar"],
 )
 def test_a_name_without_a_factor(key):
     assert told(key) == (key, 0)

@@ -28,6 +28,8 @@ OTHERS = ("reward_mean", "reward_std", "truncated_fraction", "response_length_mi
 DIGITS = 1e-5
 #: Of two that repeat together four digits are enough.
 COARSER = 5e-4
+#: Explained variance of returns that differ.
+EXPLAINED = 0.5
 #: A value this close to a whole number may be a limit, a floor or a count.
 WHOLE = 1e-3
 #: Entropy (nats) below which a policy repeats itself.
@@ -79,8 +81,9 @@ def records_per_batch(observations: Observations) -> Fact | None:
 def _told(observations: Observations) -> list[Series]:
     """Return the statistics of the rollout that tell one from another, on the records of the first of them.
 
-    A mean reward tells beside a spread within the batch, or beside a count of environment steps: without either it may
-    be the mean of a solved task, or of episodes that ended long ago.
+    A mean reward tells beside a spread within the batch, or beside a count of environment steps, or where the critic
+    explains much of the returns, which differ within the batch then: without any of these it may be the mean of a
+    solved task, or of episodes that ended long ago.
     """
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
     run = observations.run.series
@@ -90,9 +93,16 @@ def _told(observations: Observations) -> list[Series]:
         told += [series for series in pair if series is not None] if None not in pair else []
     elif counter is not None and (series := _fine(observations, "episode_return", COARSER)) is not None:
         told += [series, counter]
+    elif (critic := run.get("explained_variance")) is not None and _highest(critic) > EXPLAINED:
+        paid = [series for name in ("episode_return", "reward_mean") if (series := _fine(observations, name, COARSER))]
+        told = [*paid, *(series for series in told if not paid or series is not critic)]  # a critic is trained on
     if not told or len(told[0]) < 2:
         return []
     return [here for series in told if (here := beside(told[0], series)) is not None]
+
+
+def _highest(series: Series) -> float:
+    return float(series.values[np.isfinite(series.values)].max(initial=0.0))
 
 
 def _alike(told: Sequence[Series]) -> BoolArray:

@@ -80,6 +80,8 @@ def apart_before_the_step(observations: Observations) -> Fact | None:
 
 #: Records that tell whether the clip ever acts, or the loss is ever seen.
 TELLING = 5
+#: A KL, or a share of samples, that is none; and by how much of its size an entropy changes that moves.
+WITHIN_NONE, MOVED = 1e-6, 0.01
 #: What counts the work of one update, and the updates that show how it varies.
 PER_UPDATE, MANY = ("optimizer_steps", "optimizer_steps_total"), 12
 
@@ -188,6 +190,20 @@ def _rounds_to(loss: FloatArray, whole: FloatArray) -> bool:
     return bool((np.abs(loss - whole) <= 2 * SINGLE * np.maximum(1.0, np.abs(loss))).all())
 
 
+def _from_one_pass(observations: Observations) -> Fact | None:
+    """Return 1 where each batch is passed over once, and the policy moves between batches but never within one."""
+    passes, entropy = counters.epochs_per_batch(observations), observations.series("entropy")
+    within = [found for name in ("approx_kl", "clip_fraction") if (found := observations.series(name)) is not None]
+    if passes is None or passes.value != 1 or entropy is None or not within or len(within[0]) < TELLING:
+        return None
+    if any(np.nanmax(np.abs(found.values)) > WITHIN_NONE for found in within):
+        return None
+    known = finite(entropy)
+    if not len(known) or not np.ptp(known) > MOVED * np.abs(known).max():
+        return None
+    return counted(within[0], 1.0, f"{passes.says}, and '{within[0].raw}' is 0 within it")
+
+
 METHODS = (
     counters.from_steps,
     _from_generation_spacing,
@@ -196,6 +212,7 @@ METHODS = (
     counters.from_rows,
     counters.from_settings,
     _from_one_loss,
+    _from_one_pass,
 )
 
 

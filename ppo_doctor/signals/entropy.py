@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import median
 from ppo_doctor.signals.course import (
     condition,
     course,
@@ -21,6 +22,7 @@ from ppo_doctor.signals.course import (
     values_of,
 )
 from ppo_doctor.signals.movement import DRIFTS, FEWEST
+from ppo_doctor.signals.rewards import reward_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
 
 #: Nats for each action dimension by which the entropy of a density runs off.
 PER_DIMENSION, MANY_DIMENSIONS = 1.5, 8.0
+#: Of the highest entropy: a choice with less is nearly made. Three sound runs of four keep more to the end.
+SPENT = 0.3
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
-#: Of the reward's range, a rise from the start that is none by chance (rules/rewards/reward-rose-first.toml).
-ROSE = 0.65
 #: Nats of entropy that a policy does not lose by chance.
 FALLEN = 0.5
 #: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
@@ -104,21 +106,29 @@ def density_fall(observations: Observations) -> Fact | None:
     return fact("density_fall", fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
 
 
-def entropy_at_loss(observations: Observations) -> Fact | None:
-    """Return the share of the highest entropy of a choice that was left when a reward that had risen was lost.
+def gain_once_certain(observations: Observations) -> Fact | None:
+    """Return what the reward has gained once a choice has lost most of its entropy for good, as a share of its range.
 
-    1 where the reward is not lost, or never rose before.
+    1 where entropy is not lost.
     """
-    found, lost, rose = _entropy(observations), observations.fact("reward_lost"), observations.fact("reward_rose_first")
-    if found is None or lost is None or found[1].max() < ALIVE or not discrete(observations):
+    found, paid = _entropy(observations), reward_of(observations)
+    if found is None or paid is None or found[1].max() < ALIVE or not discrete(observations):
         return None
-    series, values = found
-    if lost.since is None or (value_of(rose) or 0.0) < ROSE:
-        return fact("entropy_at_loss", 1.0, series, "the reward was not lost after a rise")
-    steps = series.axis.steps[np.isfinite(series.values)]
-    at = max(int(np.searchsorted(steps, lost.since, side="right")) - 1, 0)
-    says = f"{series.raw} is {values[at]:.3g} at step {lost.since}, {values.max():.3g} at most"
-    return fact("entropy_at_loss", values[at] / values.max(), series, says)
+    (series, values), (reward, earned) = found, paid
+    if len(earned) < FEWEST:
+        return None
+    held = int(np.flatnonzero(values >= SPENT * values.max())[-1]) + 1
+    if held == len(values):
+        return fact("gain_once_certain", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
+    since = int(series.axis.steps[np.isfinite(series.values)][held])
+    steps = reward.axis.steps[np.isfinite(reward.values)]
+    few = max(2, len(earned) // 20)
+    at = min(int(np.searchsorted(steps, since)), len(earned) - few)
+    begun, after = median(earned[:few]), median(earned[at:])
+    span = float(np.ptp(np.convolve(earned, np.ones(few) / few, "valid")))
+    says = f"{series.raw} stays below {SPENT:.0%} of its highest from step {since} on; {reward.raw} began at "
+    told = fact("gain_once_certain", (after - begun) / span if span else 0.0, series, f"{says}{begun:.4g}, is {after:.4g}")
+    return replace(told, since=since)
 
 
 def bonus_of(observations: Observations) -> float | None:

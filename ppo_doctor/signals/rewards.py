@@ -40,8 +40,11 @@ OF_SIZE = 0.005
 REWARDS = ("reward_mean", "episode_return", "eval_return", "reward_total")
 #: Fewest records of a reward that never varies; of one that says by its value why, fewer.
 FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 3, 2
-#: Records in which a reward that had varied is exactly 0, before it counts as gone.
-GONE = 4
+#: Records in which a reward that had varied is exactly 0, before it counts as gone, and how many times the usual change
+#: from record to record lies between 0 and what was paid before.
+GONE, LEAP = 4, 4.0
+#: The share of records that may be unlike the others without telling anything.
+ODD = 0.05
 #: Share of the first entropy that is gone where a policy settled at once; what was paid for a fifth of the run after
 #: that was paid to the policy that settled.
 SETTLED, EARLY = 0.5, 0.2
@@ -139,7 +142,8 @@ def return_at_floor(observations: Observations) -> Fact | None:
 def reward_gone(observations: Observations) -> Fact | None:
     """Return how many records at the end pay exactly 0, after rewards that varied and did not fade before.
 
-    The last tenth of what was paid is held against the best tenth: one episode says little.
+    The last tenth of what was paid is held against the best tenth, for one episode says little, and against what
+    changes from record to record, for costs that were lowered are smaller than they were.
     """
     found = reward_of(observations)
     if found is None or len(found[1]) < 2 * GONE:
@@ -149,7 +153,8 @@ def reward_gone(observations: Observations) -> Fact | None:
     paid = found[1][: len(found[1]) - tail]
     size = max(GONE, len(paid) // 10)
     blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
-    at_once = len(blocks) > 0 and not constant(paid) and bool(blocks[-1] >= blocks.max() / 2)
+    least = min(blocks.max() / 2, LEAP * median(np.abs(np.diff(paid[-2 * size :])))) if len(blocks) else 0.0
+    at_once = np.count_nonzero(paid) >= GONE and not constant(paid) and bool(blocks[-1] >= least)
     at_once = at_once and not (len(paid) < EARLY * len(found[1]) and settled_at_once(observations))
     count = tail if at_once else 0
     gone = fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
@@ -177,7 +182,10 @@ def reward_zero_share(observations: Observations) -> Fact | None:
         return None
     best = values_of(observations, "reward_max")
     bound = max(RARE * float(best.max()), 0.0) if best is not None and found[1].min() >= 0 else 0.0
-    if found[0].resolution.least and found[0].resolution.absolute > bound:
+    printed = found[0].resolution.absolute
+    if printed <= RARE * float(np.abs(found[1]).max()):  # what is printed as 0 is next to nothing
+        bound = max(bound, printed)
+    if found[0].resolution.least and printed > bound:
         return None
     zero = np.abs(found[1]) <= bound  # a reward that is negative at times has a bound of 0
     if zero.all():
@@ -298,13 +306,16 @@ def movement_without_gain(observations: Observations) -> Fact | None:
 
 
 def rewards_differ(observations: Observations) -> Fact | None:
-    """Tell whether samples are paid differently: inside a batch, or from record to record."""
+    """Tell whether samples are paid differently, inside a batch or from record to record, in more than an odd record."""
     deviations = series_of(observations, "reward_std")
     if deviations is not None:
-        varied = bool((finite(deviations) > 0).any())
+        varied = bool((finite(deviations) > 0).mean() > ODD)
         return condition("rewards_differ", varied, deviations, f"{deviations.raw} is above 0" if varied else "")
-    spread = observations.fact("reward_spread")
-    return condition("rewards_differ", None if spread is None else spread.value != 0, None, "")
+    found = reward_of(observations)
+    if found is None or observations.fact("reward_spread") is None:
+        return None
+    usual = np.unique(found[1], return_counts=True)[1].max()
+    return condition("rewards_differ", bool(usual < (1 - ODD) * len(found[1])), None, "")
 
 
 def signal_present(observations: Observations) -> Fact | None:

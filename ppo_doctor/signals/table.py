@@ -65,7 +65,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "reward_repeats": ("batches", ("reward_mean+reward_std+entropy",)),
         "entropy_first_drop": ("entropy", _ENTROPY),
         "entropy_left": ("entropy", _ENTROPY),
-        "entropy_at_loss": ("entropy", ("entropy+episode_return", "entropy+reward_mean")),
+        "gain_once_certain": ("entropy", tuple(f"{e}+{name}" for e in _ENTROPY for name in _REWARD)),
         "entropy_growth": ("entropy", _ENTROPY),
         "value_loss_in_loss": ("loss_terms", ("loss+policy_loss+value_loss",)),
         "bonus_in_loss": ("loss_terms", ("loss+policy_loss+entropy",)),

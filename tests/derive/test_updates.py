@@ -46,3 +46,22 @@ def test_batches_of_different_sizes_explain_different_counts():
 def test_a_configured_target_is_the_target():
     seen = observe(a_series("optimizer_steps", EARLY), a_series("approx_kl", [1e-4] * 16), config={"target_kl": 0.02})
     assert seen.fact("binding_target_kl").value == 0.02
+
+
+@pytest.mark.parametrize(
+    ("passes", "kl", "entropy", "known"),
+    [
+        (1, 1e-9, 0.01, (1.0, "observed")),
+        (2, 1e-9, 0.01, None),
+        (1, 1e-4, 0.01, None),  # minibatches of one pass move the policy
+        (1, 1e-9, 0.0, None),  # nothing moves at all
+    ],
+)
+def test_one_pass_in_which_nothing_moves_is_one_step(passes, kl, entropy, known):
+    seen = observe(
+        a_series("epochs_executed_total", [passes * float(i) for i in range(1, 17)]),
+        a_series("approx_kl", [kl] * 16),
+        a_series("entropy", [0.7 - entropy * i for i in range(16)]),
+    )
+    fact = seen.fact("updates_known")
+    assert (None if fact is None else (fact.value, fact.how)) == known
