@@ -170,8 +170,8 @@ class Sentences:
 
 
 def template_of(text: str) -> str:
-    """Return a line without its numbers: what two lines that say the same of two iterations share."""
-    return _NUMBER.sub("#", _body(text))
+    """Return a line without its numbers and its alignment: what two lines that say the same of two iterations share."""
+    return " ".join(_NUMBER.sub("#", _body(text)).split())
 
 
 def named_numbers(text: str) -> list[tuple[str, str]]:

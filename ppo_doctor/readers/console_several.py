@@ -44,7 +44,7 @@ _THEN = re.compile(
 )
 #: What people set between two things that they print, with a blank on each side, and the size of something ("|g|").
 _APART = re.compile(r"(?<=\S) +(?:::|//|[·‖∥•∙⋅]) +(?=\S)")
-_SIZE = re.compile(r"(?<![^\s(])\|{1,2}([^|\s]{1,20})\|{1,2}(?=[ \t]*[:=]|[ \t]+[-+.\d])")
+_SIZE = re.compile(r"(?<![^\s(])\|{1,2}([^|\s]{1,20})\|{1,2}(?=[ \t]*[:=]|[ \t]+(?:[-+.\d]|nan\b|inf\b))")
 #: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
 #: "Reward: mean=3.1, std=0.4"
 _OF_GROUP = re.compile(rf"\b(mean|avg|std|min|max|median) ?= ?({_NUMBER})")

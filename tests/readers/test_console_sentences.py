@@ -38,6 +38,7 @@ def test_a_number_is_named_by_its_clause(text, cells):
 
 def test_a_template_is_what_two_iterations_share():
     assert template_of("2024-05-01 10:00:00 INFO lap 3 cost 1.5") == template_of("lap 12 cost nan")
+    assert template_of("cost     9.5  gain  0.1") == template_of("cost   119.5  gain   nan")
     assert template_of("lap 3 cost 1.5") != template_of("lap 3 price 1.5")
 
 

@@ -45,6 +45,10 @@ def test_what_is_no_series_of_numbers_stays(text):
     assert spelled_out(text) == text
 
 
+def test_the_size_of_what_is_no_number_is_a_name():
+    assert spelled_out("|g| nan lr 0.1") == "‖g‖ nan lr 0.1"
+
+
 @pytest.mark.parametrize("letters", ["μσmM", "x\u0304σmM"])
 def test_letters_stand_for_statistics(letters):
     line = f"U 3 | F 006144 | rR:{letters}  0.50 0.10 0.00 0.75 | H 1.5 | ∇ 0.046"
