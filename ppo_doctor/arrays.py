@@ -265,3 +265,8 @@ def beside(series: Series | None, other: Series | None) -> Series | None:
     if np.count_nonzero(known) < max(1.0, min(MOST * len(ours), len(ours) - 1)):
         return None
     return replace(other, axis=series.axis, values=np.where(known, other.values[at], np.nan))
+
+
+def has_two_decimals(value: float) -> bool:
+    """Tell whether a number has two decimals at most, as what a person sets has; a mean of many has more."""
+    return abs(value * 100 - round(value * 100)) < 1e-6 * max(1.0, abs(value))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import beside, finite_median, same
+from ppo_doctor.arrays import beside, finite_median, has_two_decimals, same
 from ppo_doctor.derive.conditions import condition
 from ppo_doctor.model import EXACT, Fact
 
@@ -81,9 +81,9 @@ def records_per_batch(observations: Observations) -> Fact | None:
 def _told(observations: Observations) -> list[Series]:
     """Return the statistics of the rollout that tell one from another, on the records of the first of them.
 
-    A mean reward tells beside a spread within the batch, or beside a count of environment steps, or where the critic
-    explains much of the returns, which differ within the batch then: without any of these it may be the mean of a
-    solved task, or of episodes that ended long ago.
+    A mean reward tells beside a spread within the batch, or beside a count of environment steps, or where it is the same
+    from the first record on although returns differ: without any of these it may be the mean of a solved task, or of
+    episodes that ended long ago.
     """
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
     run = observations.run.series
@@ -93,16 +93,28 @@ def _told(observations: Observations) -> list[Series]:
         told += [series for series in pair if series is not None] if None not in pair else []
     elif counter is not None and (series := _fine(observations, "episode_return", COARSER)) is not None:
         told += [series, counter]
-    elif (critic := run.get("explained_variance")) is not None and _highest(critic) > EXPLAINED:
-        paid = [series for name in ("episode_return", "reward_mean") if (series := _fine(observations, name, COARSER))]
-        told = [*paid, *(series for series in told if not paid or series is not critic)]  # a critic is trained on
+    elif (paid := _never_changes(observations)) is not None:
+        told = [paid, *(series for series in told if series.name != "explained_variance")]  # a critic is trained on
     if not told or len(told[0]) < 2:
         return []
     return [here for series in told if (here := beside(told[0], series)) is not None]
 
 
-def _highest(series: Series) -> float:
-    return float(series.values[np.isfinite(series.values)].max(initial=0.0))
+def _never_changes(observations: Observations) -> Series | None:
+    """Return a mean reward that is one number throughout, while the critic explains much of returns that differ.
+
+    Or one of more digits than any constant that a reward function returns.
+    """
+    run, spread = observations.run.series, observations.fact("reward_spread")
+    critic = run.get("explained_variance")
+    if spread is None or spread.value != 0:
+        return None
+    differ = critic is not None and float(critic.values[np.isfinite(critic.values)].max(initial=0.0)) > EXPLAINED
+    for name in ("episode_return", "reward_mean"):
+        series = _fine(observations, name, COARSER)
+        if series is not None and (differ or not has_two_decimals(float(series.values[0]))):
+            return series
+    return None
 
 
 def _alike(told: Sequence[Series]) -> BoolArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,8 +35,6 @@ MANY = 8
 LARGE, OUT_OF_REACH = 1e4, 1e6
 #: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
 STAYS, BEYOND = 0.7, 100
-#: Explained variance that is none (rules/critic/explained-variance-near-zero.toml).
-NOTHING = 0.05
 
 
 def value_loss_left(observations: Observations) -> Fact | None:
@@ -53,15 +50,6 @@ def value_loss_left(observations: Observations) -> Fact | None:
         series,
         f"{series.raw} goes from {np.exp(told.start):.3g} to {np.exp(told.end):.3g}",
     )
-
-
-def critic_error_left(observations: Observations) -> Fact | None:
-    """Return what is left of the first value loss; all of it where nothing is explained, for the returns lower it."""
-    left, best = observations.fact("value_loss_left"), observations.fact("explained_variance_best")
-    if left is None or best is None:
-        return None
-    nothing = (value_of(best) or 0.0) < NOTHING
-    return replace(left, name="critic_error_left", value=1.0 if nothing else left.value)
 
 
 def explained_at_end(observations: Observations) -> Fact | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Nats for each action dimension by which the entropy of a density runs off.
 PER_DIMENSION, MANY_DIMENSIONS = 1.5, 8.0
 #: Of the highest entropy: a choice with less is nearly made. Three sound runs of four keep more to the end.
-SPENT = 0.3
+SPENT, FELL = 0.3, 0.25
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
 #: Nats of entropy that a policy does not lose by chance.
@@ -109,7 +109,7 @@ def density_fall(observations: Observations) -> Fact | None:
 def gain_once_certain(observations: Observations) -> Fact | None:
     """Return what the reward has gained once a choice has lost most of its entropy for good, as a share of its range.
 
-    1 where entropy is not lost.
+    1 where entropy is not lost, and where the reward fell by a quarter of its range: more than exploration is lacking.
     """
     found, paid = _entropy(observations), reward_of(observations)
     if found is None or paid is None or found[1].max() < ALIVE or not discrete(observations):
@@ -127,7 +127,8 @@ def gain_once_certain(observations: Observations) -> Fact | None:
     begun, after = median(earned[:few]), median(earned[at:])
     span = float(np.ptp(np.convolve(earned, np.ones(few) / few, "valid")))
     says = f"{series.raw} stays below {SPENT:.0%} of its highest from step {since} on; {reward.raw} began at "
-    told = fact("gain_once_certain", (after - begun) / span if span else 0.0, series, f"{says}{begun:.4g}, is {after:.4g}")
+    gain = (after - begun) / span if span else 0.0
+    told = fact("gain_once_certain", gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
     return replace(told, since=since)
 
 

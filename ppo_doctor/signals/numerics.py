@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ppo_doctor.arrays import finite_median, quantile
 from ppo_doctor.signals.course import condition, fact, finite
+from ppo_doctor.signals.rewards import reward_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, Series
@@ -31,6 +33,8 @@ TENSORS = ("weights_nonfinite", "log_probs_nonfinite")
 LEAST_RECORDS = 6
 #: One record says as much as several of a thousandth of its size.
 LEAP = 1000
+#: By how much rewards may grow where none are logged.
+TENFOLD = 10.0
 #: Numbers that a reward had before it breaks.
 BEFORE = 3
 #: A spike is so many times the usual norm.
@@ -158,26 +162,40 @@ def gradient_spikes(observations: Observations) -> Fact | None:
 
 
 def value_loss_explosion(observations: Observations) -> Fact | None:
-    """Return by how many times the value loss outgrew its largest early value at the end.
+    """Return by how many times the value loss outgrew, at the end, what its early values and the rewards account for.
 
-    It has to stay there for three records, and a twentieth of the run; one leap of a million times says as much. The
-    floor of 0.01 keeps a run that begins without any reward from counting its first reward as growth without bound.
+    A squared error grows with the square of the rewards; where none are logged they are taken to grow tenfold, from the
+    largest error of the first third. The loss has to stay there for three records, and a twentieth of the run; one leap
+    of a million times says as much. The floor of 0.01 keeps a run that begins without any reward from counting its first
+    reward as growth without bound.
     """
     series = observations.run.series.get("value_loss")
     values = np.abs(finite(series)) if series is not None else np.empty(0)
     if series is None or len(values) < 2:
         return None
-    first = max(1, len(values) // 3)
-    base, last = max(0.01, float(values[:first].max())), max(3, len(values) // 20)
+    rewards = _reward_growth(observations)
+    first = max(1, len(values) // 3) if rewards is None else max(3, len(values) // 10)
+    early = float(values[:first].max() if rewards is None else np.median(values[:first]))
+    base, last = max(0.01, early), max(3, len(values) // 20)
     tails = [values[-last * times :] for times in (1, 2, 4) if last * times < len(values) - first]
-    kept = max((quantile(tail, 0.2) for tail in tails), default=0.0) / base
-    leap = float(values[-1]) / max(0.01, float(values[:-1].max()), base) / LEAP
+    kept = max((quantile(tail, 0.2) for tail in tails), default=0.0) / base / (rewards or TENFOLD) ** 2
+    leap = float(values[-1]) / max(0.01, float(values[:-1].max()), base) / LEAP / TENFOLD**2
     says = f"{series.raw} goes from {base:.3g} at most to {float(values[-1]):.3g}"
     found = fact("value_loss_explosion", max(kept, leap), series, says)
     over = np.flatnonzero(np.abs(series.values) > LEAP * base)
     if not len(over):
         return found
     return replace(found, source=series.source(int(over[0])), since=int(series.axis.steps[over[0]]))
+
+
+def _reward_growth(observations: Observations) -> float | None:
+    """Return the largest |reward| over the usual one of the first tenth, 1 at least; None where few are logged."""
+    found = reward_of(observations)
+    if found is None or len(found[1]) < 8:
+        return None
+    sizes = np.abs(found[1])
+    early = float(np.median(sizes[: max(3, len(sizes) // 10)]))
+    return max(1.0, float(sizes.max()) / early) if early > 0 else math.inf
 
 
 def loss_over_rewards(observations: Observations) -> Fact | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation, median
+from ppo_doctor.arrays import correlation, has_two_decimals, median
 from ppo_doctor.model import SINGLE
 from ppo_doctor.signals.course import (
     any_known,
@@ -43,6 +44,8 @@ FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 3, 2
 #: Records in which a reward that had varied is exactly 0, before it counts as gone, and how many times the usual change
 #: from record to record lies between 0 and what was paid before.
 GONE, LEAP = 4, 4.0
+#: The deviation of normal noise over the median of its changes, and the standard errors that a rise is measured by.
+PER_CHANGE, BY_CHANCE = 1.05, 9.0
 #: The share of records that may be unlike the others without telling anything.
 ODD = 0.05
 #: Share of the first entropy that is gone where a policy settled at once; what was paid for a fifth of the run after
@@ -125,6 +128,7 @@ def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
     paid = float(found[1][0])
     earned = found[0].name in ("episode_return", "eval_return")
     told = earned or _at_limit(observations, found[1]) or varied_inside
+    told = told or (deviations is None and not has_two_decimals(paid))  # a mean of samples that may differ
     holds = spread.value == 0 and paid != 0 and not told and not settled_at_once(observations)
     return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
 
@@ -153,7 +157,9 @@ def reward_gone(observations: Observations) -> Fact | None:
     paid = found[1][: len(found[1]) - tail]
     size = max(GONE, len(paid) // 10)
     blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
-    least = min(blocks.max() / 2, LEAP * median(np.abs(np.diff(paid[-2 * size :])))) if len(blocks) else 0.0
+    least = blocks.max() / 2 if len(blocks) else 0.0
+    if len(blocks) and paid.max() <= 0:
+        least = min(least, LEAP * median(np.abs(np.diff(paid[-2 * size :]))))
     at_once = np.count_nonzero(paid) >= GONE and not constant(paid) and bool(blocks[-1] >= least)
     at_once = at_once and not (len(paid) < EARLY * len(found[1]) and settled_at_once(observations))
     count = tail if at_once else 0
@@ -241,7 +247,10 @@ def falls_as_it_moves(observations: Observations) -> Fact | None:
 
 
 def reward_rose_first(observations: Observations) -> Fact | None:
-    """Return how far the reward, in means of a tenth of the run, rose above its start, over how far it ended below."""
+    """Return how far the reward, in means of a tenth of the run, rose above its start, over how far it ended below.
+
+    Or over what chance makes of such a mean, nine standard errors of the difference, where that is less.
+    """
     found = reward_of(observations)
     if found is None or len(found[1]) < 6:
         return None
@@ -253,7 +262,9 @@ def reward_rose_first(observations: Observations) -> Fact | None:
     if last >= begun:
         return None
     says = f"{series.raw} begins at {begun:.4g}, reaches {best:.4g} and ends at {last:.4g}"
-    return fact("reward_rose_first", (best - begun) / (begun - last), series, says)
+    error = PER_CHANGE * median(np.abs(np.diff(values))) * math.sqrt(2 / width)
+    fall = min(begun - last, BY_CHANCE * error) if error > 0 else begun - last
+    return fact("reward_rose_first", (best - begun) / fall, series, says)
 
 
 def reward_length_link(observations: Observations) -> Fact | None:

@@ -116,7 +116,6 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "penalty_growth": ("mismatch", ("kl_coef",)),
         "penalty_is_loss": ("mismatch", ("loss+ref_kl",)),
         "value_loss_left": ("critic", ("value_loss",)),
-        "critic_error_left": ("critic", ("value_loss+explained_variance",)),
         "values_beside_error": ("critic", ("values_mean+value_loss",)),
         "explained_at_end": ("critic", ("explained_variance",)),
         "critic_learns": ("critic", ("value_loss", "explained_variance")),
