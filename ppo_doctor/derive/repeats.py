@@ -107,7 +107,7 @@ def _never_changes(observations: Observations) -> Series | None:
     """
     run, spread = observations.run.series, observations.fact("reward_spread")
     critic = run.get("explained_variance")
-    if spread is None or spread.value != 0:
+    if spread is None or spread.value != 0 or "reward_std" in run:
         return None
     differ = critic is not None and float(critic.values[np.isfinite(critic.values)].max(initial=0.0)) > EXPLAINED
     for name in ("episode_return", "reward_mean"):
