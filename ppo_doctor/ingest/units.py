@@ -23,6 +23,9 @@ FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
 NEAR_NAMED = 0.05
 _BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
 _DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
+DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
+#: With fewer samples out of the clip range than this no KL (nats) is as large as that: a ratio of 0.8 has a log of -0.22.
+FEW, FAR = 0.1, 0.3
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 #: What says percent in a name; a percentage is at most so much.
 _PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
@@ -41,12 +44,26 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
         says.append(f"'{one.raw}' is read as {found.says}")
         del kept[name]
         kept[found.name] = replace(found, says="")
+    for name in sorted(DIVERGENCES_OF_UPDATES.intersection(kept, guessed)):
+        if (share := kept.get("clip_fraction")) is not None and _too_far(kept[name], share):
+            says.append(f"'{kept[name].raw}' is read in thousandths: few samples are clipped beside it")
+            kept[name] = _scaled(kept[name], 1e-3, "")
     if "entropy" in kept and kept["entropy"] is not series.get("entropy"):
         for name in sorted(_DIVERGENCES.intersection(kept, guessed)):
             if (mark := _BASE_TWO.search(series["entropy"].raw)) and kept[name].raw.endswith(mark[0]):
                 says.append(f"'{kept[name].raw}' is read in bits, as '{series['entropy'].raw}' is")
                 kept[name] = _scaled(kept[name], math.log(2), "")
     return kept, says
+
+
+def _too_far(divergence: Series, share: Series) -> bool:
+    """Tell whether a KL is far larger than the few samples beside it allow that a ratio left the clip range with."""
+    if len(divergence) != len(share):
+        return False
+    # a share of 0 may be that of a ratio which is taken of the policy with itself
+    few = np.isfinite(divergence.values) & (share.values < FEW) & (share.values > 0)
+    far = divergence.values[few] > FAR
+    return bool(few.sum() >= FIXED and far.mean() > 1 - DAMAGED * 2)
 
 
 def _as_named(one: Series) -> Series | None:

@@ -63,3 +63,13 @@ def test_other_entropies_are_in_nats(start):
 def test_what_nobody_guessed_is_not_asked():
     one = series("ratio_mean", [0.01, -0.02, 0.0])
     assert in_own_units({"ratio_mean": one}, set()) == ({"ratio_mean": one}, [])
+
+
+@pytest.mark.parametrize(
+    ("kl", "clipped", "size"),
+    [(4.0, 0.02, 0.004), (4.0, 0.6, 4.0), (0.1, 0.02, 0.1), (4.0, 0.0, 4.0)],
+    ids=["few are clipped", "most are clipped", "a usual KL", "none is clipped, as of a ratio with itself"],
+)
+def test_a_kl_that_few_clipped_samples_do_not_allow_is_in_thousandths(kl, clipped, size):
+    both = {"approx_kl": series("approx_kl", [kl] * 12), "clip_fraction": share([clipped] * 11 + [clipped / 2])}
+    assert in_own_units(both, set(both))[0]["approx_kl"].values[0] == pytest.approx(size)
