@@ -38,7 +38,21 @@ def test_a_factor_in_a_name(key, bare, power):
 
 @pytest.mark.parametrize(
     "key",
-    ["max1000", "lr 1e-4 - loss", "loss/lr_1e-3", "σ(μ)", "dist (m)", "x1000", "return_100", "millions", "reward/x", "kick", "Max", "dist_m", "familiar"],
+    [
+        "max1000",
+        "lr 1e-4 - loss",
+        "loss/lr_1e-3",
+        "σ(μ)",
+        "dist (m)",
+        "x1000",
+        "return_100",
+        "millions",
+        "reward/x",
+        "kick",
+        "Max",
+        "dist_m",
+        "familiar",
+    ],
 )
 def test_a_name_without_a_factor(key):
     assert told(key) == (key, 0)

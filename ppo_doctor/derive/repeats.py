@@ -81,9 +81,9 @@ def records_per_batch(observations: Observations) -> Fact | None:
 def _told(observations: Observations) -> list[Series]:
     """Return the statistics of the rollout that tell one from another, on the records of the first of them.
 
-    A mean reward tells beside a spread within the batch, or beside a count of environment steps, or where it is the same
-    from the first record on although returns differ: without any of these it may be the mean of a solved task, or of
-    episodes that ended long ago.
+    A mean reward tells beside a spread within the batch, or beside a count of environment steps, or where it is one
+    number from the first record on although returns differ: without any of these it may be the mean of a solved task,
+    or of episodes that ended long ago.
     """
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
     run = observations.run.series

@@ -24,7 +24,7 @@ NEAR_NAMED = 0.05
 _BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
 _DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
 DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
-#: With fewer samples out of the clip range than this no KL (nats) is as large as that: a ratio of 0.8 has a log of -0.22.
+#: With fewer samples out of the clip range no KL (nats) is as large: a ratio of 0.8 has a logarithm of -0.22.
 FEW, FAR = 0.1, 0.3
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 #: What says percent in a name; a percentage is at most so much.

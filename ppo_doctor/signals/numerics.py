@@ -166,8 +166,8 @@ def value_loss_explosion(observations: Observations) -> Fact | None:
 
     A squared error grows with the square of the rewards; where none are logged they are taken to grow tenfold, from the
     largest error of the first third. The loss has to stay there for three records, and a twentieth of the run; one leap
-    of a million times says as much. The floor of 0.01 keeps a run that begins without any reward from counting its first
-    reward as growth without bound.
+    of a million times says as much. The floor of 0.01 keeps a run that begins without any reward from counting its
+    first reward as growth without bound.
     """
     series = observations.run.series.get("value_loss")
     values = np.abs(finite(series)) if series is not None else np.empty(0)

@@ -317,7 +317,7 @@ def movement_without_gain(observations: Observations) -> Fact | None:
 
 
 def rewards_differ(observations: Observations) -> Fact | None:
-    """Tell whether samples are paid differently, inside a batch or from record to record, in more than an odd record."""
+    """Tell whether samples are paid differently in more than an odd record: in a batch, or from record to record."""
     deviations = series_of(observations, "reward_std")
     if deviations is not None:
         varied = bool((finite(deviations) > 0).mean() > ODD)
