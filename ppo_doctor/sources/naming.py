@@ -7,9 +7,22 @@ from pathlib import Path
 from typing import Literal
 
 #: `log`: trainers write a run's metrics under this name; `text`: may be a log; `console`: the same run once more, for
-#: people; `episodes`: what a Monitor wrote; `model`: an archive that holds settings; `junk`: of no use to us.
+#: people; `episodes`: what a Monitor wrote; `page`: notes, into which somebody may have copied a log; `model`: an
+#: archive that holds settings; `junk`: of no use to us.
 Role = Literal[
-    "log", "events", "wandb", "database", "text", "console", "episodes", "table", "model", "config", "dump", "junk"
+    "log",
+    "events",
+    "wandb",
+    "database",
+    "text",
+    "console",
+    "episodes",
+    "table",
+    "page",
+    "model",
+    "config",
+    "dump",
+    "junk",
 ]
 
 #: Names under which trainers leave the log of a run, the most telling first.
@@ -30,6 +43,11 @@ LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".d
 DOUBTFUL = (".json", ".txt", ".dat", ".out", ".gz", ".zst")
 #: A notebook mostly shows what a log beside it holds; it is looked into where a folder holds nothing better.
 NOTEBOOK = ".ipynb"
+#: Pages of text, and those that tell of a project rather than of a run.
+PAGES = (".md", ".markdown")
+_OF_A_PROJECT = re.compile(
+    r"(?:readme|licen[cs]e|changelog|contributing|code_of_conduct|security|authors|citation|model_?card)\b.*", re.I
+)
 TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
 #: Files that lie in run folders and are no logs of a run.
 NOT_LOGS = re.compile(
@@ -67,6 +85,8 @@ COMPLETIONS = re.compile(r"completions_\d+\.parquet")
 def role_of(path: Path) -> Role:
     """Return what a file probably is; `text` stands for "may be a log, if nothing better is there"."""
     name, suffix = path.name, path.suffix.lower()
+    if suffix in PAGES:
+        return "page"
     if NOT_LOGS.fullmatch(name):
         return "junk"
     if _MONITOR.fullmatch(name):
@@ -105,13 +125,22 @@ def tells(path: Path) -> bool:
 def is_read(path: Path) -> bool:
     """Tell by its name whether a file in a run folder is one that a run is read from."""
     role = role_of(path)
-    return role != "junk" and (role != "text" or tells(path))
+    return role not in ("junk", "page") and (role != "text" or tells(path))
 
 
 def says_log(path: str) -> bool:
     """Tell whether a name leaves little doubt that the file is a log of a run."""
     file = Path(path)
-    return role_of(file) != "text" or file.suffix.lower() in (".jsonl", ".ndjson") or bool(TELLING.search(file.name))
+    return (
+        role_of(file) not in ("text", "page")
+        or file.suffix.lower() in (".jsonl", ".ndjson")
+        or bool(TELLING.search(file.name))
+    )
+
+
+def of_a_project(path: Path) -> bool:
+    """Tell a page that a project has, whatever was trained in it: README.md."""
+    return _OF_A_PROJECT.fullmatch(path.name) is not None
 
 
 def is_config(path: Path) -> bool:
