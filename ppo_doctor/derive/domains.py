@@ -112,8 +112,9 @@ gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
 
 def no_update_configured(observations: Observations) -> Fact | None:
     """Count settings of no pass, minibatch or sample, and a minibatch that no rollout fills where a part is dropped."""
-    known, size = observations.fact("updates_known"), observations.run.config.get("minibatch_size")
-    none = known is not None and known.value == 0 and (observations.number("ppo_epochs") or 0) > 0
+    planned, size = observations.fact("updates_planned"), observations.run.config.get("minibatch_size")
+    found = planned is not None and planned.how != "default" and planned.value == 0
+    none = found and (observations.number("ppo_epochs") or 0) > 0
     further = (_said(size, f"the rollout fills no minibatch of {size.value}"),) if none and size is not None else ()
     return _count(observations, domains.NO_UPDATE, further)
 
