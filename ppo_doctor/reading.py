@@ -330,7 +330,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         series=series,
         facts=_facts(profile, settings, path, builder) | generations(series, _undeclared(profile), path),
         config=settings,
-        misspelt=configuration.misspelt_settings(profile, found, settings),
+        misspelt=configuration.misspelt_settings(profile, found, embedded),
         config_raw=configuration.as_written(found),
         notes=(*notes, *builder.notes, *unread, *said, *restored, *decided, *guesses),
         keys=uses(profile, builder.keys, tuple(cells)),
