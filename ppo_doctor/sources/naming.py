@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from ppo_doctor.readers.methods import PPO, method_of, of_family
+
 #: `log`: trainers write a run's metrics under this name; `text`: may be a log; `console`: the same run once more, for
 #: people; `episodes`: what a Monitor wrote; `page`: notes, into which somebody may have copied a log; `model`: an
 #: archive that holds settings; `junk`: of no use to us.
@@ -149,40 +151,17 @@ def is_config(path: Path) -> bool:
     return named or path.suffix.lower() in CONFIG_SUFFIXES
 
 
-#: Methods that are none of the PPO family, and those that are, as folders and files are named after them.
-_OTHERS = {
-    "a2c": "A2C",
-    "a3c": "A3C",
-    "dqn": "DQN",
-    "ddqn": "Double DQN",
-    "ddpg": "DDPG",
-    "td3": "TD3",
-    "sac": "SAC",
-    "qlearning": "Q-learning",
-    "sarsa": "SARSA",
-    "reinforce": "REINFORCE",
-    "vpg": "a vanilla policy gradient",
-    "trpo": "TRPO",
-}
-_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
-_Q_LEARNING = re.compile(r"q[ _.-]?learning")
-
-
 def other_algorithm(path: str) -> str | None:
     """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
     file = Path(path)
-    for name in (file.stem.lower(), file.parent.name.lower()):
-        words = re.split(r"[^a-z0-9]+", _Q_LEARNING.sub(" qlearning ", name))
-        found = [_OTHERS[word] for word in words if word in _OTHERS]
-        if found or _FAMILY.search(name):
-            return None if _FAMILY.search(name) else found[0]
-    return None
+    found = filter(None, map(method_of, (file.stem, file.parent.name)))
+    return next((None if method == PPO else method for method in found), None)
 
 
 def of_groups(path: str) -> bool:
     """Tell whether a file, or else its folder, is named after GRPO, and not after PPO as well."""
     file = Path(path)
-    name = next((name for name in (file.stem.lower(), file.parent.name.lower()) if _FAMILY.search(name)), "")
+    name = next((name.lower() for name in (file.stem, file.parent.name) if of_family(name)), "")
     return "grpo" in name and "ppo" not in name.replace("grpo", "")
 
 
