@@ -198,9 +198,12 @@ def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
     """
     keys = builder.keys
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
-    counts = [key for key in _in_order(builder) if key in profile.unknown(keys) and _counts_updates(key)]
+    if not held.isdisjoint(OF_STEPS):
+        return profile
+    unknown = frozenset(profile.unknown(keys))
+    counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
     key = next((key for key in counts if _stands_at_zero(builder.by_record(key))), None)
-    if key is None or not held.isdisjoint(OF_STEPS):
+    if key is None:
         return profile
     metric = MetricProfile(name=OF_STEPS[0], keys=(key,))
     return replace(
