@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import by_value, distinct
+from ppo_doctor.arrays import by_value, distinct, mean_of
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -188,15 +188,22 @@ def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolAr
 def _half_digit(values: FloatArray) -> FloatArray:
     """Return half of the last digit of each number of a column that was cut to so many digits (%.4g), else zeros.
 
-    Such a column has no common decimals, so that its resolution does not tell. Whole numbers are counts, but where all
-    of them are so large that no other digit would be printed.
+    Such a column has no common decimals, so that its resolution does not tell. A number of more digits than nearly all
+    others was printed in another way and is as exact as it stands. Whole numbers are counts, but where all of them are
+    so large that no other digit would be printed.
     """
     place = np.nan_to_num(10.0 ** np.floor(np.log10(np.abs(values))), posinf=0.0)
     leading = np.nan_to_num(values / place, posinf=0.0, neginf=0.0)
-    fits = (n for n in DIGITS if np.abs(np.round(leading, n - 1) - leading).max(initial=0.0) < FLOAT)
     counts = np.array_equal(values, np.round(values), equal_nan=True) and (np.abs(values) < LARGE).any()
-    digits = None if counts else next(fits, None)
-    return np.zeros_like(place) if digits is None else 0.5 * place * 10.0 ** (1 - digits)
+    digits = None if counts else next((n for n in DIGITS if mean_of(_fits(leading, n)) >= NEARLY), None)
+    if digits is None:
+        return np.zeros_like(place)
+    return np.where(_fits(leading, digits), 0.5 * place * 10.0 ** (1 - digits), 0.0)
+
+
+def _fits(leading: FloatArray, digits: int) -> BoolArray:
+    """Tell of numbers from 1 to 10 which of them have no more than so many digits."""
+    return np.asarray(np.abs(np.round(leading, digits - 1) - leading) < FLOAT, dtype=np.bool_)
 
 
 def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:

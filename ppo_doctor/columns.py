@@ -29,7 +29,7 @@ from ppo_doctor.table import RUN_KEYS
 if TYPE_CHECKING:
     from ppo_doctor.builder import RunBuilder
     from ppo_doctor.frameworks import Profile
-    from ppo_doctor.model import ConfigValue
+    from ppo_doctor.model import ConfigValue, FloatArray
 
 #: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
 BARE_CRITICS = (("value",), ("v",), ("critic",))
@@ -41,6 +41,10 @@ GREEK_RATES = ((("eta",),),)
 PERFORMANCE = frozenset({"perf", "performance"})
 #: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
 MOST_FORMS = 64
+#: What counts optimizer steps; the words of a count of updates; records that show that a count stands.
+OF_STEPS = ("optimizer_steps_total", "optimizer_steps")
+COUNT_OF_UPDATES = frozenset({"update", "count", "total", "executed", "policy"})
+FEWEST = 3
 #: Columns of trackers and readers that nobody has to understand.
 _NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
 
@@ -77,7 +81,7 @@ def profile_of(
         )
     profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)
     if profile.name == frameworks.CANONICAL:
-        profile = _by_company(profile, builder)
+        profile = _with_standing_count(_by_company(profile, builder), builder)
         if of_groups(builder.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
             profile = replace(profile, algorithm="grpo")
     own = found is None or (profile.name == frameworks.CANONICAL and not framework)
@@ -185,6 +189,39 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         fuzzy=dict(profile.fuzzy) | inferred,
         inferred=inferred,
     )
+
+
+def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
+    """Return a profile in which a count of updates that is 0 in every record counts optimizer steps.
+
+    One that grows counts steps, passes or rollouts; where it stands at 0 there were none of any of them.
+    """
+    keys = builder.keys
+    held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
+    if not held.isdisjoint(OF_STEPS):
+        return profile
+    unknown = frozenset(profile.unknown(keys))
+    counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
+    key = next((key for key in counts if _stands_at_zero(builder.by_record(key))), None)
+    if key is None:
+        return profile
+    metric = MetricProfile(name=OF_STEPS[0], keys=(key,))
+    return replace(
+        profile,
+        metrics=dict(profile.metrics) | {metric.name: metric},
+        fuzzy=dict(profile.fuzzy) | {key: metric.name},
+    )
+
+
+def _counts_updates(key: str) -> bool:
+    """Tell whether a key says that its number is a count of updates, and nothing else."""
+    name = parse(key)
+    return not name.unknown and "update" in name.concepts and name.concepts <= COUNT_OF_UPDATES
+
+
+def _stands_at_zero(values: FloatArray) -> bool:
+    known = values[np.isfinite(values)]
+    return len(known) >= FEWEST and not known.any()
 
 
 def _is_open(key: str) -> bool:

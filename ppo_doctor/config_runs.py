@@ -51,7 +51,7 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
         series={},
         facts=facts | {FROM_SETTINGS.name: FROM_SETTINGS} | ({configured.name: configured} if configured else {}),
         config=settings,
-        misspelt=configuration.misspelt_settings(profile, found, settings),
+        misspelt=configuration.misspelt_settings(profile, found),
         config_raw=values,
         notes=(Note(text=SCOPE), *unclear, *_expected(configured), _checked(profile, settings, values)),
     )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks import CANONICAL, names_of_settings
+from ppo_doctor.frameworks import CANONICAL, names_of_settings, profiles
+from ppo_doctor.frameworks import profile as framework_profile
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.spelling import nearest
 from ppo_doctor.ingest.naming import setting_of
@@ -201,15 +202,41 @@ def _within_float(value: ConfigValue) -> ConfigValue:
     return value
 
 
-def misspelt_settings(profile: Profile, found: Iterable[Found], settings: Mapping[str, Setting]) -> dict[str, Setting]:
+def misspelt_settings(profile: Profile, found: Sequence[Found], printed: Sequence[Found] = ()) -> dict[str, Setting]:
     """Return, by the name that somebody most likely meant, keys that are nearly one of the framework's settings.
 
-    Nothing is meant by a key that any framework has, nor where the setting itself is given. Under the name of another
-    model only what the framework has there is near. How a trainer that nobody knows spells its settings nobody knows.
+    Nothing is meant by a key that any framework has, nor where the setting itself is given: what a log prints of the
+    settings in use (`printed`) gives nothing to a file. Under the name of another model only what the framework has
+    there is near. How a trainer that nobody knows spells its settings nobody knows, but for a file with the names of a
+    framework, which is read as that framework's, as it is where the file is checked alone.
     """
-    if profile.name == CANONICAL:
-        return {}
-    given = {name for name, setting in settings.items() if setting.how != "default"}
+    files = [origin for origin in found if not any(origin is one for one in printed)]
+    known = profile if profile.name != CANONICAL else None
+    misspelt = _misspelt_in(printed, known, _given(known, found)) if known is not None else {}
+    for origin in files:
+        spelled = known or _spelled_as(origin)
+        if spelled is not None:
+            misspelt |= _misspelt_in([origin], spelled, _given(spelled, files))
+    return misspelt
+
+
+def _given(profile: Profile, found: Sequence[Found]) -> frozenset[str]:
+    """Return the settings that some origins give."""
+    return frozenset(name for name, setting in canonical_settings(profile, found).items() if setting.how != "default")
+
+
+def _spelled_as(origin: Found) -> Profile | None:
+    """Return the framework whose names a file uses for its settings; None where that is none that we know."""
+    from ppo_doctor.frameworks.habits import likeliest
+
+    if origin.how != "configured":
+        return None
+    like = likeliest(origin.values, profiles())
+    return framework_profile(like.name) if like.name else None
+
+
+def _misspelt_in(found: Sequence[Found], profile: Profile, given: frozenset[str]) -> dict[str, Setting]:
+    """Return the keys of some origins that are nearly a setting which is not given."""
     names = [key.rpartition(".") for name, keys in profile.config.items() if name not in given for key in keys]
     tails = {tail for _, _, tail in names}
     misspelt: dict[str, Setting] = {}

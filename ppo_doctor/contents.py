@@ -14,8 +14,10 @@ from ppo_doctor.builder import RunBuilder
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.readers.methods import PPO, method_of
 from ppo_doctor.reading import Content, collect, parts_of, told_apart
 from ppo_doctor.sources.naming import role_of
+from ppo_doctor.table import METHOD_KEYS
 
 if TYPE_CHECKING:
     from ppo_doctor.reading import Request
@@ -39,7 +41,7 @@ def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dic
             continue
         contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
     if request.framework is None:
-        contents = [_without_other_methods(content) for content in contents]
+        contents = [_without_other_methods(_of_the_family(content)) for content in contents]
     return joined(contents, request.framework, together=source.together), failed
 
 
@@ -52,6 +54,51 @@ def _woven(links: Sequence[Content]) -> Content:
         first.extend(link)
     first.builder.tables = tables
     return first
+
+
+def _of_the_family(content: Content) -> Content:
+    """Return a content without the records that columns or headings say are of a method outside the PPO family.
+
+    Each such method is a note. A heading tells only where others are of the family, and of records that hold no metric
+    of PPO alone. A content of nothing else stays as it is.
+    """
+    told = [_methods(table, content.sections) for table in content.builder.tables]
+    names = {name for of in told for name in of}
+    others = sorted(name for name in names if name is not None and name != PPO)
+    if not others or len(others) == len(names) or (PPO not in names and content.sections):
+        return content
+    notes = list(content.builder.notes)
+    tables = list(content.builder.tables)
+    for other in others:
+        parts = [_rows(table, [name == other for name in of]) for table, of in zip(tables, told, strict=True)]
+        held = [part for part in parts if len(part.records)]
+        if _holds_ppo(held):
+            continue
+        first, last = min(int(t.lines[0]) for t in held), max(int(t.lines[-1]) for t in held)
+        count = sum(len(part.records) for part in held)
+        text = f"{other}: {count} records of lines {first} to {last} left out, for they are not of the PPO family"
+        notes.append(Note(text=text, source=SourceRef(path=content.path, line=first), kind="said"))
+        tables = [_rows(table, [name != other for name in of]) for table, of in zip(tables, told, strict=True)]
+        told = [[name for name in of if name != other] for of in told]
+    kept = [table for table in tables if len(table.records)]
+    return replace(content, builder=RunBuilder(path=content.path, tables=kept, notes=notes))
+
+
+def _methods(table: Table, sections: Sequence[tuple[int, str]]) -> list[str | None]:
+    """Return the method of each record of a table: as a column of it says, else as the last heading above it does."""
+    begins = np.array([line for line, _ in sections], dtype=np.int64)
+    at = np.searchsorted(begins, table.lines, side="right") - 1
+    headed = [sections[place][1] if place >= 0 else None for place in at.tolist()]
+    written = {record: text for key in METHOD_KEYS for record, text in table.texts.get(key, ())}
+    said = (method_of(written[record]) if record in written else None for record in table.records.tolist())
+    return [of or above for of, above in zip(said, headed, strict=True)]
+
+
+def _holds_ppo(tables: Sequence[Table]) -> bool:
+    """Tell whether records hold a metric that no method outside the PPO family logs."""
+    keys = {key for table in tables for key in table.columns}
+    profile = frameworks.detect(keys)
+    return profile is not None and profile.ppo_family and frameworks.speaks_of_ppo(profile, keys)
 
 
 def _without_other_methods(content: Content) -> Content:
@@ -82,7 +129,12 @@ def _without_other_methods(content: Content) -> Content:
 
 def _between(table: Table, first: int, last: int) -> Table:
     """Return the records of a table that stand between two lines."""
-    rows = np.flatnonzero((table.lines >= first) & (table.lines <= last))
+    return _rows(table, ((table.lines >= first) & (table.lines <= last)).tolist())
+
+
+def _rows(table: Table, chosen: Sequence[bool]) -> Table:
+    """Return some records of a table."""
+    rows = np.flatnonzero(chosen)
     kept = set(table.records[rows].tolist())
     return replace(
         table,

@@ -346,7 +346,7 @@ def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorErr
 
 def _meant(source: RunSource, path: str) -> bool:
     """Tell whether a file was meant to be read, so that it is missed when it cannot be."""
-    return path in source.logs or role_of(Path(path)) != "text"
+    return path in source.logs or role_of(Path(path)) not in ("text", "page")
 
 
 def _kind(path: str) -> str:

@@ -21,7 +21,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.name_notes import names_guessed
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
-from ppo_doctor.table import CELL, RUN_KEYS, EmbeddedConfig, Table, numbered_columns, of_several
+from ppo_doctor.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
 from ppo_doctor.unread_cells import notes_on, text_cells, uses
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Content:
     named: Mapping[str, str] = field(default_factory=dict)
     #: names of the columns of a table, in their order
     header: tuple[str, ...] = ()
+    #: lines from which on records are of another method, and which
+    sections: list[tuple[int, str]] = field(default_factory=list)
     #: one summary for each file that was joined to the first
     joined: tuple[SourceSummary, ...] = ()
 
@@ -113,6 +115,8 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
             factors |= says
             content.header = max(content.header, tuple(table.columns), key=len)
             content.builder.append(_lean(table, named))
+        elif isinstance(item, EmbeddedConfig) and SECTION in item.values:
+            content.sections.append((item.source.line or 0, str(item.values[SECTION])))
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
             content.embedded.append(Found(values=redacted, source=item.source))
@@ -330,7 +334,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         series=series,
         facts=_facts(profile, settings, path, builder) | generations(series, _undeclared(profile), path),
         config=settings,
-        misspelt=configuration.misspelt_settings(profile, found, settings),
+        misspelt=configuration.misspelt_settings(profile, found, embedded),
         config_raw=configuration.as_written(found),
         notes=(*notes, *builder.notes, *unread, *said, *restored, *decided, *guesses),
         keys=uses(profile, builder.keys, tuple(cells)),

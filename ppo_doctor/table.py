@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 CELL = "notebook cell"
 #: Columns whose values name a run when a log holds several.
 RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
+#: Columns whose values name the method that a record is of, and the one key of a configuration that only says of which
+#: method the records from its line on are.
+METHOD_KEYS = ("algo", "algorithm", "method", "alg")
+SECTION = "section of a method"
 #: What a column is called that has no name.
 NUMBERED = re.compile(r"column_(\d+)")
 

@@ -93,7 +93,7 @@ def case_run(case: Mapping[str, Any]) -> Run:
         series=series,
         facts=facts | ({configured.name: configured} if configured else {}),
         config=settings,
-        misspelt=misspelt_settings(profile, [found], settings),
+        misspelt=misspelt_settings(profile, [found]),
         config_raw=found.values,
         notes=tuple(Note(text=text, source=source) for text in case.get("notes", ())),
     )

@@ -199,3 +199,13 @@ def test_chinese_sentences_of_a_console_are_read(tmp_path):
     run = load_run(path)
     assert {"episode_return", "policy_loss", "value_loss", "entropy", "approx_kl"} == run.series.keys()
     assert len(run.series["entropy"]) == RECORDS
+
+
+@pytest.mark.parametrize(("grows", "metric"), [(0, "optimizer_steps_total"), (10, None)])
+def test_a_count_of_updates_is_one_of_steps_where_it_stands_at_0_alone(tmp_path, grows, metric):
+    """One that grows may count passes, or rollouts."""
+    rows = [f"{i},{i / 7:.4f},-0.0{i},0.5,0.01,1.0,{grows * i}" for i in range(1, 10)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["iter,ep_return,policy_loss,value_loss,approx_kl,entropy,n_updates", *rows]))
+    held = {series.raw: name for name, series in load_run(path).series.items()}
+    assert held.get("n_updates") == metric

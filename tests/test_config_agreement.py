@@ -138,3 +138,39 @@ def test_a_folder_without_a_log_is_judged_by_its_configurations(cli, tmp_path):
 def test_a_whole_number_beyond_every_float_is_no_reason_to_fail(tmp_path, digits):
     put(tmp_path, "later.yaml", f"n_epochs: {'9' * digits}\nlearning_rate: 0.00025\ngamma: 0.97\n")
     assert load_run(log(tmp_path)).series
+
+
+OWN = (
+    "env_id: Pong\nnum_steps: 512\nn_epochs: 4\ngae_lambda: 0.9\nclip_range: 0.2\nminibatch_size: 64\nent_coef: 0.01\n"
+)
+
+
+def own_log(folder, *, printed=""):
+    """The log of a script of somebody's own, which perhaps prints the settings that it uses."""
+    rows = [
+        f"iter {n} steps {512 * n} return {n + n % 3}.5 pg_loss -0.01{n % 5} v_loss 0.{9 - n // 4} entropy 1.{60 - n}"
+        f" approx_kl 0.00{3 + n % 5} clip_frac 0.0{5 + n % 4}"
+        for n in range(1, 30)
+    ]
+    put(folder, "train.log", "\n".join([printed, *rows]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("printed", ["", "using: n_epochs=4 gamma=0.99 gae_lambda=0.9 clip_range=0.2 ent_coef=0.01"])
+def test_a_misspelt_key_beside_the_log_of_an_own_script_is_a_finding(tmp_path, cli, printed):
+    put(tmp_path, "config.yaml", OWN + "gamna: 0.95\n")
+    told = cli("analyze", own_log(tmp_path, printed=printed), "--format", "json").json
+    assert told["causes"][0]["id"] == "dead-hyperparameter"
+    (text,) = [
+        e["statistic"] for check in told["checks"] if check["name"] == "settings-misspelt" for e in check["evidence"]
+    ]
+    assert "gamna" in text
+    assert ("0.99" in text) == bool(printed)
+    checked = cli("check-config", tmp_path / "config.yaml")
+    assert "settings-misspelt" in checked.out
+
+
+def test_a_key_that_is_given_as_well_is_not_misspelt(tmp_path, cli):
+    put(tmp_path, "config.yaml", OWN + "gamna: 0.95\ngamma: 0.95\n")
+    told = cli("analyze", own_log(tmp_path), "--format", "json").json
+    assert not [check for check in told["checks"] if check["name"] == "settings-misspelt" and check["answer"] == "yes"]

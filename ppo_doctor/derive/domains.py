@@ -112,8 +112,9 @@ gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
 
 def no_update_configured(observations: Observations) -> Fact | None:
     """Count settings of no pass, minibatch or sample, and a minibatch that no rollout fills where a part is dropped."""
-    known, size = observations.fact("updates_known"), observations.run.config.get("minibatch_size")
-    none = known is not None and known.value == 0 and (observations.number("ppo_epochs") or 0) > 0
+    planned, size = observations.fact("updates_planned"), observations.run.config.get("minibatch_size")
+    found = planned is not None and planned.how != "default" and planned.value == 0
+    none = found and (observations.number("ppo_epochs") or 0) > 0
     further = (_said(size, f"the rollout fills no minibatch of {size.value}"),) if none and size is not None else ()
     return _count(observations, domains.NO_UPDATE, further)
 
@@ -162,10 +163,11 @@ def settings_misspelt(observations: Observations) -> Fact | None:
     if not observations.held & run.config.keys() and not run.misspelt:
         return None
     profile = frameworks.profile(run.framework)
-    unknown = f"is no setting of {profile.title} that we know; did you mean"
+    known = "" if profile.name == frameworks.CANONICAL else f" of {profile.title}"
     found = tuple(
-        _said(setting, f"{setting.key} {unknown} {meant}, which is not given{_in_force(profile, meant)}?")
+        _said(setting, f"{setting.key} is no setting{known} that we know; did you mean {meant}, which {force}?")
         for meant, setting in run.misspelt.items()
+        for force in [_in_force(observations, profile, meant)]
     )
     found += tuple(
         _said(setting, f"{setting.key} = {setting.value} is no value of it that we know; did you mean {meant}?")
@@ -175,12 +177,22 @@ def settings_misspelt(observations: Observations) -> Fact | None:
     return Fact(name="settings_misspelt", value=len(found), how="configured", unit="settings", counted=found)
 
 
-def _in_force(profile: Profile, native: str) -> str:
-    """Return the default that holds while a setting is not given, in words; empty where none is documented."""
+def _in_use(observations: Observations, native: str) -> Setting | None:
+    """Return the setting of a name that the log prints, None where it prints none."""
+    tail = native.rpartition(".")[2]
+    held = (setting for setting in observations.run.config.values() if setting.how != "default")
+    return next((setting for setting in held if setting.key.rpartition(".")[2] == tail), None)
+
+
+def _in_force(observations: Observations, profile: Profile, native: str) -> str:
+    """Return what holds while a setting is not given, in words: what the log prints, else a documented default."""
+    used = _in_use(observations, native)
+    if used is not None:
+        return f"is {used.value} in what the log prints"
     tail = native.rpartition(".")[2]
     names = (name for name, keys in profile.config.items() if tail in {key.rpartition(".")[2] for key in keys})
     default = next((profile.defaults[name] for name in names if name in profile.defaults), None)
-    return "" if default is None else f", so that its default, {default}, is in force"
+    return "is not given" + ("" if default is None else f", so that its default, {default}, is in force")
 
 
 def _odd_minibatch(observations: Observations) -> Iterator[Evidence]:

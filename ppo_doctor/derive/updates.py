@@ -94,7 +94,7 @@ def epochs_share(observations: Observations) -> Fact | None:
         return _share(epochs, epochs.value, wanted, "epochs")
     observed = observations.fact("updates_observed")
     configured = observations.run.facts.get("updates_configured")
-    if observed is None or configured is None or configured.how != "configured":
+    if observed is None or configured is None or configured.how != "configured" or not configured.value:
         return None
     return _share(observed, observed.value, configured.value, "optimizer steps")
 

@@ -49,6 +49,7 @@ SETTINGS: Mapping[str, str] = {
 CLOCKS = (
     *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
     *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
+    *("upd", "upds"),
     *("episode", "episodes", "ep", "epoch", "frame", "frames"),
 )
 #: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.

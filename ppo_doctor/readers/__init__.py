@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["READERS", "Item", "read", "read_source", "sniff"]
+__all__ = ["READERS", "Item", "holds_records", "read", "read_source", "sniff"]
+
+#: Records of a log: fewer are a table of results, or an example of how a line looks.
+FEWEST = 3
 
 #: What a reader yields.
 Item = Table | EmbeddedConfig | Note
@@ -66,3 +69,12 @@ def read_source(source: Source) -> tuple[str, Iterator[Item]]:
     module, _, function = READERS[container].partition(":")
     stream: Iterator[Item] = getattr(import_module(module), function)(source)
     return container, stream
+
+
+def holds_records(path: Path) -> bool:
+    """Tell whether a file holds at least three records of one layout."""
+    try:
+        _, stream = read(path)
+        return any(isinstance(item, Table) and len(item.records) >= FEWEST for item in stream)
+    except DoctorError:
+        return False

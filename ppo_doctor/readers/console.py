@@ -15,6 +15,7 @@ from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
+from ppo_doctor.readers.console_sections import Sections
 from ppo_doctor.readers.console_sentences import Sentences
 from ppo_doctor.readers.console_several import Lists
 from ppo_doctor.readers.console_verl import Verl
@@ -72,6 +73,7 @@ class Feed:
         # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
         # Ray's results hold dicts of their own.
         first: tuple[Dialect, ...] = (
+            Sections(sink),
             Exceptions(sink),
             EarlyStops(sink),
             Warnings(sink),

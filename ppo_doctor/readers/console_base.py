@@ -102,6 +102,8 @@ class Sink:
         self.values = Values(source.notes)
         self.packer = Packer(source.path, source.notes)
         self.configs: list[EmbeddedConfig] = []
+        #: where another method begins
+        self.sections: list[EmbeddedConfig] = []
         #: lines that a dialect took for its own and then was not able to read
         self.given_back: list[Line] = []
         #: lines of which nothing is used, and what to do before loose records are settled
@@ -109,7 +111,7 @@ class Sink:
         self.before_settling: Callable[[], None] | None = None
         #: whether what is joined to loose records stands behind them
         self._follows: bool | None = None
-        self._path = source.path
+        self.path = source.path
         #: records of dialects that cannot be mistaken
         self._certain = self._certain_cells = 0
         self._loose: list[_Loose] = []
@@ -160,7 +162,7 @@ class Sink:
         """Take a configuration."""
         values = config_values(config)
         if not any(values == known.values for known in self.configs):
-            self.configs.append(EmbeddedConfig(values=values, source=SourceRef(path=self._path, line=line)))
+            self.configs.append(EmbeddedConfig(values=values, source=SourceRef(path=self.path, line=line)))
 
     @property
     def records(self) -> int:
@@ -180,12 +182,13 @@ class Sink:
             self.notes.tell("loose", text)
         yield from self.packer.flush()
         yield from self.configs
+        yield from self.sections
 
     def peek(self) -> Iterator[Table | EmbeddedConfig]:
         """Yield what is held back until the end of the log, as it would be used if this were the end."""
         yield from self.configs
         if self._loose and not self._has_better():
-            spare = Sink(_Aside(self._path, Ledger(self._path)))
+            spare = Sink(_Aside(self.path, Ledger(self.path)))
             spare.packer.ordinal = self.packer.ordinal
             for line, cells in _recurring(self._loose):
                 spare.cells(line, cells)

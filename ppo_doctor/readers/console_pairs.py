@@ -41,7 +41,7 @@ _COUNTER = re.compile(
 )
 #: "[Step 020] …": a counter in the brackets in which loggers put what is none
 _BRACKETED = re.compile(
-    r"\s*\[(Step|Iter|Iteration|Epoch|Episode|Update|Round) *[#:=]? *(\d+(?:/\d+)?)\]\s*", re.IGNORECASE
+    r"\s*\[(Step|It(?:e?r|eration)?|Ep(?:och|isode)?|Upd(?:ate)?|Round) *[#:=]? *(\d+(?:/\d+)?)\]\s*", re.IGNORECASE
 )
 #: Words before a number; the name is what follows the last mark, as few words as stand before the number.
 _ENTRY = re.compile(

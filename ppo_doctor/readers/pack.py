@@ -14,7 +14,7 @@ import numpy as np
 
 from ppo_doctor.readers.keys import Keys
 from ppo_doctor.readers.special import restore
-from ppo_doctor.table import RUN_KEYS, Table
+from ppo_doctor.table import METHOD_KEYS, RUN_KEYS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -250,7 +250,7 @@ class Packer:
             if not self._keys.admit(key, line):
                 continue
             kept = self._texts_kept.get(key, 0)
-            if kept < MOST_TEXTS or key in RUN_KEYS:
+            if kept < MOST_TEXTS or key in RUN_KEYS or key in METHOD_KEYS:
                 layout.texts.setdefault(key, []).append((self.ordinal, intern(text)))
                 self._texts_kept[key] = kept + 1
             else:

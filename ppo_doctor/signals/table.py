@@ -48,6 +48,12 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "surrogate_high": ("surrogate", ("policy_loss",)),
         "surrogate_zero_share": ("surrogate", ("policy_loss",)),
         "surrogate_above_zero": ("surrogate", ("policy_loss",)),
+        "no_step_counted": (
+            "undone",
+            ("optimizer_steps", "optimizer_steps_total", "epochs_executed", "epochs_executed_total"),
+        ),
+        "surrogate_zero_of_updates": ("undone", ("policy_loss",)),
+        "losses_both_zero": ("undone", ("policy_loss+value_loss",)),
         "losses_repeat": ("surrogate", ("loss+reward_mean",)),
         "ratio_flat": ("movement", (*_KL, "ratio_mean", "policy_loss", "clip_fraction")),
         "ratio_ignored": ("movement", ("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std")),

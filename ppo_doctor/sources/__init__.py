@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.sources import pages
 from ppo_doctor.sources.layouts import RunSource, regrouped, runs_in
 from ppo_doctor.sources.naming import (
     COMPLETIONS,
@@ -189,13 +190,14 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     if not sources:
         sources = [RunSource(logs=tuple(map(str, held))) for below in tree.walk() if (held := below.of("episodes"))]
     if not sources:
-        # Nothing that says it is a log: whatever may be one is looked into.
+        # Nothing that says it is a log: whatever may be one is looked into, and notes where that holds none.
         doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
         if len(doubtful) > MOST_LOOKED_INTO:
             walker.told.append(
                 f"only {MOST_LOOKED_INTO:,} of {len(doubtful):,} files that may be logs were looked into"
             )
             doubtful = sorted(doubtful, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
+        doubtful = pages.instead(doubtful, pages.of_a_run(tree)[:MOST_LOOKED_INTO])
         sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
     sure = any(source.logs for source in sources)
     sources = [
@@ -204,6 +206,8 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
         sources = _of_settings(tree)
+    if not sources and not dumps and (held := pages.with_records(pages.of_projects(tree)[:MOST_LOOKED_INTO])):
+        sources = [RunSource(logs=(), perhaps=tuple(map(str, held)))]
     if not sources and not dumps:
         told = "; ".join(walker.told)
         hint = told or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"

@@ -6,10 +6,25 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from ppo_doctor.readers.methods import PPO, method_of, of_family
+
 #: `log`: trainers write a run's metrics under this name; `text`: may be a log; `console`: the same run once more, for
-#: people; `episodes`: what a Monitor wrote; `model`: an archive that holds settings; `junk`: of no use to us.
+#: people; `episodes`: what a Monitor wrote; `page`: notes, into which somebody may have copied a log; `model`: an
+#: archive that holds settings; `junk`: of no use to us.
 Role = Literal[
-    "log", "events", "wandb", "database", "text", "console", "episodes", "table", "model", "config", "dump", "junk"
+    "log",
+    "events",
+    "wandb",
+    "database",
+    "text",
+    "console",
+    "episodes",
+    "table",
+    "page",
+    "model",
+    "config",
+    "dump",
+    "junk",
 ]
 
 #: Names under which trainers leave the log of a run, the most telling first.
@@ -30,6 +45,11 @@ LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".d
 DOUBTFUL = (".json", ".txt", ".dat", ".out", ".gz", ".zst")
 #: A notebook mostly shows what a log beside it holds; it is looked into where a folder holds nothing better.
 NOTEBOOK = ".ipynb"
+#: Pages of text, and those that tell of a project rather than of a run.
+PAGES = (".md", ".markdown")
+_OF_A_PROJECT = re.compile(
+    r"(?:readme|licen[cs]e|changelog|contributing|code_of_conduct|security|authors|citation|model_?card)\b.*", re.I
+)
 TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
 #: Files that lie in run folders and are no logs of a run.
 NOT_LOGS = re.compile(
@@ -67,6 +87,8 @@ COMPLETIONS = re.compile(r"completions_\d+\.parquet")
 def role_of(path: Path) -> Role:
     """Return what a file probably is; `text` stands for "may be a log, if nothing better is there"."""
     name, suffix = path.name, path.suffix.lower()
+    if suffix in PAGES:
+        return "page"
     if NOT_LOGS.fullmatch(name):
         return "junk"
     if _MONITOR.fullmatch(name):
@@ -105,13 +127,22 @@ def tells(path: Path) -> bool:
 def is_read(path: Path) -> bool:
     """Tell by its name whether a file in a run folder is one that a run is read from."""
     role = role_of(path)
-    return role != "junk" and (role != "text" or tells(path))
+    return role not in ("junk", "page") and (role != "text" or tells(path))
 
 
 def says_log(path: str) -> bool:
     """Tell whether a name leaves little doubt that the file is a log of a run."""
     file = Path(path)
-    return role_of(file) != "text" or file.suffix.lower() in (".jsonl", ".ndjson") or bool(TELLING.search(file.name))
+    return (
+        role_of(file) not in ("text", "page")
+        or file.suffix.lower() in (".jsonl", ".ndjson")
+        or bool(TELLING.search(file.name))
+    )
+
+
+def of_a_project(path: Path) -> bool:
+    """Tell a page that a project has, whatever was trained in it: README.md."""
+    return _OF_A_PROJECT.fullmatch(path.name) is not None
 
 
 def is_config(path: Path) -> bool:
@@ -120,40 +151,17 @@ def is_config(path: Path) -> bool:
     return named or path.suffix.lower() in CONFIG_SUFFIXES
 
 
-#: Methods that are none of the PPO family, and those that are, as folders and files are named after them.
-_OTHERS = {
-    "a2c": "A2C",
-    "a3c": "A3C",
-    "dqn": "DQN",
-    "ddqn": "Double DQN",
-    "ddpg": "DDPG",
-    "td3": "TD3",
-    "sac": "SAC",
-    "qlearning": "Q-learning",
-    "sarsa": "SARSA",
-    "reinforce": "REINFORCE",
-    "vpg": "a vanilla policy gradient",
-    "trpo": "TRPO",
-}
-_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
-_Q_LEARNING = re.compile(r"q[ _.-]?learning")
-
-
 def other_algorithm(path: str) -> str | None:
     """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
     file = Path(path)
-    for name in (file.stem.lower(), file.parent.name.lower()):
-        words = re.split(r"[^a-z0-9]+", _Q_LEARNING.sub(" qlearning ", name))
-        found = [_OTHERS[word] for word in words if word in _OTHERS]
-        if found or _FAMILY.search(name):
-            return None if _FAMILY.search(name) else found[0]
-    return None
+    found = filter(None, map(method_of, (file.stem, file.parent.name)))
+    return next((None if method == PPO else method for method in found), None)
 
 
 def of_groups(path: str) -> bool:
     """Tell whether a file, or else its folder, is named after GRPO, and not after PPO as well."""
     file = Path(path)
-    name = next((name for name in (file.stem.lower(), file.parent.name.lower()) if _FAMILY.search(name)), "")
+    name = next((name.lower() for name in (file.stem, file.parent.name) if of_family(name)), "")
     return "grpo" in name and "ppo" not in name.replace("grpo", "")
 
 

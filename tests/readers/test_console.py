@@ -654,6 +654,11 @@ def test_a_counter_in_brackets(reading):
     assert [record["Step"] for record in got.records] == [20, 40, 60]
 
 
+def test_an_abbreviated_counter_in_brackets_is_one(reading):
+    rows = "".join(f"[upd {n:5}] ret  {n / 7:.4f} | pg -0.0003 | kl 0.0{n}\n" for n in (20, 40, 60))
+    assert [record["upd"] for record in reading(rows).records] == [20, 40, 60]
+
+
 @pytest.mark.parametrize(
     "text",
     ["Baseline Avg Reward: 0.150\nGRPO Avg Reward: 0.800\n", "Eval accuracy: 0.150 -> 0.800\n"],

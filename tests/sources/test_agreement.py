@@ -77,6 +77,15 @@ def test_numbers_cut_to_so_many_digits_are_those_in_full_under_other_steps_too(s
     assert compared(a_run(**full), a_run(**other)).clock is None
 
 
+def test_a_column_cut_to_so_many_digits_but_for_one_number_is_the_one_in_full():
+    """SB3's console prints most numbers with three digits, and one of another type with all that it has."""
+    full = [(i, 0.04 * value) for i, value in wave(30)]
+    printed = [(i, float(f"{value:.6g}" if i == 17 else f"{value:.3g}")) for i, value in full]
+    assert compared(a_run(loss=full), a_run(loss=printed)).share == 1.0
+    other = [(i, value * 1.001) for i, value in full]
+    assert compared(a_run(loss=full), a_run(loss=other)).share < 0.1
+
+
 def late(cells, *, lost):
     """The same values one record later; `lost` is the end at which one is missing, as a loop logs or a run stops."""
     steps = [step for step, _ in cells]

@@ -1,0 +1,48 @@
+"""Names of methods of reinforcement learning: those of the PPO family, and others that PPO is compared with."""
+
+from __future__ import annotations
+
+import re
+
+#: Methods that are none of the PPO family, as folders, files, columns and headings are named after them.
+OTHERS = {
+    "a2c": "A2C",
+    "a3c": "A3C",
+    "dqn": "DQN",
+    "ddqn": "Double DQN",
+    "ddpg": "DDPG",
+    "td3": "TD3",
+    "sac": "SAC",
+    "qlearning": "Q-learning",
+    "sarsa": "SARSA",
+    "reinforce": "REINFORCE",
+    "vpg": "a vanilla policy gradient",
+    "trpo": "TRPO",
+}
+#: What a method of the PPO family is called here, whichever it is.
+PPO = "PPO"
+_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
+_Q_LEARNING = re.compile(r"q[ _.-]?learning")
+
+_ANY = re.compile(f"{_FAMILY.pattern}|{_Q_LEARNING.pattern}|{'|'.join(OTHERS)}", re.IGNORECASE)
+
+
+def may_name(text: str) -> bool:
+    """Tell in one search whether a text can name a method, as few lines of a log do."""
+    return _ANY.search(text) is not None
+
+
+def of_family(text: str) -> bool:
+    """Tell whether a text names a method of the PPO family."""
+    return _FAMILY.search(text.lower()) is not None
+
+
+def other_in(text: str) -> str | None:
+    """Return the first method outside the PPO family that a text names; None for any other text."""
+    words = re.split(r"[^a-z0-9]+", _Q_LEARNING.sub(" qlearning ", text.lower()))
+    return next((OTHERS[word] for word in words if word in OTHERS), None)
+
+
+def method_of(text: str) -> str | None:
+    """Return the method that a text names: one of the family as PPO, else another; None where it names none."""
+    return PPO if of_family(text) else other_in(text)

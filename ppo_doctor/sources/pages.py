@@ -1,0 +1,32 @@
+"""Pages of text into which somebody copied a log: read where a folder holds nothing better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ppo_doctor.readers import holds_records
+from ppo_doctor.sources.naming import of_a_project
+from ppo_doctor.sources.walking import Folder
+
+
+def with_records(pages: Sequence[Path]) -> list[Path]:
+    """Return the pages that hold records."""
+    return [page for page in pages if holds_records(page)]
+
+
+def instead(files: Sequence[Path], pages: Sequence[Path]) -> list[Path]:
+    """Return the pages that hold records where none of some files does, the files else."""
+    if not pages or any(map(holds_records, files)):
+        return list(files)
+    return with_records(pages) or list(files)
+
+
+def of_a_run(folder: Folder) -> list[Path]:
+    """Return the pages in a folder or below it that are not those of a project."""
+    return [page for below in folder.walk() for page in below.of("page") if not of_a_project(page)]
+
+
+def of_projects(folder: Folder) -> list[Path]:
+    """Return the pages in a folder or below it that are those of a project."""
+    return [page for below in folder.walk() for page in below.of("page") if of_a_project(page)]
