@@ -179,14 +179,14 @@ def _logs(counted: Mapping[str, float], classes: int) -> list[float]:
     return [math.log((counted.get(str(k), 0.0) + SMOOTHING) / total) for k in range(classes)]
 
 
-def support(metric: str, n: Numbers) -> float:
-    """Return how much likelier numbers of this form are a metric's than something else's, in nats.
+def support(metric: str, form_of: Mapping[str, int]) -> float:
+    """Return how much likelier numbers of a form are a metric's than something else's, in nats.
 
-    Of a metric of which no columns were counted, and of few records, numbers say nothing. What is unusual speaks
-    against a metric only so far as runs are rare in which it is unusual.
+    Of a metric of which no columns were counted, and of no form, numbers say nothing. What is unusual speaks against a
+    metric only so far as runs are rare in which it is unusual.
     """
     odds = _log_odds().get(metric)
-    if odds is None or len(n.known) < LEAST:
+    if odds is None or not form_of:
         return 0.0
-    told = TEMPER * sum(odds[name][k] for name, k in form(n).items())
+    told = TEMPER * sum(odds[name][k] for name, k in form_of.items())
     return math.log(UNUSUAL + (1.0 - UNUSUAL) * math.exp(min(told, 50.0)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import CLIPPED, GAIN, hinted, marked
+from ppo_doctor.ingest.hints import CLIPPED, GAIN, hints_of, marked
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -129,7 +129,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     return Said(
         meant=meant,
         allowed=allowed,
-        hints=tuple(map(hinted, said)),
+        hints=tuple(hint for word in said for hint in hints_of(word)),
         marks=marked(said),
         gain=not GAIN.isdisjoint(said),
         squared=_SQUARED.search(key) is not None,

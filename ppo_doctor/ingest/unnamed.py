@@ -18,8 +18,6 @@ from ppo_doctor.ingest.forms import LEAST, Numbers, described, numbers
 from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
 from ppo_doctor.ingest.left_over import (
     EARNINGS,
-    ENOUGH,
-    MOVEMENTS,
     counted,
     left_for_the_return,
     still,
@@ -39,6 +37,7 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
+from ppo_doctor.ingest.picture import is_a_picture, is_told
 from ppo_doctor.ingest.readings import Reading, of_others
 from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
@@ -54,14 +53,6 @@ EARNED, FIRST = 1.5, 0.9
 COMMON = 0.5
 #: How much rarer than others a metric is taken for at most, where a name speaks of both.
 RAREST = -2.0
-#: Metrics of what moved the policy.
-_MOVING = frozenset(
-    {"policy_loss", "loss", "value_loss", "explained_variance", "grad_norm", "learning_rate", "optimizer_steps"}
-)
-#: What only the update of a policy by ratios has.
-_OF_UPDATES = frozenset({"clip_fraction", "approx_kl", "ratio_abs_dev", "ratio_mean"})
-#: Of these four parts all, or three where so many metrics are hinted at by names or shown by others.
-PARTS, MANY = 4, 6
 #: Columns that say that groups of samples are compared: then the return is a reward.
 _OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length"})
 _OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
@@ -128,7 +119,11 @@ def by_form(
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
-    if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
+    if is_a_picture(_as_rewards(chosen), told, company, named):
+        pass
+    elif max(len(found.known) for found in held_numbers.values()) >= LEAST and is_told(chosen, told, named):
+        chosen = {key: one for key, one in chosen.items() if says(told[key], one.metric) or (key, one.metric) in company}
+    else:  # what names mean in all may be clear nonetheless
         chosen = solved(
             {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
         )
@@ -138,7 +133,7 @@ def by_form(
     chosen |= left_for_the_return(held_numbers, told, chosen, named)
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
-        chosen = {key: reading for key, reading in chosen.items() if means(told[key], reading.metric)}
+        chosen = {key: reading for key, reading in chosen.items() if speaks(told[key], reading.metric)}
     chosen = _as_rewards(_paid_for_success(chosen, told))
     return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
@@ -229,6 +224,7 @@ class _Fits:
 
     def __init__(self, found: Numbers) -> None:
         self._held: dict[tuple[float, float], Numbers] = {(1.0, 0.0): found}
+        self._forms: dict[tuple[float, float], Mapping[str, int]] = {}
 
     @property
     def known(self) -> FloatArray:
@@ -250,7 +246,11 @@ class _Fits:
         if metric == "ratio_mean" and found.known.min() >= 1 and float(np.median(found.known)) > ABOVE_ONE:
             return -np.inf  # a mean over samples of the old policy lies on both sides of 1
         beyond = ((found.known < low - 1e-6) | (found.known > high + 1e-3)).mean() > DAMAGED
-        return -np.inf if beyond else forms.support(metric, found)
+        if beyond:
+            return -np.inf
+        if (form := self._forms.get((scale, offset))) is None:  # few records have none
+            form = self._forms[scale, offset] = forms.form(found) if len(found.known) >= LEAST else {}
+        return forms.support(metric, form)
 
 
 def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -> tuple[float, float]:
@@ -275,27 +275,6 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -
 def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
     """Return the metrics that a column which stays open may well be."""
     return {metric for key, fates in held.items() if key not in chosen for metric in fates}
-
-
-def _is_a_picture(
-    chosen: Mapping[str, Reading],
-    told: Mapping[str, Said],
-    company: Mapping[tuple[str, str], float],
-    named: Collection[str],
-) -> bool:
-    """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
-    metrics = {reading.metric for reading in _as_rewards(chosen).values()} | set(named)
-    sure = "entropy" in metrics or metrics >= {"value_loss", "explained_variance", "policy_loss"}
-    parts = sure + sum(bool(metrics & part) for part in (EARNINGS, MOVEMENTS, _MOVING))
-    named_so = {key: r.metric for key, r in chosen.items() if says(told[key], r.metric)}
-    # letters alone are also those of other things: open, high, low, close and volume
-    by_name = set(named_so.values()) if any(len(key) > 1 for key in named_so) else set()
-    shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
-    ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
-    told_of = by_name | shown | set(named)
-    if parts < PARTS:
-        return (parts == PARTS - 1 and len(told_of) >= MANY) or (len(by_name) >= ENOUGH and bool(by_name & _OF_UPDATES))
-    return len(metrics) >= ENOUGH and (len(ours) > 1 or (len(told_of) >= 3 and not MOVEMENTS.isdisjoint(told_of)))
 
 
 def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -> dict[str, Reading]:
