@@ -60,9 +60,9 @@ class Numbers:
 
 
 def numbers(values: FloatArray) -> Numbers | None:
-    """Return the numbers of a column, None where there are none or they only count."""
+    """Return the numbers of a column, None where there are none, they only count, or say yes and no."""
     known = values[np.isfinite(values)]
-    return described(known) if len(known) and not counts_up(known) else None
+    return None if not len(known) or counts_up(known) or ticks(known) or is_flag(known) else described(known)
 
 
 def described(known: FloatArray) -> Numbers:
@@ -80,6 +80,18 @@ def described(known: FloatArray) -> Numbers:
 def counts_up(known: FloatArray) -> bool:
     """Tell whether a column counts what is done: whole numbers, each above the one before but for a restart."""
     return len(known) > 1 and bool((known % 1 == 0).all()) and bool((np.diff(known) > 0).mean() > 0.9)
+
+
+def ticks(known: FloatArray) -> bool:
+    """Tell whether a column is a clock: it begins at a multiple of what it grows by, which is one number throughout."""
+    change = np.diff(known)
+    each = float(np.median(change)) if len(known) >= LEAST else 0.0
+    return each > 0 and bool((np.abs(change - each) < 0.02 * each).all()) and abs(known[0] / each % 1 - 0.5) > 0.45
+
+
+def is_flag(known: FloatArray) -> bool:
+    """Tell whether a column says yes and no: 1 in some records and 0 in all others."""
+    return len(known) >= LEAST and bool(((known == 0) | (known == 1)).all()) and bool(np.ptp(known))
 
 
 def _rough(n: Numbers) -> float:

@@ -45,9 +45,12 @@ _METRICS: Mapping[str, str] = {
     "total": "loss episode_return reward_mean",
     "share": "clip_fraction success_rate frac_reward_zero_std explained_variance",
     "later": "probe_kl",
+    "largest": "ratio_max",
+    "smallest": "ratio_min",
 }
 #: metric → the concept without a word of which, beside another that hints at it, no name means it.
-_MARKS = {"kl_term": "term", CLIPPED: "after", MEAN_ABSOLUTE: "absolute", "probe_kl": "later"}
+_MARKS: dict[str, str] = {"kl_term": "term", CLIPPED: "after", MEAN_ABSOLUTE: "absolute", "probe_kl": "later", "loss": "total"}
+_MARKS |= {"ratio_max": "largest", "ratio_min": "smallest"}
 MARKED = frozenset(_MARKS)
 
 
@@ -80,7 +83,7 @@ GAIN = words_for("gain")
 #: Letters that two forms of a word have in common: "snip" and "snipped".
 STEM = 4
 #: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
-WHOLE = 3
+WHOLE, SHORT = 3, 5
 #: Letters without vowels from which on a word is looked for by its consonants: "ntrpy".
 BARE = 4
 _VOWELS = re.compile(r"[aeiou]")
@@ -93,7 +96,8 @@ def hinted(word: str) -> frozenset[str]:
     if word in HINTS or len(word) < STEM:
         return HINTS.get(word, frozenset())
     kin = [w for w in HINTS if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
-    kin = kin or [part for cut in (1, 2) for part in (word[cut:], word[:-cut]) if len(part) >= WHOLE and part in HINTS]
+    if not kin and len(word) <= SHORT:
+        kin = [part for cut in (1, 2) for part in (word[cut:], word[:-cut]) if len(part) >= WHOLE and part in HINTS]
     if not kin and not _VOWELS.search(word):
         kin = [w for w in HINTS if len(w) > len(word) and _consonants(w) == _consonants(word)]
     return frozenset[str]().union(*(HINTS[w] for w in kin))
@@ -116,8 +120,12 @@ def hints_of(word: str) -> tuple[frozenset[str], ...]:
 
 
 def marked(words: Sequence[str]) -> frozenset[str]:
-    """Return the metrics of which words say what tells them from what they are of: the term of a KL, a clipped norm."""
-    return frozenset(
+    """Return the metrics of which words say what tells them from what they are of: the term of a KL, a clipped norm.
+
+    A loss that no other word tells from the policy's and the critic's is that of both.
+    """
+    alone = {"loss"} & hinted(words[0]) if len(words) == 1 else set()
+    return alone | frozenset(
         metric
         for metric, concept in _MARKS.items()
         for mark in words_for(concept).intersection(words)

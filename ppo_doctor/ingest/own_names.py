@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +28,13 @@ OTHERWISE = 1.2
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
 PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
-_NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
+_NEUTRAL = SAYS_NOTHING | frozenset(
+    "mean train training episode episodes episodio ep eps iter rollout batch pct percent perc prozent".split()
+)
 #: What a word weighs for the metrics that it hints at, and against all others.
 HINTED, MISSED = 2.5, 1.0
+#: What a word weighs that so many names begin with: "brain/tug" beside "brain/drift" and "guess/err".
+GROUP_HINTED, GROUPED = 0.8, 3
 #: What a unit or a sign that only some metrics have weighs for them.
 UNITED = 2.0
 FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
@@ -37,6 +43,11 @@ RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate"})
 #: Those of which a share in percent is not found out by its numbers later.
 SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
 _IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
+#: Units of the task's own quantities.
+_OF_TASKS = (
+    "mm cm km um nm deg degrees celsius kelvin px kg tonnes kwh mwh kw mw watt watts volts amps newton newtons hz khz rpm"
+    " bar kpa psi mbar arcsec arcmin kmh mph degc litre litres liters ppm lux db"
+)
 #: word or sign of a name → the metrics that it may be said of; all others are out.
 _SAID_OF: Mapping[str, frozenset[str]] = {
     "%": FRACTIONS,
@@ -46,7 +57,7 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "nats": _IN_NATS,
     "bit": _IN_NATS,
     "bits": _IN_NATS,
-    **dict.fromkeys(("mm", "cm", "km", "deg", "degrees", "celsius", "px"), frozenset()),  # of the task's own quantities
+    **dict.fromkeys(_OF_TASKS.split(), frozenset()),
 }
 #: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
 _BY_CONVENTION = {
@@ -86,6 +97,8 @@ class Said:
     #: what each of its words hints at, what two of them mark, and whether one says that it is to be maximised
     hints: tuple[frozenset[str], ...]
     marks: frozenset[str]
+    #: what the words hint at that many columns begin with: they say nothing of one column among these
+    group: frozenset[str]
     gain: bool
     squared: bool
     #: how often its unit goes into the metric's own, and the base of its logarithm if it is one
@@ -123,7 +136,9 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     base = next((base for base, sign in _LOGARITHMS.items() if sign.search(key)), 0.0)
     if base:
         meant = {metric: reading for metric, reading in meant.items() if metric in LOGGED[base]}
-    said = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
+    groups = _groups(frozenset(keys))
+    every = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
+    said = [word for word in every if word not in groups] or every[-1:]
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
         allowed, meant = frozenset({"explained_variance"}), {}
     return Said(
@@ -131,12 +146,20 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         allowed=allowed,
         hints=tuple(hint for word in said for hint in hints_of(word)),
         marks=marked(said),
+        group=frozenset[str]().union(*(hint for word in set(every) - set(said) for hint in hints_of(word))),
         gain=not GAIN.isdisjoint(said),
         squared=_SQUARED.search(key) is not None,
         unit=unit,
         base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
+
+
+@lru_cache(maxsize=64)
+def _groups(keys: frozenset[str]) -> frozenset[str]:
+    """Return the words that so many names begin with that they tell none of these columns from another."""
+    first = Counter(parts[0][0] for parts in map(words_of, keys) if sum(map(len, parts)) > 1)
+    return frozenset(word for word, count in first.items() if count >= GROUPED)
 
 
 def is_outside(key: str) -> bool:
@@ -155,6 +178,8 @@ def plain(values: FloatArray, name: Said) -> FloatArray:
 def by_words(metric: str, name: Said, reading: Reading | None) -> float:
     """Return what a name says for a metric: by what it may mean in all, or by what its words hint at."""
     weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
+    if name.group:
+        weight += GROUP_HINTED * (1 if metric in name.group else -1)
     if reading is not None:
         weight = max(weight, NAMED - reading.cost)
     elif name.meant and (weight <= 0 or any(one.cost <= PLAINLY for one in name.meant.values())):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ppo_doctor.ingest.left_over import EARNINGS, ENOUGH, MOVEMENTS
-from ppo_doctor.ingest.own_names import Said, says
-from ppo_doctor.ingest.readings import Reading
+from ppo_doctor.ingest.own_names import PLAINLY, Said, says
+from ppo_doctor.ingest.readings import Reading, readings
 
 #: Metrics of what moved the policy.
 _MOVING = frozenset(
@@ -23,6 +23,15 @@ _OF_POLICIES = MOVEMENTS | frozenset(
 PARTS, MANY = 4, 6
 #: Metrics that only policies have, of which names or other columns tell: with what is earned, and with any other.
 TOLD, TOLD_AND_EARNED = 5, 4
+#: Of these, at least, in names that mean one thing, and what is earned, beside words of other tasks.
+PLAIN_ENOUGH = 2
+
+
+def is_of_a_policy(keys: Collection[str], named: Collection[str]) -> bool:
+    """Tell whether names say plainly that a log holds several metrics that only a policy has."""
+    plain = {one.metric for key in keys for one in readings(key)[:1] if one.cost <= PLAINLY}
+    metrics = plain | set(named)
+    return not EARNINGS.isdisjoint(metrics) and len(metrics & _OF_POLICIES) >= PLAIN_ENOUGH
 
 
 def is_a_picture(

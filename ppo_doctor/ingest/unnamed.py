@@ -37,8 +37,8 @@ from ppo_doctor.ingest.own_names import (
     told_by,
     written,
 )
-from ppo_doctor.ingest.picture import is_a_picture, is_told
-from ppo_doctor.ingest.readings import Reading, of_others
+from ppo_doctor.ingest.picture import is_a_picture, is_of_a_policy, is_told
+from ppo_doctor.ingest.readings import Reading, of_other_tasks, of_others
 from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
 
@@ -100,9 +100,9 @@ def by_form(
 
     Columns hold a number for each record of the log, NaN where there is none; `named` are metrics that names settled.
     """
-    if any(map(of_others, keys)):
+    if any(map(of_others, keys)) or (any(map(of_other_tasks, keys)) and not is_of_a_policy(keys, named)):
         return {}
-    told = {key: told_by(key, keys, language) for key in columns if not is_outside(key)}
+    told = {k: told_by(k, keys, language) for k in columns if not (is_outside(k) or of_other_tasks(k))}
     values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
     company = related({key: values[key] for key in held_numbers})
@@ -119,10 +119,11 @@ def by_form(
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
-    if is_a_picture(_as_rewards(chosen), told, company, named):
+    formed = any(len(found.known) >= LEAST for found in held_numbers.values())
+    if formed and is_a_picture(_as_rewards(chosen), told, company, named):
         pass
-    elif max(len(found.known) for found in held_numbers.values()) >= LEAST and is_told(chosen, told, named):
-        chosen = {key: one for key, one in chosen.items() if says(told[key], one.metric) or (key, one.metric) in company}
+    elif formed and is_told(chosen, told, named):  # what forms alone say is none of ours then
+        chosen = {k: one for k, one in chosen.items() if says(told[k], one.metric) or (k, one.metric) in company}
     else:  # what names mean in all may be clear nonetheless
         chosen = solved(
             {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
