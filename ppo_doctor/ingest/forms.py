@@ -28,9 +28,9 @@ LEAST = 16
 #: Columns that are none of the metrics counted.
 OTHER = "other"
 #: By how much the sum of the log-odds of properties is too sure, and what is added to each count of a class.
-TEMPER, SMOOTHING = 0.45, 0.5
+TEMPER, SMOOTHING = 0.37, 0.5
 #: How many runs have a column of no form of its metric's: what is wrong with a run is what is unusual in its numbers.
-UNUSUAL = 0.2
+UNUSUAL = 0.12
 #: Entropy of a normal distribution with a deviation of 1, in nats.
 _UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
 

@@ -15,6 +15,8 @@ from pathlib import Path
 #: What a log may hold that none of our metrics stands for, and that words and other columns tell: it takes no other's
 #: place then.
 OF_NO_METRIC = CLIPPED, MEAN_ABSOLUTE = "grad_norm_clipped", "advantages_abs_mean"
+#: What no metric stands for either, and columns of it many: the task's own quantities.
+OF_THE_TASK = "task"
 #: what a word hints at → the metrics that its column may be.
 _METRICS: Mapping[str, str] = {
     "return": "episode_return reward_mean",
@@ -47,6 +49,7 @@ _METRICS: Mapping[str, str] = {
     "later": "probe_kl",
     "largest": "ratio_max",
     "smallest": "ratio_min",
+    "task": OF_THE_TASK,
 }
 #: metric → the concept without a word of which, beside another that hints at it, no name means it.
 _MARKS: dict[str, str] = {"kl_term": "term", CLIPPED: "after", MEAN_ABSOLUTE: "absolute", "probe_kl": "later", "loss": "total"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Nats that a reading of the name weighs, less its cost.
 NAMED = 3.2
 #: A name that may mean something, of which the metric is nothing.
-OTHERWISE = 1.2
+OTHERWISE = 0.8
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
 PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
@@ -32,11 +32,11 @@ _NEUTRAL = SAYS_NOTHING | frozenset(
     "mean train training episode episodes episodio ep eps iter rollout batch pct percent perc prozent".split()
 )
 #: What a word weighs for the metrics that it hints at, and against all others.
-HINTED, MISSED = 2.5, 1.0
+HINTED, MISSED = 2.5, 1.3
 #: What a word weighs that so many names begin with: "brain/tug" beside "brain/drift" and "guess/err".
-GROUP_HINTED, GROUPED = 0.8, 3
+GROUP_HINTED, GROUPED = 1.2, 3
 #: What a unit or a sign that only some metrics have weighs for them.
-UNITED = 2.0
+UNITED = 2.6
 FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
 #: Shares that few logs hold, so that a percent sign alone does not speak for them.
 RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate"})

@@ -6,7 +6,8 @@ little is clear, or that shows no relation that only a policy's update has, is l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Against numbers that have to be turned, or divided by 100, without a word that says so.
-TURNED = 0.7
+TURNED = 1.0
 #: What it weighs that a log holds a return, and that scripts print it first.
-EARNED, FIRST = 1.5, 0.9
+EARNED, FIRST = 1.0, 0.5
 #: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
 COMMON = 0.5
 #: How much rarer than others a metric is taken for at most, where a name speaks of both.
@@ -64,13 +65,13 @@ DAMAGED = 0.02
 #: Metrics that a column may be by its numbers alone: what nearly every log of a policy's training holds.
 _BY_NUMBERS = (
     *("episode_return", "entropy", "approx_kl", "clip_fraction", "explained_variance", "value_loss", "policy_loss"),
-    *("grad_norm", "learning_rate", "ratio_mean"),
+    *("learning_rate", "ratio_mean"),
 )
 #: Those that something has to be said of: a word of the name, or another column beside it.
 _BY_WORDS = (
     *("ref_kl", "kl_term", "optimizer_steps", "epochs_executed", "ratio_abs_dev", "ratio_max", "ratio_min", "loss"),
     *("reward_std", "frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean"),
-    *("success_rate", "advantages_std", *OF_NO_METRIC),
+    *("success_rate", "advantages_std", "grad_norm", "probe_kl", *OF_NO_METRIC),
 )
 ASKED = (*_BY_NUMBERS, *_BY_WORDS)
 #: The least and the most that metrics can be by what they are.
@@ -87,10 +88,12 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 }
 #: From here on a ratio that is never below 1 is the largest of a batch.
 ABOVE_ONE = 1.01
+#: What it counts that a name does not speak of a metric among names that do; how many names of none speak of one.
+SILENT, SPEAKING = 0.4, 0.4
 #: The most of what numbers by themselves are taken for.
 _MOST = {"learning_rate": 0.1}
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
-PAIRED, _PAIR = 0.8, ("policy_loss", "value_loss")
+PAIRED, _PAIR = 1.2, ("policy_loss", "value_loss")
 
 
 def by_form(
@@ -109,10 +112,11 @@ def by_form(
     if held_numbers and EARNINGS.isdisjoint(named):
         first = next(iter(held_numbers)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
+    silent = _silent([told[key] for key in held_numbers])
     held = {
         key: fates
         for key, found in held_numbers.items()
-        if (fates := _weighed(key, found, told[key], company, named, language=language))
+        if (fates := _weighed(key, found, told[key], company, named, silent, language=language))
     }
     held = _paired(_of_one_kind(held, named))
     chosen = dict(solved(held))
@@ -173,6 +177,7 @@ def _weighed(
     name: Said,
     company: Mapping[tuple[str, str], float],
     named: Collection[str],
+    silent: float,
     *,
     language: bool,
 ) -> Fates:
@@ -200,6 +205,7 @@ def _weighed(
         common = _expected(metric, language)
         weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
+        weight += SILENT * silent * (metric not in said)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
         if metric in named or (metric == "episode_return" and not EARNINGS.isdisjoint(named)):
@@ -212,6 +218,15 @@ def _weighed(
             Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.base, form=form),
         )
     return {metric: fate for metric, fate in fates.items() if fate[0] - OPEN > again}
+
+
+def _silent(names: Sequence[Said]) -> float:
+    """Return what it weighs for a metric that a column's name does not speak of it, in nats, 0 or less.
+
+    Where most names of a log say what they are, one that does not is the task's own.
+    """
+    speaking = (1 + sum(bool(name.meant or any(name.hints)) for name in names)) / (2 + len(names))
+    return min(0.0, math.log((1.0 - speaking) / (1.0 - SPEAKING)))
 
 
 def _expected(metric: str, language: bool) -> float:
