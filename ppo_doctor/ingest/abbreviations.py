@@ -138,7 +138,7 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
     "clip_range": {"clip": 1.0},
     "ratio_mean": {"ratio|importance delta|deviation|difference": 0.3},
     "ratio_abs_dev": {"ratio|importance delta|deviation|difference|absolute absolute?": 0.3},
-    "grad_norm": {"gradient": 0.2, "norm": 1.3, "gradient size|absolute": 0.1},
+    "grad_norm": {"gradient": 0.2, "norm": 1.3, "gradient size|absolute|norm policy?": 0.1},
     "learning_rate": {"step size": 0.4},
     "explained_variance": {"explained fraction": 0.0, "value explained fraction": 0.0},
     "optimizer_steps": {

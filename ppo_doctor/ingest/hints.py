@@ -100,7 +100,7 @@ def hinted(word: str) -> frozenset[str]:
         return HINTS.get(word, frozenset())
     kin = [w for w in HINTS if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
     if not kin and len(word) <= SHORT:
-        kin = [part for cut in (1, 2) for part in (word[cut:], word[:-cut]) if len(part) >= WHOLE and part in HINTS]
+        kin = [part for part in (word[1:], word[:-1]) if len(part) >= WHOLE and part in HINTS]
     if not kin and not _VOWELS.search(word):
         kin = [w for w in HINTS if len(w) > len(word) and _consonants(w) == _consonants(word)]
     return frozenset[str]().union(*(HINTS[w] for w in kin))
@@ -116,8 +116,12 @@ def hints_of(word: str) -> tuple[frozenset[str], ...]:
     """Return what a word hints at, or what each of two known words hints at that are written as one."""
     cuts = [] if word in HINTS else [(word[:at], word[at:]) for at in range(WHOLE, len(word) - WHOLE + 1)]
     both = [(a, b) for a, b in cuts if a in HINTS and b in HINTS]
+    if not both and (whole := hinted(word)):
+        return (whole,)
+    if not both:  # one of them cut short: "polhav"
+        both = [(a, w) for a, b in cuts if a in HINTS for w in HINTS if w.startswith(b) and len(w) >= STEM]
     if not both:
-        return (hinted(word),)
+        return (frozenset(),)
     longest = max(both, key=lambda pair: min(map(len, pair)))
     return HINTS[longest[0]], HINTS[longest[1]]
 

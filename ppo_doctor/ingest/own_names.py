@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import CLIPPED, GAIN, hints_of, marked
+from ppo_doctor.ingest.hints import CLIPPED, GAIN, hints_of, marked, words_for
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -46,7 +46,7 @@ _IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
 #: Units of the task's own quantities.
 _OF_TASKS = (
     "mm cm km um nm deg degrees celsius kelvin px kg tonnes kwh mwh kw mw watt watts volts amps newton newtons hz khz rpm"
-    " bar kpa psi mbar arcsec arcmin kmh mph degc litre litres liters ppm lux db"
+    " kpa psi mbar arcsec arcmin kmh mph degc litre litres liters ppm lux"
 )
 #: word or sign of a name → the metrics that it may be said of; all others are out.
 _SAID_OF: Mapping[str, frozenset[str]] = {
@@ -157,9 +157,10 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
 
 @lru_cache(maxsize=64)
 def _groups(keys: frozenset[str]) -> frozenset[str]:
-    """Return the words that so many names begin with that they tell none of these columns from another."""
+    """Return the words for a part of the model that so many names begin with that they tell none from another."""
     first = Counter(parts[0][0] for parts in map(words_of, keys) if sum(map(len, parts)) > 1)
-    return frozenset(word for word, count in first.items() if count >= GROUPED)
+    parts = words_for("policy") | words_for("critic")
+    return frozenset(word for word, count in first.items() if count >= GROUPED and word in parts)
 
 
 def is_outside(key: str) -> bool:

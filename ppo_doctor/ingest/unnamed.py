@@ -15,7 +15,7 @@ import numpy as np
 
 from ppo_doctor.ingest import forms
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, looks_like_ppo, solved
-from ppo_doctor.ingest.forms import LEAST, Numbers, described, numbers
+from ppo_doctor.ingest.forms import LEAST, Numbers, counts_up, described, numbers
 from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
 from ppo_doctor.ingest.left_over import (
     EARNINGS,
@@ -105,7 +105,8 @@ def by_form(
     """
     if any(map(of_others, keys)) or (any(map(of_other_tasks, keys)) and not is_of_a_policy(keys, named)):
         return {}
-    told = {k: told_by(k, keys, language) for k in columns if not (is_outside(k) or of_other_tasks(k))}
+    lasting = [k for k in keys if k not in columns or not counts_up(columns[k][np.isfinite(columns[k])])]
+    told = {k: told_by(k, lasting, language) for k in columns if not (is_outside(k) or of_other_tasks(k))}
     values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
     company = related({key: values[key] for key in held_numbers})

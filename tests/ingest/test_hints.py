@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.ingest.hints import CLIPPED, HINTS, OF_NO_METRIC, hinted, marked
+from ppo_doctor.ingest.hints import CLIPPED, HINTS, OF_NO_METRIC, OF_THE_TASK, hinted, marked
 from ppo_doctor.metrics import METRICS
 
 
 def test_hints_are_at_metrics():
-    assert frozenset().union(*HINTS.values()) <= METRICS.keys() | set(OF_NO_METRIC)
+    assert frozenset().union(*HINTS.values()) <= METRICS.keys() | {*OF_NO_METRIC, OF_THE_TASK}
     assert METRICS.keys().isdisjoint(OF_NO_METRIC)
     assert all(HINTS.values())
 
