@@ -159,11 +159,55 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
 }
 #: Words of other methods: a log that holds one is not read by the company of its columns.
 OF_OTHERS = frozenset(
-    "gan gen_loss discriminator disc replay dqn ddqn sac td3 ddpg qf target_q double_q alpha_loss ent_coef_loss"
-    " temperature_loss".split()
+    [
+        "gan",
+        "gen_loss",
+        "discriminator",
+        "disc",
+        "replay",
+        "dqn",
+        "ddqn",
+        "sac",
+        "td3",
+        "ddpg",
+        "qf",
+        "target_q",
+        "double_q",
+        "alpha_loss",
+        "ent_coef_loss",
+        "temperature_loss",
+    ]
 )
 #: Words of other tasks: nor is one that holds these, but where names say that a policy is trained beside.
 OF_OTHER_TASKS = frozenset(
-    "auc auroc bleu elbo f1 iou map ppl perplexity precision psnr recall recon reconstruction rouge ssim wer tderror"
-    " val_loss test_loss valid_loss mae rmse ndcg mrr dice logloss sharpe".split()
+    [
+        "auc",
+        "auroc",
+        "bleu",
+        "elbo",
+        "f1",
+        "iou",
+        "map",
+        "ppl",
+        "perplexity",
+        "precision",
+        "psnr",
+        "recall",
+        "recon",
+        "reconstruction",
+        "rouge",
+        "ssim",
+        "wer",
+        "tderror",
+        "val_loss",
+        "test_loss",
+        "valid_loss",
+        "mae",
+        "rmse",
+        "ndcg",
+        "mrr",
+        "dice",
+        "logloss",
+        "sharpe",
+    ]
 )

@@ -84,9 +84,11 @@ def counts_up(known: FloatArray) -> bool:
 
 def ticks(known: FloatArray) -> bool:
     """Tell whether a column is a clock: it begins at a multiple of what it grows by, which is one number throughout."""
-    change = np.diff(known)
-    each = float(np.median(change)) if len(known) >= LEAST else 0.0
-    return each > 0 and bool((np.abs(change - each) < 0.02 * each).all()) and abs(known[0] / each % 1 - 0.5) > 0.45
+    each = float(known[-1] - known[0]) / (len(known) - 1) if len(known) >= LEAST else 0.0
+    if not each > 0 or not np.isfinite(each):
+        return False
+    beside = np.abs(known - known[0] - each * np.arange(len(known)))
+    return bool((beside < 0.15 * each).all()) and abs(float(known[0]) / each % 1 - 0.5) > 0.4
 
 
 def is_flag(known: FloatArray) -> bool:

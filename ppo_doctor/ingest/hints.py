@@ -52,8 +52,16 @@ _METRICS: Mapping[str, str] = {
     "task": OF_THE_TASK,
 }
 #: metric → the concept without a word of which, beside another that hints at it, no name means it.
-_MARKS: dict[str, str] = {"kl_term": "term", CLIPPED: "after", MEAN_ABSOLUTE: "absolute", "probe_kl": "later", "loss": "total"}
-_MARKS |= {"ratio_max": "largest", "ratio_min": "smallest"}
+_MARKS: Mapping[str, str] = {
+    "kl_term": "term",
+    CLIPPED: "after",
+    MEAN_ABSOLUTE: "absolute",
+    "probe_kl": "later",
+    "loss": "total",
+    "ratio_max": "largest",
+    "ratio_min": "smallest",
+    "advantages_std": "advantage",
+}
 MARKED = frozenset(_MARKS)
 
 
@@ -131,7 +139,7 @@ def marked(words: Sequence[str]) -> frozenset[str]:
 
     A loss that no other word tells from the policy's and the critic's is that of both.
     """
-    alone = {"loss"} & hinted(words[0]) if len(words) == 1 else set()
+    alone = frozenset({"loss"}) & hinted(words[0]) if len(words) == 1 else frozenset[str]()
     return alone | frozenset(
         metric
         for metric, concept in _MARKS.items()

@@ -29,7 +29,23 @@ OTHERWISE = 0.8
 PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
 _NEUTRAL = SAYS_NOTHING | frozenset(
-    "mean train training episode episodes episodio ep eps iter rollout batch pct percent perc prozent".split()
+    [
+        "mean",
+        "train",
+        "training",
+        "episode",
+        "episodes",
+        "episodio",
+        "ep",
+        "eps",
+        "iter",
+        "rollout",
+        "batch",
+        "pct",
+        "percent",
+        "perc",
+        "prozent",
+    ]
 )
 #: What a word weighs for the metrics that it hints at, and against all others.
 HINTED, MISSED = 2.5, 1.3
@@ -45,7 +61,7 @@ SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
 _IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
 #: Units of the task's own quantities.
 _OF_TASKS = (
-    "mm cm km um nm deg degrees celsius kelvin px kg tonnes kwh mwh kw mw watt watts volts amps newton newtons hz khz rpm"
+    "mm cm km um nm deg degrees celsius kelvin px kg tonnes kwh mwh kw mw watts volts amps newtons hz khz rpm"
     " kpa psi mbar arcsec arcmin kmh mph degc litre litres liters ppm lux"
 )
 #: word or sign of a name → the metrics that it may be said of; all others are out.
@@ -198,11 +214,6 @@ def alike(metric: str, name: Said) -> Reading | None:
 def written(metric: str, scale: float, name: Said) -> float:
     """Return the factor for numbers as they are logged: a share in percent is mostly found out by its numbers later."""
     return scale if name.percent and metric not in SHARES_BY_NAME else scale / name.unit
-
-
-def means(name: Said, metric: str) -> bool:
-    """Tell whether a name may mean a metric in all, or every word of it hints at it."""
-    return metric in name.meant or (bool(name.hints) and all(metric in hint for hint in name.hints))
 
 
 def speaks(name: Said, metric: str) -> bool:

@@ -31,7 +31,6 @@ from ppo_doctor.ingest.own_names import (
     alike,
     by_words,
     is_outside,
-    means,
     plain,
     says,
     speaks,
@@ -90,6 +89,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 ABOVE_ONE = 1.01
 #: What it counts that a name does not speak of a metric among names that do; how many names of none speak of one.
 SILENT, SPEAKING = 0.4, 0.4
+UNSAID = 0.0
 #: The most of what numbers by themselves are taken for.
 _MOST = {"learning_rate": 0.1}
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
@@ -206,7 +206,7 @@ def _weighed(
         common = _expected(metric, language)
         weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
-        weight += SILENT * silent * (metric not in said)
+        weight += (SILENT * silent - UNSAID) * (metric not in said)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
         if metric in named or (metric == "episode_return" and not EARNINGS.isdisjoint(named)):

@@ -66,3 +66,13 @@ def test_a_start_beyond_all_numbers_has_a_form():
     huge[3:] = np.random.default_rng(4).normal(size=37)
     with np.errstate(all="ignore"):
         assert np.isfinite(support("entropy", form(described(huge))))
+
+
+@pytest.mark.parametrize("column", [0.8 * (1 + AT), 0.25 * (4 + AT), (AT % 7 == 0).astype(float)])
+def test_clocks_and_flags_have_no_form(column):
+    assert numbers(column) is None
+
+
+@pytest.mark.parametrize("column", [3e-4 * (1 - AT / 80), 0.0135 + 0.001 * AT, np.zeros(80), np.full(80, 1.0)])
+def test_what_is_constant_or_falls_is_no_clock(column):
+    assert numbers(column) is not None
