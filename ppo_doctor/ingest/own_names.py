@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -160,7 +160,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     return Said(
         meant=meant,
         allowed=allowed,
-        hints=tuple(hint for word in said for hint in hints_of(word)),
+        hints=_hints(said, meant),
         marks=marked(said),
         group=frozenset[str]().union(*(hint for word in set(every) - set(said) for hint in hints_of(word))),
         gain=not GAIN.isdisjoint(said),
@@ -169,6 +169,12 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
+
+
+def _hints(words: Sequence[str], meant: Mapping[str, Reading]) -> tuple[frozenset[str], ...]:
+    """Return what each word of a name hints at; one that stands alone and means something hints at nothing else."""
+    hints = tuple(hint for word in words for hint in hints_of(word))
+    return tuple(hint & meant.keys() for hint in hints) if len(words) == 1 and meant else hints
 
 
 @lru_cache(maxsize=64)
