@@ -45,7 +45,7 @@ _METRICS: Mapping[str, str] = {
     "groups": "frac_reward_zero_std reward_std",
     "term": "kl_term",
     "total": "loss episode_return reward_mean",
-    "share": "clip_fraction success_rate frac_reward_zero_std explained_variance",
+    "share": "clip_fraction success_rate frac_reward_zero_std explained_variance learning_rate",
     "later": "probe_kl",
     "largest": "ratio_max",
     "smallest": "ratio_min",
