@@ -3,7 +3,7 @@
 A column is described by some properties, each in few classes: its sign, size, course, resolution. How often a metric's
 columns have each is in `forms.json`, which `python -m lab.forms` counts over runs of the lab, published runs and our
 samples. Properties of a column depend on each other, so that the sum of their log-odds is too sure: it is multiplied by
-`TEMPER`, which was fitted to trainers that were left out.
+`TEMPER`, which was fitted with the other weights to logs of people's own scripts.
 """
 
 from __future__ import annotations
