@@ -356,7 +356,7 @@ def test_no_test_asks_for_a_quantity_that_is_not_there():
 
 
 #: Modules that open what the package itself wrote or ships, or whose files were opened to be followed.
-OPENS_ITS_OWN = {"docs", "report.html_frame", "opening", "compiled", "ingest.forms"}
+OPENS_ITS_OWN = {"docs", "report.html_frame", "opening", "compiled", "ingest.forms", "ingest.hints"}
 
 
 def test_files_of_others_are_opened_in_one_place():

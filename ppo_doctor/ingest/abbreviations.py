@@ -27,7 +27,7 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
     "p": {"policy": 0.4},
     "q": {"critic": 0.7},
     "r": {"reward": 0.6, "return": 0.6, "ratio": 1.4},
-    "s": {"surrogate": 1.4, "entropy": 1.6, "std": 1.6},
+    "s": {"surrogate": 1.4, "entropy": 1.0, "std": 1.6},
     "t": {"step": 0.9},
     "u": {"update": 1.2},
     "v": {"value": 0.1},
@@ -51,7 +51,7 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
     "expl": {"explained": 0.3},
     "entr": {"entropy": 0.0},
     "entrop": {"entropy": 0.0},
-    "eps": {"episode": 1.0},
+    "eps": {"episode": 1.0, "clip": 1.0},
     "err": {"error": 0.0},
     "error": {"error": 0.0},
     "eta": {"learning_rate": 0.8},
@@ -87,6 +87,8 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
     "spread": {"std": 0.5},
     "sr": {"success fraction": 0.6},
     "sig": {"action std": 0.6},
+    "sup": {"max": 0.2},
+    "inf": {"min": 0.4},
     "sur": {"surrogate": 0.3},
     "td": {"critic": 0.3},
     "tot": {"": 0.1},
@@ -136,7 +138,7 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
     "clip_range": {"clip": 1.0},
     "ratio_mean": {"ratio|importance delta|deviation|difference": 0.3},
     "ratio_abs_dev": {"ratio|importance delta|deviation|difference|absolute absolute?": 0.3},
-    "grad_norm": {"gradient": 0.2, "norm": 1.3, "gradient size|absolute": 0.1},
+    "grad_norm": {"gradient": 0.2, "norm": 1.3, "gradient size|absolute|norm policy?": 0.1},
     "learning_rate": {"step size": 0.4},
     "explained_variance": {"explained fraction": 0.0, "value explained fraction": 0.0},
     "optimizer_steps": {
@@ -155,10 +157,57 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
     "loss": {"total": 1.6},
     "frac_reward_zero_std": {"zero variance|std group fraction?": 0.2},
 }
-#: Words of other methods and tasks: a log that holds one is not read by the company of its columns.
-_OF_OTHERS_WORDS = (
-    "auc auroc bleu elbo f1 gan gen_loss iou map ppl perplexity precision psnr recall recon reconstruction rouge"
-    " ssim wer discriminator disc replay dqn ddqn sac td3 ddpg qf target_q tderror double_q alpha_loss"
-    " ent_coef_loss temperature_loss val_loss test_loss valid_loss mae rmse ndcg mrr dice logloss sharpe"
+#: Words of other methods: a log that holds one is not read by the company of its columns.
+OF_OTHERS = frozenset(
+    [
+        "gan",
+        "gen_loss",
+        "discriminator",
+        "disc",
+        "replay",
+        "dqn",
+        "ddqn",
+        "sac",
+        "td3",
+        "ddpg",
+        "qf",
+        "target_q",
+        "double_q",
+        "alpha_loss",
+        "ent_coef_loss",
+        "temperature_loss",
+    ]
 )
-OF_OTHERS = frozenset(_OF_OTHERS_WORDS.split())
+#: Words of other tasks: nor is one that holds these, but where names say that a policy is trained beside.
+OF_OTHER_TASKS = frozenset(
+    [
+        "auc",
+        "auroc",
+        "bleu",
+        "elbo",
+        "f1",
+        "iou",
+        "map",
+        "ppl",
+        "perplexity",
+        "precision",
+        "psnr",
+        "recall",
+        "recon",
+        "reconstruction",
+        "rouge",
+        "ssim",
+        "wer",
+        "tderror",
+        "val_loss",
+        "test_loss",
+        "valid_loss",
+        "mae",
+        "rmse",
+        "ndcg",
+        "mrr",
+        "dice",
+        "logloss",
+        "sharpe",
+    ]
+)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from ppo_doctor.ingest.readings import Reading
 
 #: What it counts, in nats, that a column is none of our metrics, and by how much a reading has to beat all others.
-OPEN, MARGIN = -1.3, 0.8
+OPEN, MARGIN = -1.3, 1.3
 #: Columns that are assigned; a script's own log has no more of its own names.
 MOST_COLUMNS = 24
 #: Metrics that only a policy trained by its own old samples has, and those of any method with a policy and a critic.
@@ -24,6 +24,7 @@ _OF_POLICIES = frozenset({"policy_loss", "entropy", "entropy_loss", "value_loss"
 _ALIKE = (
     frozenset({"approx_kl", "approx_kl_k1", "approx_kl_k2", "probe_kl"}),
     frozenset({"reward_std", "reward_group_std"}),
+    frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total"}),
 )
 #: metric → weight and reading of a column
 Fates = Mapping[str, tuple[float, Reading]]

@@ -28,7 +28,7 @@ _WORDS: Mapping[str, str] = {
     "entropy": "熵",
     "approx": "近似",
     "reference": "参考 參考",
-    "clip": "裁剪 剪裁 剪切",
+    "clip": "裁剪 剪裁 剪切 截断 截斷",
     "fraction": "比例 占比",
     "ratio": "比率 比值 概率比 機率比",
     "importance": "重要性 重要性采样",

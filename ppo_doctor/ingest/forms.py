@@ -3,7 +3,7 @@
 A column is described by some properties, each in few classes: its sign, size, course, resolution. How often a metric's
 columns have each is in `forms.json`, which `python -m lab.forms` counts over runs of the lab, published runs and our
 samples. Properties of a column depend on each other, so that the sum of their log-odds is too sure: it is multiplied by
-`TEMPER`, which was fitted to trainers that were left out.
+`TEMPER`, which was fitted with the other weights to logs of people's own scripts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LEAST = 16
 #: Columns that are none of the metrics counted.
 OTHER = "other"
 #: By how much the sum of the log-odds of properties is too sure, and what is added to each count of a class.
-TEMPER, SMOOTHING = 0.45, 0.5
+TEMPER, SMOOTHING = 0.37, 0.5
 #: How many runs have a column of no form of its metric's: what is wrong with a run is what is unusual in its numbers.
-UNUSUAL = 0.2
+UNUSUAL = 0.12
 #: Entropy of a normal distribution with a deviation of 1, in nats.
 _UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
 
@@ -60,9 +60,9 @@ class Numbers:
 
 
 def numbers(values: FloatArray) -> Numbers | None:
-    """Return the numbers of a column, None where there are none or they only count."""
+    """Return the numbers of a column, None where there are none, they only count, or say yes and no."""
     known = values[np.isfinite(values)]
-    return described(known) if len(known) and not counts_up(known) else None
+    return None if not len(known) or counts_up(known) or ticks(known) or is_flag(known) else described(known)
 
 
 def described(known: FloatArray) -> Numbers:
@@ -80,6 +80,20 @@ def described(known: FloatArray) -> Numbers:
 def counts_up(known: FloatArray) -> bool:
     """Tell whether a column counts what is done: whole numbers, each above the one before but for a restart."""
     return len(known) > 1 and bool((known % 1 == 0).all()) and bool((np.diff(known) > 0).mean() > 0.9)
+
+
+def ticks(known: FloatArray) -> bool:
+    """Tell whether a column is a clock: it begins at a multiple of what it grows by, which is one number throughout."""
+    each = float(known[-1] - known[0]) / (len(known) - 1) if len(known) >= LEAST else 0.0
+    if not each > 0 or not np.isfinite(each):
+        return False
+    beside = np.abs(known - known[0] - each * np.arange(len(known)))
+    return bool((beside < 0.15 * each).all()) and abs(float(known[0]) / each % 1 - 0.5) > 0.4
+
+
+def is_flag(known: FloatArray) -> bool:
+    """Tell whether a column says yes and no: 1 in some records and 0 in all others."""
+    return len(known) >= LEAST and bool(((known == 0) | (known == 1)).all()) and bool(np.ptp(known))
 
 
 def _rough(n: Numbers) -> float:
@@ -179,14 +193,14 @@ def _logs(counted: Mapping[str, float], classes: int) -> list[float]:
     return [math.log((counted.get(str(k), 0.0) + SMOOTHING) / total) for k in range(classes)]
 
 
-def support(metric: str, n: Numbers) -> float:
-    """Return how much likelier numbers of this form are a metric's than something else's, in nats.
+def support(metric: str, form_of: Mapping[str, int]) -> float:
+    """Return how much likelier numbers of a form are a metric's than something else's, in nats.
 
-    Of a metric of which no columns were counted, and of few records, numbers say nothing. What is unusual speaks
-    against a metric only so far as runs are rare in which it is unusual.
+    Of a metric of which no columns were counted, and of no form, numbers say nothing. What is unusual speaks against a
+    metric only so far as runs are rare in which it is unusual.
     """
     odds = _log_odds().get(metric)
-    if odds is None or len(n.known) < LEAST:
+    if odds is None or not form_of:
         return 0.0
-    told = TEMPER * sum(odds[name][k] for name, k in form(n).items())
+    told = TEMPER * sum(odds[name][k] for name, k in form_of.items())
     return math.log(UNUSUAL + (1.0 - UNUSUAL) * math.exp(min(told, 50.0)))

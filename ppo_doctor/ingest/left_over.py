@@ -61,7 +61,7 @@ def still(
     plain = [key for key in zeros if key not in found and not told[key].meant and told[key].allowed is None]
     missing = [metric for metric in _ZEROS if metric not in taken and metric not in open_ones]
     some = missing if len(plain) >= len(missing) else missing[:2]
-    if not taken.issuperset(_ZEROS[:2]) and some[:2] != list(_ZEROS[:2]):
+    if some[:2] != list(_ZEROS[:2]):
         return found
     if len(plain) < len(some):
         return found

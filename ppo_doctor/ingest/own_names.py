@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import CLIPPED, GAIN, hinted, marked
+from ppo_doctor.ingest.hints import CLIPPED, GAIN, hints_of, marked, words_for
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -22,21 +24,46 @@ if TYPE_CHECKING:
 #: Nats that a reading of the name weighs, less its cost.
 NAMED = 3.2
 #: A name that may mean something, of which the metric is nothing.
-OTHERWISE = 1.2
+OTHERWISE = 0.8
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
 PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
-_NEUTRAL = SAYS_NOTHING | {"mean", "train", "training"}
+_NEUTRAL = SAYS_NOTHING | frozenset(
+    [
+        "mean",
+        "train",
+        "training",
+        "episode",
+        "episodes",
+        "episodio",
+        "ep",
+        "eps",
+        "iter",
+        "rollout",
+        "batch",
+        "pct",
+        "percent",
+        "perc",
+        "prozent",
+    ]
+)
 #: What a word weighs for the metrics that it hints at, and against all others.
-HINTED, MISSED = 2.5, 1.0
+HINTED, MISSED = 2.5, 1.3
+#: What a word weighs that so many names begin with: "brain/tug" beside "brain/drift" and "guess/err".
+GROUP_HINTED, GROUPED = 1.2, 3
 #: What a unit or a sign that only some metrics have weighs for them.
-UNITED = 2.0
+UNITED = 2.6
 FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
 #: Shares that few logs hold, so that a percent sign alone does not speak for them.
 RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate"})
 #: Those of which a share in percent is not found out by its numbers later.
 SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
 _IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
+#: Units of the task's own quantities.
+_OF_TASKS = (
+    "mm cm km um nm deg degrees celsius kelvin px kg tonnes kwh mwh kw mw watts volts amps newtons hz khz rpm"
+    " kpa psi mbar arcsec arcmin kmh mph degc litre litres liters ppm lux"
+)
 #: word or sign of a name → the metrics that it may be said of; all others are out.
 _SAID_OF: Mapping[str, frozenset[str]] = {
     "%": FRACTIONS,
@@ -46,7 +73,7 @@ _SAID_OF: Mapping[str, frozenset[str]] = {
     "nats": _IN_NATS,
     "bit": _IN_NATS,
     "bits": _IN_NATS,
-    **dict.fromkeys(("mm", "cm", "km", "deg", "degrees", "celsius", "px"), frozenset()),  # of the task's own quantities
+    **dict.fromkeys(_OF_TASKS.split(), frozenset()),
 }
 #: Letters by the convention of papers, beyond those that stand in names: a divergence, and what is to be maximised.
 _BY_CONVENTION = {
@@ -86,6 +113,8 @@ class Said:
     #: what each of its words hints at, what two of them mark, and whether one says that it is to be maximised
     hints: tuple[frozenset[str], ...]
     marks: frozenset[str]
+    #: what the words hint at that many columns begin with: they say nothing of one column among these
+    group: frozenset[str]
     gain: bool
     squared: bool
     #: how often its unit goes into the metric's own, and the base of its logarithm if it is one
@@ -123,20 +152,37 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     base = next((base for base, sign in _LOGARITHMS.items() if sign.search(key)), 0.0)
     if base:
         meant = {metric: reading for metric, reading in meant.items() if metric in LOGGED[base]}
-    said = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
+    groups = _groups(frozenset(keys))
+    every = [word for part in words_of(key) for word in part if word not in _NEUTRAL]
+    said = [word for word in every if word not in groups] or every[-1:]
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
         allowed, meant = frozenset({"explained_variance"}), {}
     return Said(
         meant=meant,
         allowed=allowed,
-        hints=tuple(map(hinted, said)),
+        hints=_hints(said, meant),
         marks=marked(said),
+        group=frozenset[str]().union(*(hint for word in set(every) - set(said) for hint in hints_of(word))),
         gain=not GAIN.isdisjoint(said),
         squared=_SQUARED.search(key) is not None,
         unit=unit,
         base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
+
+
+def _hints(words: Sequence[str], meant: Mapping[str, Reading]) -> tuple[frozenset[str], ...]:
+    """Return what each word of a name hints at; one that stands alone and means something hints at nothing else."""
+    hints = tuple(hint for word in words for hint in hints_of(word))
+    return tuple(hint & meant.keys() for hint in hints) if len(words) == 1 and meant else hints
+
+
+@lru_cache(maxsize=64)
+def _groups(keys: frozenset[str]) -> frozenset[str]:
+    """Return the words for a part of the model that so many names begin with that they tell none from another."""
+    first = Counter(parts[0][0] for parts in map(words_of, keys) if sum(map(len, parts)) > 1)
+    parts = words_for("policy") | words_for("critic")
+    return frozenset(word for word, count in first.items() if count >= GROUPED and word in parts)
 
 
 def is_outside(key: str) -> bool:
@@ -155,6 +201,8 @@ def plain(values: FloatArray, name: Said) -> FloatArray:
 def by_words(metric: str, name: Said, reading: Reading | None) -> float:
     """Return what a name says for a metric: by what it may mean in all, or by what its words hint at."""
     weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
+    if name.group:
+        weight += GROUP_HINTED * (1 if metric in name.group else -1)
     if reading is not None:
         weight = max(weight, NAMED - reading.cost)
     elif name.meant and (weight <= 0 or any(one.cost <= PLAINLY for one in name.meant.values())):
@@ -172,11 +220,6 @@ def alike(metric: str, name: Said) -> Reading | None:
 def written(metric: str, scale: float, name: Said) -> float:
     """Return the factor for numbers as they are logged: a share in percent is mostly found out by its numbers later."""
     return scale if name.percent and metric not in SHARES_BY_NAME else scale / name.unit
-
-
-def means(name: Said, metric: str) -> bool:
-    """Tell whether a name may mean a metric in all, or every word of it hints at it."""
-    return metric in name.meant or (bool(name.hints) and all(metric in hint for hint in name.hints))
 
 
 def speaks(name: Said, metric: str) -> bool:

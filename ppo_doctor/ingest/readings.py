@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 
-from ppo_doctor.ingest.abbreviations import MEANINGS, OF_OTHERS, PHRASES, SAYS_NOTHING
+from ppo_doctor.ingest.abbreviations import MEANINGS, OF_OTHER_TASKS, OF_OTHERS, PHRASES, SAYS_NOTHING
 from ppo_doctor.ingest.chinese import english
 from ppo_doctor.ingest.naming import metric_meant, spelled, spelled_out
 from ppo_doctor.model.frozen import frozen
@@ -100,9 +100,18 @@ def _latin(char: str) -> str:
 
 
 def of_others(key: str) -> bool:
-    """Tell whether a key speaks of another method than PPO's, or of another task than a policy's."""
-    pairs = {"_".join(words[i : i + n]) for words in words_of(key) for n in (1, 2) for i in range(len(words))}
-    return not pairs.isdisjoint(OF_OTHERS) or _TWO_CRITICS.search(key.lower()) is not None
+    """Tell whether a key speaks of another method than PPO's."""
+    return not _pairs(key).isdisjoint(OF_OTHERS) or _TWO_CRITICS.search(key.lower()) is not None
+
+
+def of_other_tasks(key: str) -> bool:
+    """Tell whether a key speaks of another task than a policy's."""
+    return not _pairs(key).isdisjoint(OF_OTHER_TASKS)
+
+
+def _pairs(key: str) -> set[str]:
+    """Return the words of a key, and each two that stand together."""
+    return {"_".join(words[i : i + n]) for words in words_of(key) for n in (1, 2) for i in range(len(words))}
 
 
 @lru_cache(maxsize=1 << 12)

@@ -300,7 +300,8 @@ def _is_around_one(least: FloatArray, most: FloatArray) -> bool:
     """Tell whether 1 lies between two columns in every record, as it does between the bounds of ratios."""
     known = np.isfinite(least) & np.isfinite(most)
     a, b = least[known], most[known]
-    return bool(len(a) >= LEAST and (a >= 0).all() and (a <= 1).all() and (b >= 1).all() and (a < b).any())
+    whole = (b % 1 == 0).all()  # a count
+    return bool(len(a) >= LEAST and (a >= 0).all() and (a <= 1).all() and (b >= 1).all() and not whole)
 
 
 def _is_share_of(part: FloatArray, whole: FloatArray, most: float) -> bool:

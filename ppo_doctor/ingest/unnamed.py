@@ -6,7 +6,8 @@ little is clear, or that shows no relation that only a policy's update has, is l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,10 @@ import numpy as np
 
 from ppo_doctor.ingest import forms
 from ppo_doctor.ingest.assignment import MOST_COLUMNS, OPEN, Fates, best, looks_like_ppo, solved
-from ppo_doctor.ingest.forms import LEAST, Numbers, described, numbers
+from ppo_doctor.ingest.forms import LEAST, Numbers, counts_up, described, numbers
 from ppo_doctor.ingest.hints import MARKED, OF_NO_METRIC
 from ppo_doctor.ingest.left_over import (
     EARNINGS,
-    ENOUGH,
-    MOVEMENTS,
     counted,
     left_for_the_return,
     still,
@@ -32,14 +31,14 @@ from ppo_doctor.ingest.own_names import (
     alike,
     by_words,
     is_outside,
-    means,
     plain,
     says,
     speaks,
     told_by,
     written,
 )
-from ppo_doctor.ingest.readings import Reading, of_others
+from ppo_doctor.ingest.picture import is_a_picture, is_of_a_policy, is_told
+from ppo_doctor.ingest.readings import Reading, of_other_tasks, of_others
 from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
 
@@ -47,21 +46,13 @@ if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
 
 #: Against numbers that have to be turned, or divided by 100, without a word that says so.
-TURNED = 0.7
+TURNED = 1.0
 #: What it weighs that a log holds a return, and that scripts print it first.
-EARNED, FIRST = 1.5, 0.9
+EARNED, FIRST = 1.0, 0.5
 #: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
 COMMON = 0.5
 #: How much rarer than others a metric is taken for at most, where a name speaks of both.
 RAREST = -2.0
-#: Metrics of what moved the policy.
-_MOVING = frozenset(
-    {"policy_loss", "loss", "value_loss", "explained_variance", "grad_norm", "learning_rate", "optimizer_steps"}
-)
-#: What only the update of a policy by ratios has.
-_OF_UPDATES = frozenset({"clip_fraction", "approx_kl", "ratio_abs_dev", "ratio_mean"})
-#: Of these four parts all, or three where so many metrics are hinted at by names or shown by others.
-PARTS, MANY = 4, 6
 #: Columns that say that groups of samples are compared: then the return is a reward.
 _OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length"})
 _OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
@@ -73,13 +64,13 @@ DAMAGED = 0.02
 #: Metrics that a column may be by its numbers alone: what nearly every log of a policy's training holds.
 _BY_NUMBERS = (
     *("episode_return", "entropy", "approx_kl", "clip_fraction", "explained_variance", "value_loss", "policy_loss"),
-    *("grad_norm", "learning_rate", "ratio_mean"),
+    *("learning_rate", "ratio_mean"),
 )
 #: Those that something has to be said of: a word of the name, or another column beside it.
 _BY_WORDS = (
     *("ref_kl", "kl_term", "optimizer_steps", "epochs_executed", "ratio_abs_dev", "ratio_max", "ratio_min", "loss"),
     *("reward_std", "frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean"),
-    *("success_rate", "advantages_std", *OF_NO_METRIC),
+    *("success_rate", "advantages_std", "grad_norm", "probe_kl", *OF_NO_METRIC),
 )
 ASKED = (*_BY_NUMBERS, *_BY_WORDS)
 #: The least and the most that metrics can be by what they are.
@@ -96,10 +87,13 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 }
 #: From here on a ratio that is never below 1 is the largest of a batch.
 ABOVE_ONE = 1.01
+#: What it counts that a name does not speak of a metric among names that do; how many names of none speak of one.
+SILENT, SPEAKING = 0.4, 0.4
+UNSAID = 0.0
 #: The most of what numbers by themselves are taken for.
 _MOST = {"learning_rate": 0.1}
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
-PAIRED, _PAIR = 0.8, ("policy_loss", "value_loss")
+PAIRED, _PAIR = 1.2, ("policy_loss", "value_loss")
 
 
 def by_form(
@@ -109,26 +103,33 @@ def by_form(
 
     Columns hold a number for each record of the log, NaN where there is none; `named` are metrics that names settled.
     """
-    if any(map(of_others, keys)):
+    if any(map(of_others, keys)) or (any(map(of_other_tasks, keys)) and not is_of_a_policy(keys, named)):
         return {}
-    told = {key: told_by(key, keys, language) for key in columns if not is_outside(key)}
+    lasting = [k for k in keys if k not in columns or not counts_up(columns[k][np.isfinite(columns[k])])]
+    told = {k: told_by(k, lasting, language) for k in columns if not (is_outside(k) or of_other_tasks(k))}
     values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
     company = related({key: values[key] for key in held_numbers})
     if held_numbers and EARNINGS.isdisjoint(named):
         first = next(iter(held_numbers)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
+    silent = _silent([told[key] for key in held_numbers])
     held = {
         key: fates
         for key, found in held_numbers.items()
-        if (fates := _weighed(key, found, told[key], company, named, language=language))
+        if (fates := _weighed(key, found, told[key], company, named, silent, language=language))
     }
     held = _paired(_of_one_kind(held, named))
     chosen = dict(solved(held))
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
-    if not _is_a_picture(chosen, told, company, named):  # what names mean in all may be clear nonetheless
+    formed = any(len(found.known) >= LEAST for found in held_numbers.values())
+    if formed and is_a_picture(_as_rewards(chosen), told, company, named):
+        pass
+    elif formed and is_told(chosen, told, named):  # what forms alone say is none of ours then
+        chosen = {k: one for k, one in chosen.items() if says(told[k], one.metric) or (k, one.metric) in company}
+    else:  # what names mean in all may be clear nonetheless
         chosen = solved(
             {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
         )
@@ -138,7 +139,7 @@ def by_form(
     chosen |= left_for_the_return(held_numbers, told, chosen, named)
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
-        chosen = {key: reading for key, reading in chosen.items() if means(told[key], reading.metric)}
+        chosen = {key: reading for key, reading in chosen.items() if speaks(told[key], reading.metric)}
     chosen = _as_rewards(_paid_for_success(chosen, told))
     return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
@@ -177,6 +178,7 @@ def _weighed(
     name: Said,
     company: Mapping[tuple[str, str], float],
     named: Collection[str],
+    silent: float,
     *,
     language: bool,
 ) -> Fates:
@@ -204,6 +206,7 @@ def _weighed(
         common = _expected(metric, language)
         weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
+        weight += (SILENT * silent - UNSAID) * (metric not in said)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
         if metric in named or (metric == "episode_return" and not EARNINGS.isdisjoint(named)):
@@ -218,6 +221,15 @@ def _weighed(
     return {metric: fate for metric, fate in fates.items() if fate[0] - OPEN > again}
 
 
+def _silent(names: Sequence[Said]) -> float:
+    """Return what it weighs for a metric that a column's name does not speak of it, in nats, 0 or less.
+
+    Where most names of a log say what they are, one that does not is the task's own.
+    """
+    speaking = (1 + sum(bool(name.meant or any(name.hints)) for name in names)) / (2 + len(names))
+    return min(0.0, math.log((1.0 - speaking) / (1.0 - SPEAKING)))
+
+
 def _expected(metric: str, language: bool) -> float:
     """Return how common a metric is in logs of this kind, in nats below the commonest."""
     other = metric in (_OF_CRITICS if language else _OF_LANGUAGE)
@@ -229,6 +241,7 @@ class _Fits:
 
     def __init__(self, found: Numbers) -> None:
         self._held: dict[tuple[float, float], Numbers] = {(1.0, 0.0): found}
+        self._forms: dict[tuple[float, float], Mapping[str, int]] = {}
 
     @property
     def known(self) -> FloatArray:
@@ -250,7 +263,11 @@ class _Fits:
         if metric == "ratio_mean" and found.known.min() >= 1 and float(np.median(found.known)) > ABOVE_ONE:
             return -np.inf  # a mean over samples of the old policy lies on both sides of 1
         beyond = ((found.known < low - 1e-6) | (found.known > high + 1e-3)).mean() > DAMAGED
-        return -np.inf if beyond else forms.support(metric, found)
+        if beyond:
+            return -np.inf
+        if (form := self._forms.get((scale, offset))) is None:  # few records have none
+            form = self._forms[scale, offset] = forms.form(found) if len(found.known) >= LEAST else {}
+        return forms.support(metric, form)
 
 
 def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -> tuple[float, float]:
@@ -275,27 +292,6 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -
 def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
     """Return the metrics that a column which stays open may well be."""
     return {metric for key, fates in held.items() if key not in chosen for metric in fates}
-
-
-def _is_a_picture(
-    chosen: Mapping[str, Reading],
-    told: Mapping[str, Said],
-    company: Mapping[tuple[str, str], float],
-    named: Collection[str],
-) -> bool:
-    """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
-    metrics = {reading.metric for reading in _as_rewards(chosen).values()} | set(named)
-    sure = "entropy" in metrics or metrics >= {"value_loss", "explained_variance", "policy_loss"}
-    parts = sure + sum(bool(metrics & part) for part in (EARNINGS, MOVEMENTS, _MOVING))
-    named_so = {key: r.metric for key, r in chosen.items() if says(told[key], r.metric)}
-    # letters alone are also those of other things: open, high, low, close and volume
-    by_name = set(named_so.values()) if any(len(key) > 1 for key in named_so) else set()
-    shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}
-    ours = shown & {"approx_kl", "clip_fraction", "ratio_abs_dev"}
-    told_of = by_name | shown | set(named)
-    if parts < PARTS:
-        return (parts == PARTS - 1 and len(told_of) >= MANY) or (len(by_name) >= ENOUGH and bool(by_name & _OF_UPDATES))
-    return len(metrics) >= ENOUGH and (len(ours) > 1 or (len(told_of) >= 3 and not MOVEMENTS.isdisjoint(told_of)))
 
 
 def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -> dict[str, Reading]:

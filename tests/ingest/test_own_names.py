@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.own_names import by_words, is_outside, means, plain, told_by
+from ppo_doctor.ingest.own_names import by_words, is_outside, plain, says, told_by
 
 
 def told(key, *others):
@@ -43,8 +43,8 @@ def test_no_logarithm_is_looked_for_within_a_word(key):
 def test_words_weigh_for_what_they_hint_at_and_against_the_rest():
     name = told("oracle_err")
     assert by_words("value_loss", name, None) > 0 > by_words("entropy", name, None)
-    assert means(name, "value_loss")
-    assert not means(told("oracle_zqxv"), "value_loss")
+    assert says(name, "value_loss")
+    assert not says(told("zqxv"), "value_loss")
 
 
 def test_a_word_that_nobody_knows_weighs_nothing():
@@ -54,3 +54,16 @@ def test_a_word_that_nobody_knows_weighs_nothing():
 @pytest.mark.parametrize("key", ["wall seconds", "fps", "turns planned"])
 def test_clocks_and_plans_are_outside(key):
     assert is_outside(key)
+
+
+def test_what_many_names_begin_with_says_nothing_of_one_among_them():
+    others = ("brain/tug", "brain/fog", "brain/zqxv")
+    name = told("brain/fog", *others)
+    assert says(name, "entropy")
+    assert not says(told("brain/zqxv", *others), "grad_norm")
+    assert by_words("grad_norm", told("brain/zqxv", *others), None) > 0
+
+
+@pytest.mark.parametrize("key", ["row_offset_mm", "jacket_celsius", "pump_kwh"])
+def test_units_of_the_task_leave_no_metric(key):
+    assert told(key).allowed == frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.ingest.readings import of_others, readings
+from ppo_doctor.ingest.readings import of_other_tasks, of_others, readings
 
 MAY_MEAN = (
     ("G", "episode_return"),
@@ -60,9 +60,15 @@ def test_what_is_left_of_a_ratio_without_its_one_is_added_to_one():
     assert (offsets["ratio_mean"], offsets["ratio_abs_dev"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("key", ["Lq1", "qf2_loss", "recon", "loss/D_disc", "elbo", "val_loss", "replay_size"])
+@pytest.mark.parametrize("key", ["Lq1", "qf2_loss", "loss/D_disc", "replay_size"])
 def test_names_of_other_methods_are_known(key):
     assert of_others(key)
+
+
+@pytest.mark.parametrize("key", ["recon", "elbo", "val_loss", "ppl"])
+def test_names_of_other_tasks_are_known(key):
+    assert of_other_tasks(key)
+    assert not of_others(key)
 
 
 @pytest.mark.parametrize("key", ["q_err", "J_pi", "value", "update", "kl", "clip"])

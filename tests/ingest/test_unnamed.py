@@ -104,6 +104,25 @@ def test_a_word_of_another_method_refuses_the_log():
     assert read({**in_words(update()), "perplexity": 5 + noise(1)}) == {}
 
 
+def test_a_word_of_another_task_does_not_refuse_a_log_whose_names_are_a_policys():
+    names = {
+        "episode_return": "return",
+        "approx_kl": "kl",
+        "clip_fraction": "clip_frac",
+        "policy_loss": "actor_loss",
+        "value_loss": "critic_loss",
+        "entropy": "dither",
+    }
+    columns = {names[metric]: values for metric, values in update().items() if metric in names}
+    assert read({**columns, "perplexity": 5 + noise(1)})["dither"] == "entropy"
+
+
+def test_a_name_that_goes_on_a_counters_is_no_statistic_of_it():
+    columns = {**in_words(update()), "gather": np.arange(float(RECORDS)) + 1}
+    columns["gather_score"] = columns.pop(WORDS["episode_return"])
+    assert read(columns)["gather_score"] == "episode_return"
+
+
 def test_units_and_signs_of_names():
     held = update()
     columns = {
