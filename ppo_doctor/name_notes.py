@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Setting
 
 
+#: Metrics of what is to be made large.
+_EARNED = frozenset({"episode_return", "reward_mean", "eval_return"})
+
+
+def costs_turned(profile: Profile, path: str) -> list[Note]:
+    """Return a note on each cost that is read as a reward: its numbers are shown with the other sign."""
+    return [
+        Note(text=f"{', '.join(m.keys)} is read as a cost: its sign is turned", source=SourceRef(path=path))
+        for name, m in sorted(profile.metrics.items())
+        if name in _EARNED and m.scale < 0 and profile.inferred.keys() & set(m.keys)
+    ]
+
+
 def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
     """Return a note on each metric and setting that only its name gives, and on further keys of a metric."""
     source = SourceRef(path=path)

@@ -101,13 +101,14 @@ def _told(observations: Observations) -> list[Series]:
 
 
 def _never_changes(observations: Observations) -> Series | None:
-    """Return a mean reward that is one number throughout, while the critic explains much of returns that differ.
+    """Return a mean reward that is one number throughout while the policy moves, and is no constant.
 
-    Or one of more digits than any constant that a reward function returns.
+    The critic explains much of returns that differ, or it has more digits than what a reward function returns.
     """
     run, spread = observations.run.series, observations.fact("reward_spread")
     critic = run.get("explained_variance")
-    if spread is None or spread.value != 0 or "reward_std" in run:
+    moves = observations.fact("policy_moves")
+    if spread is None or spread.value != 0 or "reward_std" in run or moves is None or not moves.value:
         return None
     differ = critic is not None and float(critic.values[np.isfinite(critic.values)].max(initial=0.0)) > EXPLAINED
     for name in ("episode_return", "reward_mean"):

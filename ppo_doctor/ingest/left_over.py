@@ -23,6 +23,8 @@ MOVEMENTS = frozenset(
 ENOUGH = 5
 #: What may be 0 throughout, the likeliest first.
 _ZEROS = ("approx_kl", "clip_fraction", "policy_loss", "grad_norm")
+#: What is 0 by a fault alone: the name has to mean it.
+_NAMED_ZEROS = ("learning_rate", "advantages_std")
 #: Optimizer steps of a batch, at most, that are told from a count of samples.
 FEW_STEPS = 12
 #: Samples of a batch, at least, and the records of a counter that tell by how much it grows.
@@ -52,8 +54,12 @@ def still(
     taken = {reading.metric for reading in chosen.values()} | set(named)
     zeros = [key for key, found in held.items() if found.zero and key not in chosen]
     found: dict[str, Reading] = {}
-    for metric in (m for m in (*_ZEROS, "learning_rate", "advantages_std") if m not in taken):
-        named_so = [key for key in zeros if key not in found and says(told[key], metric)]
+    for metric in (m for m in (*_ZEROS, *_NAMED_ZEROS) if m not in taken):
+        named_so = [
+            key
+            for key in zeros
+            if key not in found and (_means(told[key], metric) if metric in _NAMED_ZEROS else says(told[key], metric))
+        ]
         if named_so:  # the name that can mean the least else
             key = min(named_so, key=lambda key: _hinted_less(told[key], metric))
             found[key] = told[key].meant.get(metric) or Reading(metric=metric, cost=0.0)
@@ -66,6 +72,11 @@ def still(
     if len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
+
+
+def _means(name: Said, metric: str) -> bool:
+    """Tell whether a name may mean a metric in all, or one of its words tells the metric from all others."""
+    return metric in name.meant or metric in name.marks
 
 
 def without_numbers(

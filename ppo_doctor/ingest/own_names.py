@@ -28,6 +28,8 @@ OTHERWISE = 0.8
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
 PLAINLY, FAR_FETCHED = 0.5, 2.4
 #: Words that say nothing of what a number is.
+#: What a script that makes costs small logs for its return.
+COSTS = frozenset({"cost", "costs", "coste", "costo", "costi", "custo", "cout", "couts", "kosten", "regret"})
 _NEUTRAL = SAYS_NOTHING | frozenset(
     [
         "mean",
@@ -110,12 +112,14 @@ class Said:
 
     meant: Mapping[str, Reading]
     allowed: frozenset[str] | None
-    #: what each of its words hints at, what two of them mark, and whether one says that it is to be maximised
+    #: what each of its words hints at, what two of them mark, and whether one says that it is to be made large
     hints: tuple[frozenset[str], ...]
     marks: frozenset[str]
     #: what the words hint at that many columns begin with: they say nothing of one column among these
     group: frozenset[str]
     gain: bool
+    #: whether one says that it is to be made small
+    cost: bool
     squared: bool
     #: how often its unit goes into the metric's own, and the base of its logarithm if it is one
     unit: float
@@ -164,6 +168,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         marks=marked(said),
         group=frozenset[str]().union(*(hint for word in set(every) - set(said) for hint in hints_of(word))),
         gain=not GAIN.isdisjoint(said),
+        cost=not COSTS.isdisjoint(said),
         squared=_SQUARED.search(key) is not None,
         unit=unit,
         base=base,

@@ -42,7 +42,11 @@ def is_a_picture(
 ) -> bool:
     """Tell whether metrics together are those of a policy's training, and something speaks for it but their forms."""
     metrics = {reading.metric for reading in chosen.values()} | set(named)
-    sure = "entropy" in metrics or metrics >= {"value_loss", "explained_variance", "policy_loss"}
+    sure = not metrics.isdisjoint({"entropy", "action_std"}) or metrics >= {
+        "value_loss",
+        "explained_variance",
+        "policy_loss",
+    }
     parts = sure + sum(bool(metrics & part) for part in (EARNINGS, MOVEMENTS, _MOVING))
     by_name = _by_name(chosen, told)
     shown = {r.metric for key, r in chosen.items() if company.get((key, r.metric))}

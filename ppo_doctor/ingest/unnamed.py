@@ -140,7 +140,7 @@ def by_form(
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
         chosen = {key: reading for key, reading in chosen.items() if speaks(told[key], reading.metric)}
-    chosen = _as_rewards(_paid_for_success(chosen, told))
+    chosen = _without_costs(_as_rewards(_paid_for_success(chosen, told)), told, columns)
     return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
 
@@ -307,6 +307,18 @@ def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -
         key: replace(one, metric="reward_mean") if key == share else one
         for key, one in chosen.items()
         if key not in others
+    }
+
+
+def _without_costs(
+    chosen: Mapping[str, Reading], told: Mapping[str, Said], columns: Mapping[str, FloatArray]
+) -> dict[str, Reading]:
+    """Return readings in which a cost that is logged for a return is one with its sign turned."""
+    return {
+        key: replace(one, scale=-one.scale)
+        if one.metric in EARNINGS and key in told and told[key].cost and not (columns[key] < 0).any()
+        else one
+        for key, one in chosen.items()
     }
 
 

@@ -128,7 +128,8 @@ def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
     paid = float(found[1][0])
     earned = found[0].name in ("episode_return", "eval_return")
     told = earned or _at_limit(observations, found[1]) or varied_inside
-    told = told or (deviations is None and not has_two_decimals(paid))  # a mean of samples that may differ
+    if deviations is None and truth_of(observations.fact("policy_moves")):  # a mean of samples that may differ
+        told = told or not has_two_decimals(paid)
     holds = spread.value == 0 and paid != 0 and not told and not settled_at_once(observations)
     return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
 

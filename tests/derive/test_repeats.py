@@ -25,10 +25,12 @@ def test_a_return_repeats_beside_a_counter_that_stands():
 
 
 def test_a_mean_that_no_one_sets_repeats_from_the_first_record_on():
-    assert repeats(episode_return=[-14.0327] * 20) == 19
-    assert repeats(reward_mean=[0.25] * 20) is None
-    assert repeats(episode_return=[0.25] * 20, explained_variance=np.linspace(0.0, 0.9, 20)) == 19
-    assert repeats(episode_return=[0.25] * 20, explained_variance=np.linspace(0.0, 0.3, 20)) == 0
+    moves = {"entropy": np.linspace(1.3, 0.8, 20)}
+    assert repeats(episode_return=[-14.0327] * 20, **moves) == 19
+    assert repeats(episode_return=[-14.0327] * 20, entropy=[1.3] * 20) is None
+    assert repeats(reward_mean=[0.25] * 20, **moves) is None
+    assert repeats(episode_return=[0.25] * 20, explained_variance=np.linspace(0.0, 0.9, 20), **moves) == 19
+    assert repeats(episode_return=[0.25] * 20, explained_variance=np.linspace(0.0, 0.3, 20), **moves) == 0
 
 
 def test_a_return_alone_tells_nothing():

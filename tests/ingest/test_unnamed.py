@@ -266,3 +266,16 @@ def test_logs_of_other_kinds_are_refused(kind):
     assert read(dict(zip(words, OTHERS[kind], strict=False))) == {}
     letters = [f"{letter}{letter}" for letter in "qwxzjyk"]
     assert read(dict(zip(letters, OTHERS[kind], strict=False))) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "sign"), [("cost_move", 150, -1), ("gain_move", 150, 1), ("cost_move", -150, 1)]
+)
+def test_a_cost_that_is_logged_for_the_return_has_its_sign_turned(name, start, sign):
+    told = update()
+    told["episode_return"] = start - 1.0 * AT + noise(8, 2) if start > 0 else start + 1.0 * AT + noise(8, 2)
+    columns = {name: np.abs(told["episode_return"]) * np.sign(start)}
+    columns |= {"pi_loss": told["policy_loss"], "crit_mse": told["value_loss"], "dkl": told["approx_kl"]}
+    columns |= {"snip": told["clip_fraction"], "ent": told["entropy"], "pull": told["grad_norm"]}
+    found = by_form(columns, (), columns)[name]
+    assert (found.metric, found.scale) == ("episode_return", sign)
