@@ -61,6 +61,7 @@ _MARKS: Mapping[str, str] = {
     "ratio_max": "largest",
     "ratio_min": "smallest",
     "advantages_std": "advantage",
+    "reward_std": "deviation",
 }
 MARKED = frozenset(_MARKS)
 

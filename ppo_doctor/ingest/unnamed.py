@@ -195,7 +195,7 @@ def _weighed(
     for metric in dict.fromkeys((*_BY_NUMBERS, *said)):
         if (name.allowed is not None and metric not in name.allowed) or (name.base and metric not in LOGGED[name.base]):
             continue
-        if metric in MARKED - name.marks - shown:
+        if metric in MARKED - name.marks - shown - name.meant.keys():
             continue
         if metric not in said and fits.most > _MOST.get(metric, np.inf):
             continue
