@@ -101,7 +101,9 @@ _THOUSANDTHS = re.compile(
 )
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
 _PLANNED = re.compile(rf" {PLANNED}\Z")
-_OUTSIDE = frozenset({"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb"})
+_OUTSIDE = frozenset(
+    {"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb", "idx", "index", "sampler"}
+)
 #: metric → others by which a name may mean it here: a reward is told from a return at the end.
 _FOR = {"episode_return": ("reward_mean", "returns_mean", "reward_total"), "ratio_abs_dev": ("ratio_mean",)}
 
@@ -191,7 +193,7 @@ def _groups(keys: frozenset[str]) -> frozenset[str]:
 
 
 def is_outside(key: str) -> bool:
-    """Tell whether a column is a clock, a time of the machine, or what was planned."""
+    """Tell whether a column is a clock, a time of the machine, an index, of the sampler, or what was planned."""
     words = {word for part in words_of(key) for word in part}
     return not words.isdisjoint(_OUTSIDE) or _PLANNED.search(key) is not None or key.lower() in CLOCKS
 
