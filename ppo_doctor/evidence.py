@@ -87,9 +87,8 @@ def _no_rise(outcome: Outcome) -> str:
 def gone(outcome: Outcome) -> str:
     """Return how the reward went wrong, as the title of a problem."""
     best, start, end = (number(_rounded(level)) for level in (outcome.best, outcome.start, outcome.end))
-    by = f" by step {outcome.since_step}" if outcome.since_step is not None else ""
     if outcome.what == "lost":
-        return f"The reward fell from {best} to {end}{by} and stayed there"
+        return f"The reward fell from {best} to {end} for good"
     if outcome.what == "fell":
         return f"The reward fell from {start if outcome.first is None else best} to {end}"
     return became(outcome)
@@ -130,7 +129,7 @@ def way(outcome: Outcome) -> str:
     gone = float(outcome.best or 0) - float(outcome.end or 0) > MUCH * (
         float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
     )
-    at = f" (step {outcome.best_step})" if outcome.best_step is not None else ""
+    at = f" (near step {outcome.best_step})" if outcome.best_step is not None else ""
     middle = f"{best}{at} → " if gone and best not in (start, end) else ""
     return f"{start} → {middle}{end}"
 

@@ -189,7 +189,7 @@ def reward_lost(observations: Observations) -> Fact | None:
     if found.what != "lost":
         return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
     floor = _floor(float(np.nanmin(series.values)), found.start, found.best)
-    says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g} and stayed there from step {found.since_step}"
+    says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g}; most is gone from step {found.since_step} on"
     return Fact(
         name="reward_lost",
         value=(found.best - found.end) / (found.best - floor),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ChainLink, Coverage, Finding, Outcome, Problem, RankedCause, Rule, Run
 
 #: Nats from which on updates are large, and below which they usually stay.
-LARGE_KL, USUAL_KL = 0.1, 0.03
+LARGE_KL, USUAL_KL, SMALL_KL = 0.1, 0.03, 0.001
 #: Records of a reward that show a course, and metrics that are named of those to log.
 ENOUGH, MOST_NAMED = 20, 3
 #: Algorithms of groups, nearly all of which are of completions.
@@ -123,10 +123,18 @@ def _back_to_the_peak(outcome: Outcome, run: Run) -> str:
     logged = {*run.series}
     silent = [name for name in OF_STEPS if name not in logged][:2]
     log = f" Log {' and '.join(silent)} from there on." if silent else ""
+    slower = "" if _is_small(run) else " with a lower learning rate"
     return (
         f"Keep {at}, and evaluate it beside the last one on the same tasks: "
-        f"if it earns more, train on from it with a lower learning rate; if not, the task changed, not the policy.{log}"
+        f"if it earns more, train on from it{slower}; if not, the task changed, not the policy.{log}"
     )
+
+
+def _is_small(run: Run) -> bool:
+    """Tell whether updates are smaller than usual, so that a lower rate is no remedy."""
+    kl = run.series.get("approx_kl")
+    known = finite_of(np.abs(kl.values)) if kl is not None else np.empty(0)
+    return len(known) >= ENOUGH and median(known) < SMALL_KL
 
 
 def _measured(outcome: Outcome, *, completions: bool) -> str:

@@ -102,7 +102,23 @@ _THOUSANDTHS = re.compile(
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset(
-    {"seconds", "sec", "secs", "ms", "minutes", "hours", "time", "fps", "sps", "gb", "mb", "idx", "index", "sampler"}
+    {
+        "seconds",
+        "sec",
+        "secs",
+        "ms",
+        "minutes",
+        "hours",
+        "time",
+        "fps",
+        "sps",
+        "gb",
+        "mb",
+        "idx",
+        "index",
+        "nan",
+        "sampler",
+    }
 )
 #: metric → others by which a name may mean it here: a reward is told from a return at the end.
 _FOR = {"episode_return": ("reward_mean", "returns_mean", "reward_total"), "ratio_abs_dev": ("ratio_mean",)}

@@ -43,12 +43,14 @@ def value_loss_left(observations: Observations) -> Fact | None:
     told = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
     if series is None or told is None:
         return None
-    left = float(np.exp(told.end - told.start)) if abs(told.change) > 2 else 1.0
+    clear = abs(told.change) > 2
+    left = float(np.exp(told.end - told.start)) if clear else 1.0
     return fact(
         "value_loss_left",
         left,
         series,
-        f"{series.raw} goes from {np.exp(told.start):.3g} to {np.exp(told.end):.3g}",
+        f"{series.raw} goes from {np.exp(told.start):.3g} to {np.exp(told.end):.3g}"
+        + ("" if clear else ", within its scatter"),
     )
 
 

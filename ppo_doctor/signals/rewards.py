@@ -44,8 +44,8 @@ FEWEST, FEWEST_OF_ZERO, FEWEST_AT_LIMIT = 5, 3, 2
 #: Records in which a reward that had varied is exactly 0, before it counts as gone, and how many times the usual change
 #: from record to record lies between 0 and what was paid before.
 GONE, LEAP = 4, 4.0
-#: The deviation of normal noise over the median of its changes, and the standard errors that a rise is measured by.
-PER_CHANGE, BY_CHANCE = 1.05, 9.0
+#: The deviation of normal noise over the mean of its changes, and the standard errors that a rise is measured by.
+PER_CHANGE, BY_CHANCE = 0.886, 9.0
 #: The share of records that may be unlike the others without telling anything.
 ODD = 0.05
 #: Share of the first entropy that is gone where a policy settled at once; what was paid for a fifth of the run after
@@ -263,7 +263,7 @@ def reward_rose_first(observations: Observations) -> Fact | None:
     if last >= begun:
         return None
     says = f"{series.raw} begins at {begun:.4g}, reaches {best:.4g} and ends at {last:.4g}"
-    error = PER_CHANGE * median(np.abs(np.diff(values))) * math.sqrt(2 / width)
+    error = PER_CHANGE * float(np.abs(np.diff(values)).mean()) * math.sqrt(2 / width)
     fall = min(begun - last, BY_CHANCE * error) if error > 0 else begun - last
     return fact("reward_rose_first", (best - begun) / fall, series, says)
 
