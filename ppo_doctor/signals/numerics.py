@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, quantile
+from ppo_doctor.arrays import finite_median, median, quantile
 from ppo_doctor.signals.course import condition, fact, finite
 from ppo_doctor.signals.rewards import reward_of
 
@@ -34,7 +33,7 @@ LEAST_RECORDS = 6
 #: One record says as much as several of a thousandth of its size.
 LEAP = 1000
 #: By how much rewards may grow where none are logged.
-TENFOLD = 10.0
+TENFOLD, BOUNDLESS = 10.0, 1e100
 #: Numbers that a reward had before it breaks.
 BEFORE = 3
 #: A spike is so many times the usual norm.
@@ -175,7 +174,7 @@ def value_loss_explosion(observations: Observations) -> Fact | None:
         return None
     rewards = _reward_growth(observations)
     first = max(1, len(values) // 3) if rewards is None else max(3, len(values) // 10)
-    early = float(values[:first].max() if rewards is None else np.median(values[:first]))
+    early = float(values[:first].max()) if rewards is None else median(values[:first])
     base, last = max(0.01, early), max(3, len(values) // 20)
     tails = [values[-last * times :] for times in (1, 2, 4) if last * times < len(values) - first]
     kept = max((quantile(tail, 0.2) for tail in tails), default=0.0) / base / (rewards or TENFOLD) ** 2
@@ -194,8 +193,8 @@ def _reward_growth(observations: Observations) -> float | None:
     if found is None or len(found[1]) < 8:
         return None
     sizes = np.abs(found[1])
-    early = float(np.median(sizes[: max(3, len(sizes) // 10)]))
-    return max(1.0, float(sizes.max()) / early) if early > 0 else math.inf
+    early = median(sizes[: max(3, len(sizes) // 10)])
+    return min(max(1.0, float(sizes.max()) / early), BOUNDLESS) if early > 0 else BOUNDLESS
 
 
 def loss_over_rewards(observations: Observations) -> Fact | None:
