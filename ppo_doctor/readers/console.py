@@ -42,7 +42,7 @@ _DRAWING = str.maketrans(
     | dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇┢┪╔╗╚╝╠╣╦╩╬╒╕╘╛╞╡╤╧╪", "+")
 )
 #: What rich draws before the lines of a value that it prints over several.
-_GUIDES = re.compile(r"\s*(?:│ {3})+(?=\S)(?!.*│\s*\Z)")
+_GUIDES = re.compile(r"[ \t]*(?:│ {3})+(?=\S)(?!.*│\s*\Z)")
 #: What mail and Markdown put before the lines of a quotation.
 _QUOTED = re.compile(r"(?:> )++")
 #: Longer lines hold no record of any dialect, and cost time.

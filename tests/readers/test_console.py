@@ -491,6 +491,13 @@ def test_blanks_without_end_cost_no_more_than_many(reading):
     assert got.lines == [1, 2, 4]
 
 
+def test_carriage_returns_without_end_are_searched_in_one_pass(reading):
+    """A pattern for what stands behind blanks went over each run of them from each of its characters: minutes."""
+    began = time.process_time()
+    reading("{'loss': 0.5, 'kl': 0.1}\n" + "\r" * 100_000 + "\N{DEGREE SIGN}\n")
+    assert time.process_time() - began < 5
+
+
 def test_a_number_of_any_length_is_searched_in_one_pass(reading):
     """A pattern that gives digits back one by one takes the square of their number: eight seconds for such a line."""
     line = f"act_loss: {'9' * 8_000}|cri_loss: {'9' * 8_000}x\n"
