@@ -158,56 +158,14 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
     "frac_reward_zero_std": {"zero variance|std group fraction?": 0.2},
 }
 #: Words of other methods: a log that holds one is not read by the company of its columns.
-OF_OTHERS = frozenset(
-    [
-        "gan",
-        "gen_loss",
-        "discriminator",
-        "disc",
-        "replay",
-        "dqn",
-        "ddqn",
-        "sac",
-        "td3",
-        "ddpg",
-        "qf",
-        "target_q",
-        "double_q",
-        "alpha_loss",
-        "ent_coef_loss",
-        "temperature_loss",
-    ]
+_OF_OTHERS_WORDS = (
+    "gan gen_loss discriminator disc replay dqn ddqn sac td3 ddpg qf target_q double_q alpha_loss"
+    " ent_coef_loss temperature_loss"
 )
+OF_OTHERS = frozenset(_OF_OTHERS_WORDS.split())
 #: Words of other tasks: nor is one that holds these, but where names say that a policy is trained beside.
-OF_OTHER_TASKS = frozenset(
-    [
-        "auc",
-        "auroc",
-        "bleu",
-        "elbo",
-        "f1",
-        "iou",
-        "map",
-        "ppl",
-        "perplexity",
-        "precision",
-        "psnr",
-        "recall",
-        "recon",
-        "reconstruction",
-        "rouge",
-        "ssim",
-        "wer",
-        "tderror",
-        "val_loss",
-        "test_loss",
-        "valid_loss",
-        "mae",
-        "rmse",
-        "ndcg",
-        "mrr",
-        "dice",
-        "logloss",
-        "sharpe",
-    ]
+_OF_OTHER_TASKS_WORDS = (
+    "auc auroc bleu elbo f1 iou map ppl perplexity precision psnr recall recon reconstruction rouge ssim"
+    " wer tderror val_loss test_loss valid_loss mae rmse ndcg mrr dice logloss sharpe"
 )
+OF_OTHER_TASKS = frozenset(_OF_OTHER_TASKS_WORDS.split())

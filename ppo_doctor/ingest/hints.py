@@ -80,7 +80,8 @@ def _table() -> Mapping[str, Mapping[str, str]]:
     return table
 
 
-def _by_word() -> dict[str, frozenset[str]]:
+@cache
+def by_word() -> Mapping[str, frozenset[str]]:
     """Return word → the metrics that it hints at: those of each concept that it stands under."""
     found: dict[str, frozenset[str]] = {}
     for concept, metrics in _METRICS.items():
@@ -89,15 +90,10 @@ def _by_word() -> dict[str, frozenset[str]]:
     return found
 
 
-HINTS: Mapping[str, frozenset[str]] = _by_word()
-#: What words say that they say of something to be maximised: its sign is turned.
-GAIN = words_for("gain")
 #: Letters that two forms of a word have in common: "snip" and "snipped".
 STEM = 4
 #: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
 WHOLE, SHORT = 3, 5
-#: Letters without vowels from which on a word is looked for by its consonants: "ntrpy".
-BARE = 4
 _VOWELS = re.compile(r"[aeiou]")
 _DOUBLED = re.compile(r"(.)\1")
 
@@ -105,14 +101,15 @@ _DOUBLED = re.compile(r"(.)\1")
 @cache
 def hinted(word: str) -> frozenset[str]:
     """Return the metrics that a word, or another form of it, hints at; nothing for a word that nobody knows."""
-    if word in HINTS or len(word) < STEM:
-        return HINTS.get(word, frozenset())
-    kin = [w for w in HINTS if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
+    hints = by_word()
+    if word in hints or len(word) < STEM:
+        return hints.get(word, frozenset())
+    kin = [w for w in hints if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
     if not kin and len(word) <= SHORT:
-        kin = [part for part in (word[1:], word[:-1]) if len(part) >= WHOLE and part in HINTS]
+        kin = [part for part in (word[1:], word[:-1]) if len(part) >= WHOLE and part in hints]
     if not kin and not _VOWELS.search(word):
-        kin = [w for w in HINTS if len(w) > len(word) and _consonants(w) == _consonants(word)]
-    return frozenset[str]().union(*(HINTS[w] for w in kin))
+        kin = [w for w in hints if len(w) > len(word) and _consonants(w) == _consonants(word)]
+    return frozenset[str]().union(*(hints[w] for w in kin))
 
 
 @cache
@@ -123,16 +120,17 @@ def _consonants(word: str) -> str:
 @cache
 def hints_of(word: str) -> tuple[frozenset[str], ...]:
     """Return what a word hints at, or what each of two known words hints at that are written as one."""
-    cuts = [] if word in HINTS else [(word[:at], word[at:]) for at in range(WHOLE, len(word) - WHOLE + 1)]
-    both = [(a, b) for a, b in cuts if a in HINTS and b in HINTS]
+    hints = by_word()
+    cuts = [] if word in hints else [(word[:at], word[at:]) for at in range(WHOLE, len(word) - WHOLE + 1)]
+    both = [(a, b) for a, b in cuts if a in hints and b in hints]
     if not both and (whole := hinted(word)):
         return (whole,)
     if not both:  # one of them cut short: "polhav"
-        both = [(a, w) for a, b in cuts if a in HINTS for w in HINTS if w.startswith(b) and len(w) >= STEM]
+        both = [(a, w) for a, b in cuts if a in hints for w in hints if w.startswith(b) and len(w) >= STEM]
     if not both:
         return (frozenset(),)
     longest = max(both, key=lambda pair: min(map(len, pair)))
-    return HINTS[longest[0]], HINTS[longest[1]]
+    return hints[longest[0]], hints[longest[1]]
 
 
 def marked(words: Sequence[str]) -> frozenset[str]:

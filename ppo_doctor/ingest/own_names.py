@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import CLIPPED, GAIN, hints_of, marked, words_for
+from ppo_doctor.ingest.hints import CLIPPED, hints_of, marked, words_for
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -185,7 +185,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         hints=_hints(said, meant),
         marks=marked(said),
         group=frozenset[str]().union(*(hint for word in set(every) - set(said) for hint in hints_of(word))),
-        gain=not GAIN.isdisjoint(said),
+        gain=not words_for("gain").isdisjoint(said),
         cost=not COSTS.isdisjoint(said),
         squared=_SQUARED.search(key) is not None,
         unit=unit,

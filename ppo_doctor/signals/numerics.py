@@ -179,7 +179,7 @@ def value_loss_explosion(observations: Observations) -> Fact | None:
     tails = [values[-last * times :] for times in (1, 2, 4) if last * times < len(values) - first]
     kept = max((quantile(tail, 0.2) for tail in tails), default=0.0) / base / (rewards or TENFOLD) ** 2
     leap = float(values[-1]) / max(0.01, float(values[:-1].max()), base) / LEAP / TENFOLD**2
-    says = f"{series.raw} goes from {base:.3g} at most to {float(values[-1]):.3g}"
+    says = f"{series.raw} goes from {base:.3g} early on to {float(values[-1]):.3g}"
     found = fact("value_loss_explosion", max(kept, leap), series, says)
     over = np.flatnonzero(np.abs(series.values) > LEAP * base)
     if not len(over):

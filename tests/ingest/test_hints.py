@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.ingest.hints import CLIPPED, HINTS, OF_NO_METRIC, OF_THE_TASK, hinted, hints_of, marked
+from ppo_doctor.ingest.hints import CLIPPED, OF_NO_METRIC, OF_THE_TASK, by_word, hinted, hints_of, marked
 from ppo_doctor.metrics import METRICS
 
 
 def test_hints_are_at_metrics():
-    assert frozenset().union(*HINTS.values()) <= METRICS.keys() | {*OF_NO_METRIC, OF_THE_TASK}
+    assert frozenset().union(*by_word().values()) <= METRICS.keys() | {*OF_NO_METRIC, OF_THE_TASK}
     assert METRICS.keys().isdisjoint(OF_NO_METRIC)
-    assert all(HINTS.values())
+    assert all(by_word().values())
 
 
 @pytest.mark.parametrize(
