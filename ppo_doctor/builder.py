@@ -12,7 +12,7 @@ import numpy as np
 from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
 from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, too_coarse, turned
-from ppo_doctor.ingest.digits import MOST_DECIMALS, fits, inferred_decimals, with_common_resolution, with_signed_zeros
+from ppo_doctor.ingest.digits import fits, inferred_decimals, with_common_resolution, with_signed_zeros
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -29,6 +29,8 @@ LARGEST_STEP = 2.0**53
 OF_EPISODES = frozenset({"episode_return", "episode_length"})
 #: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
 SILENT = 5
+#: Decimals beyond which a number is a float that is written in full.
+IN_FULL = 12
 #: How far beyond its limits rounding leaves a number.
 ROUNDED = 1e-3
 #: Of the values of a metric at most this part, or one, is damaged; where more are beyond its limits, the log means
@@ -382,7 +384,7 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
     silent = [table.columns[key] for table, places in zip(holders, printed, strict=True) if places is None]
     # A few values printed alike prove nothing, so that a short part of a log tells neither this nor that.
     if decimals and all(len(column) < SILENT and fits(column, max(decimals)) for column in silent):
-        return Resolution(absolute=0.5 * 10.0 ** -max(decimals) if max(decimals) <= MOST_DECIMALS else 0.0)
+        return EXACT if max(decimals) > IN_FULL else Resolution(absolute=0.5 * 10.0 ** -max(decimals))
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
 

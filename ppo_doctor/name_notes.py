@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 _EARNED = frozenset({"episode_return", "reward_mean", "eval_return"})
 
 
-def costs_turned(profile: Profile, path: str) -> list[Note]:
-    """Return a note on each cost that is read as a reward: its numbers are shown with the other sign."""
+def rescaled(profile: Profile, path: str) -> list[Note]:
+    """Return a note on each cost that is read as a reward, with its sign turned, and each KL read in thousandths."""
+    inferred = [(n, m) for n, m in sorted(profile.metrics.items()) if profile.inferred.keys() & set(m.keys)]
     return [
-        Note(text=f"{', '.join(m.keys)} is read as a cost: its sign is turned", source=SourceRef(path=path))
-        for name, m in sorted(profile.metrics.items())
-        if name in _EARNED and m.scale < 0 and profile.inferred.keys() & set(m.keys)
+        Note(text=f"{', '.join(m.keys)} is read {how}", source=SourceRef(path=path))
+        for name, m in inferred
+        for how, holds in (
+            ("as a cost: its sign is turned", name in _EARNED and m.scale < 0),
+            ("in thousandths: as it stands it is larger than any update's KL", (name, m.scale) == ("approx_kl", 1e-3)),
+        )
+        if holds
     ]
 
 

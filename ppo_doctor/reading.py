@@ -18,7 +18,7 @@ from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import SEVERAL_RUNS, Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.name_notes import costs_turned, names_guessed
+from ppo_doctor.name_notes import rescaled, names_guessed
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
 from ppo_doctor.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
@@ -336,7 +336,7 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, embedded),
         config_raw=configuration.as_written(found),
-        notes=(*notes, *costs_turned(profile, path), *builder.notes, *unread, *said, *restored, *decided, *guesses),
+        notes=(*notes, *rescaled(profile, path), *builder.notes, *unread, *said, *restored, *decided, *guesses),
         keys=uses(profile, builder.keys, tuple(cells)),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},
         not_understood=columns.not_understood(profile, builder),

@@ -35,6 +35,8 @@ LOST = 0.6
 REACHED = 0.9
 #: So many records are the first of all; a level leans upward where its halves differ by this share of the range.
 VERY_FIRST, LEANS = 2, 0.25
+#: The share of earlier levels that are as low as the end of a reward that wanders and did not fall.
+WANDERED = 0.05
 #: Score of samples in [0, 1] from which hardly anything is left to earn.
 FULL = 0.97
 #: Metrics of an evaluation, of which the first that is logged is meant.
@@ -131,10 +133,16 @@ class Levels:
         if not self.counts(rise):
             return "flat", None
         if rise < 0:
-            return "fell", self._for_good(self.smooth <= self.start + rise / 2)
+            at = self._for_good(self.smooth <= self.start + rise / 2)
+            return ("flat", None) if self._had_been_there(at) else ("fell", at)
         at = self._for_good(self.smooth >= self.start + REACHED * rise)
         level = at is not None and at < len(self.values) / 2
         return ("levelled_off", at) if level else ("learned", None)
+
+    def _had_been_there(self, at: int | None) -> bool:
+        """Tell whether the reward was as low before: an average of few episodes wanders by more than its records."""
+        before = self.smooth[: len(self.smooth) if at is None else max(1, at - self._shift)]
+        return bool((before <= self.end).mean() > WANDERED)
 
     def first(self, what: OutcomeKind) -> float | None:
         """Return the level of the very first records, where the reward rose from it before it fell or stood."""

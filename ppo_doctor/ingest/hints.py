@@ -90,6 +90,8 @@ def by_word() -> Mapping[str, frozenset[str]]:
     return found
 
 
+#: Letters by which papers and scripts call an importance ratio.
+RATIOS = frozenset("rw")
 #: Letters that two forms of a word have in common: "snip" and "snipped".
 STEM = 4
 #: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
@@ -131,6 +133,13 @@ def hints_of(word: str) -> tuple[frozenset[str], ...]:
         return (frozenset(),)
     longest = max(both, key=lambda pair: min(map(len, pair)))
     return hints[longest[0]], hints[longest[1]]
+
+
+@cache
+def apart(word: str) -> tuple[str, ...]:
+    """Return a word as it is, or the ratio and its bound where a letter for a ratio stands before a word for one."""
+    bounds = words_for("largest") | words_for("smallest")
+    return ("ratio", word[1:]) if word[0] in RATIOS and word[1:] in bounds and word not in by_word() else (word,)
 
 
 def marked(words: Sequence[str]) -> frozenset[str]:

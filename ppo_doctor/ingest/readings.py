@@ -57,7 +57,7 @@ LONE = 1.0
 _DEVIATIONS = frozenset({"delta", "deviation", "difference"})
 _SIGNS = {
     "%": " pct ",
-    "∇": " gradient ",
+    "∇": " gradient_norm ",
     "‖": " norm ",
     "Δ": " delta ",
     "π": " policy ",

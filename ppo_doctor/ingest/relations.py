@@ -35,6 +35,8 @@ ROOT = (0.38, 0.62)
 FACTOR = (0.4, 2.5)
 #: A KL above which its root is no longer a ratio's deviation, and an error's may be an advantage's.
 LARGE = 0.03
+#: The least of the largest ratios of a run: its first updates, or its last, hardly move.
+NEAR_ONE = 1.3
 #: The same where signed estimates of a KL leave only its size to compare.
 NEARLY = (0.8, 1.6)
 
@@ -92,6 +94,8 @@ def _by_course(
         say(other, "ratio_abs_dev", 1.5 * RELATED)
     elif at_once > AT_ONCE - 0.05 and _is_small(np.abs(values)) and _is_of_size(beside, values):
         say(other, "ratio_abs_dev", 1.5 * RELATED)
+    if rank > TOGETHER and (_is_share(values) or _is_small(np.abs(values))) and _is_above_one(beside):
+        say(other, "ratio_max", 1.5 * RELATED)
     if rank > ALWAYS and at_once > AT_ONCE and _is_calm(values) and _is_calm(beside):
         say(one if _stands_below(values, beside) else other, "action_std", RELATED)
         say(other if _stands_below(values, beside) else one, "entropy", RELATED)
@@ -222,6 +226,12 @@ def _is_part(part: FloatArray, whole: FloatArray) -> bool:
         return False
     low, middle, high = np.quantile(part[both] / whole[both], [0.1, 0.5, 0.9])
     return bool(0 < middle < 1 and high - low < 0.3 * middle)
+
+
+def _is_above_one(values: FloatArray) -> bool:
+    """Tell whether a column is never below 1, next to it in places, and no count."""
+    known = _finite(values)
+    return bool(len(known) >= LEAST and 1 <= known.min() < NEAR_ONE and (known % 1 != 0).mean() > 0.5)
 
 
 def _is_signed(values: FloatArray) -> bool:

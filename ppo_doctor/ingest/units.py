@@ -26,6 +26,8 @@ _DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
 DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
 #: With fewer samples out of the clip range no KL (nats) is as large: a ratio of 0.8 has a logarithm of -0.22.
 FEW, FAR = 0.1, 0.3
+#: A unit that scripts print a KL in without saying so; by how much a KL is beyond the largest log-ratio's square.
+THOUSANDTH, BEYOND = 1e-3, 3.0
 _BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
 #: What says percent in a name; a percentage is at most so much.
 _PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
@@ -45,9 +47,12 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
         del kept[name]
         kept[found.name] = replace(found, says="")
     for name in sorted(DIVERGENCES_OF_UPDATES.intersection(kept, guessed)):
-        if (share := kept.get("clip_fraction")) is not None and _too_far(kept[name], share):
-            says.append(f"'{kept[name].raw}' is read in thousandths: few samples are clipped beside it")
-            kept[name] = _scaled(kept[name], 1e-3, "")
+        share, largest = kept.get("clip_fraction"), kept.get("ratio_max")
+        few = share is not None and _too_far(kept[name], share)
+        if few or (largest is not None and _beyond(kept[name], largest)):
+            why = "few samples are clipped" if few else "the largest ratio is next to 1"
+            says.append(f"'{kept[name].raw}' is read in thousandths: {why} beside it")
+            kept[name] = _scaled(kept[name], THOUSANDTH, "")
     if "entropy" in kept and kept["entropy"] is not series.get("entropy"):
         for name in sorted(_DIVERGENCES.intersection(kept, guessed)):
             if (mark := _BASE_TWO.search(series["entropy"].raw)) and kept[name].raw.endswith(mark[0]):
@@ -64,6 +69,15 @@ def _too_far(divergence: Series, share: Series) -> bool:
     few = np.isfinite(divergence.values) & (share.values < FEW) & (share.values > 0)
     far = divergence.values[few] > FAR
     return bool(few.sum() >= FIXED and far.mean() > 1 - DAMAGED * 2)
+
+
+def _beyond(divergence: Series, largest: Series) -> bool:
+    """Tell whether a KL is far larger than the largest ratio beside it allows: about half the mean squared log-ratio."""
+    if len(divergence) != len(largest):
+        return False
+    both = np.isfinite(divergence.values) & (largest.values > 1) & np.isfinite(largest.values)
+    far = divergence.values[both] > BEYOND * np.square(np.log(largest.values[both]))
+    return bool(both.sum() >= FIXED and far.mean() > 1 - DAMAGED * 2)
 
 
 def _as_named(one: Series) -> Series | None:

@@ -41,6 +41,7 @@ from ppo_doctor.ingest.picture import is_a_picture, is_of_a_policy, is_told
 from ppo_doctor.ingest.readings import Reading, of_other_tasks, of_others
 from ppo_doctor.ingest.relations import extends, is_kin, related
 from ppo_doctor.ingest.settings_words import PLANNED
+from ppo_doctor.ingest.units import FAR, THOUSANDTH
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
@@ -283,6 +284,8 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -
         and (metric == "clip_fraction" or says(name, metric))
     ):
         scales = [(0.01 * scale, TURNED)]
+    elif metric == "approx_kl" and name.unit == 1 and fits.most > FAR and says(name, metric):
+        scales.append((THOUSANDTH * scale, TURNED))  # larger than an update's, and in thousandths not
     if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
     weight, scale = max((fits.of(metric, scale, offset) - cost, scale) for scale, cost in scales)

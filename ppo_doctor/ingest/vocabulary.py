@@ -27,7 +27,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "reward": "reward rewards rew rews rwd rwds score scores",
         "return": "return returns ret rets rtg rtgs reward_to_go rewards_to_go return_to_go returns_to_go",
         "advantage": "advantage advantages adv advs gae advant",
-        "gradient": "gradient gradients grad grads",
+        "gradient": "gradient gradients grad grads nabla",
         "norm": "norm norms",
         "learning_rate": "learning_rate learning_rates lr lrs learn_rate",
         "length": "length lengths len lens eplen",

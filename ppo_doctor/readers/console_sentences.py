@@ -55,6 +55,8 @@ _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
 _WORD = re.compile(rf"(?:[^\W\d_]|[∇∂])[\w{MARKS}/∇∂]*")
+#: Letters right behind a number, which are its unit and no part of the next name: "-0.053m crt 1.53".
+_GLUED = re.compile(r"[^\W\d_]{1,4}(?=[\s,;|)\]])")
 #: The first word behind a number, which is a unit where it comes again behind the next.
 _FIRST = re.compile(r" ?(?:[A-Za-z€$£]{1,12}(?=[ ,]))?")
 
@@ -209,7 +211,8 @@ def _names(body: str) -> list[str]:
         found.append("" if name in found else name)
         statistic = bool(quantity) and name.startswith(f"{quantity} ")
         quantity = quantity if depth or counted or statistic else name
-        at, unit = number.end(), first[0] if (first := _FIRST.match(after)) else ""
+        at = number.end() + (len(glued[0]) if (glued := _GLUED.match(after)) else 0)
+        unit = first[0] if (first := _FIRST.match(after)) else ""
     return found
 
 

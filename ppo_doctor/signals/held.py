@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 MANY = 30
 #: KL to the reference, in nats, below which its course is that of rounding.
 SEEN = 1e-4
-#: Share of the KL of the next records that the first one has at most, in a run that begins at its reference.
-RISEN = 0.9
 #: The share of records that holds the largest of a scattered series.
 LARGEST = 0.9
 #: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
@@ -32,19 +30,21 @@ SPENT, TRAVELLED = 0.04, 0.05
 
 
 def reference_growth(observations: Observations) -> Fact | None:
-    """Return the largest over the first KL to a reference that the policy began at.
+    """Return the KL to the reference in the later half of a run over that in its first quarter.
 
     Updates of one size take a policy that nothing holds as many times further as there are of them where they agree,
-    and the root of that where they do not; the KL grows with the square of the distance.
+    and the root of that where they do not; the KL grows with the square of the distance. The first sixteenth is left
+    out: rates are still warming up there.
     """
     series, size = series_of(observations, "ref_kl"), _apart(observations)
     if series is None or len(size) < MANY:
         return None
-    first, most = float(median(size[1:4])), float(quantile(size, LARGEST))
-    if first < SEEN or size[0] > RISEN * first:
+    count = len(size)
+    first, later = float(median(size[count // 16 : count // 4])), float(median(size[count // 2 :]))
+    if first < SEEN:
         return None
-    says = f"{series.raw} is {first:.3g} in the first records and {most:.3g} in its ninth decile"
-    return fact("reference_growth", most / first, series, says, "times")
+    says = f"{series.raw} is {first:.3g} in the first quarter and {later:.3g} in the later half"
+    return fact("reference_growth", later / first, series, says, "times")
 
 
 def reference_largest(observations: Observations) -> Fact | None:

@@ -250,6 +250,9 @@ def policy_stands(observations: Observations) -> Fact | None:
     moved = _may_move(observations) or left_the_reference(observations) is True
     if stands is False and not moved and (rise is None or rise <= TREND):
         stands = True
+    unwatched = entropy_of(observations) is None and values_of(observations, "ref_kl") is None
+    if unwatched and rise is not None and abs(rise) <= TREND and _went_nowhere(observations):
+        stands = True  # what no entropy tells, a reward tells that stays where it is
     holds = both(flat, stands, *([] if rise is None else [rise <= 6]))
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
