@@ -15,6 +15,7 @@ import numpy as np
 from ppo_doctor.ingest.forms import LEAST
 from ppo_doctor.ingest.hints import CLIPPED
 from ppo_doctor.ingest.readings import words_of
+from ppo_doctor.ingest.units import THOUSANDTH
 
 if TYPE_CHECKING:
     from ppo_doctor.model import FloatArray
@@ -86,6 +87,9 @@ def _by_course(
 ) -> None:
     """Say what two columns are that go `together`: in their ranks, and in what these change by at once."""
     rank, at_once = together
+    thousandths = values * THOUSANDTH
+    if at_once > AT_ONCE and _is_share(beside) and not _is_small(values) and _is_small(thousandths):
+        say(one, "approx_kl", RELATED)
     if at_once > AT_ONCE and _is_small(values) and _is_share(beside) and _is_below(values, beside):
         say(one, "approx_kl", RELATED)
         say(other, "clip_fraction", RELATED * (1.5 if at_once > CLOSELY else 1.0))

@@ -203,7 +203,7 @@ def _weighed(
         reading = name.meant.get(metric) or (alike(metric, name) if name.meant else None)
         if reading is not None and reading.offset and found.known.min() >= 0:
             continue  # never negative: a mean distance from 1, from which 1 was not taken
-        weight, scale = _by_numbers(metric, fits, name, reading)
+        weight, scale = _by_numbers(metric, fits, name, reading, shown=metric in shown)
         common = _expected(metric, language)
         weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
@@ -271,8 +271,13 @@ class _Fits:
         return forms.support(metric, form)
 
 
-def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -> tuple[float, float]:
-    """Return how well numbers fit a metric, and by what they have to be multiplied to be it."""
+def _by_numbers(
+    metric: str, fits: _Fits, name: Said, reading: Reading | None, *, shown: bool
+) -> tuple[float, float]:
+    """Return how well numbers fit a metric, and by what they have to be multiplied to be it.
+
+    `shown` says that another column beside them is what one beside the metric is.
+    """
     scale, offset = (reading.scale, reading.offset) if reading is not None else (1.0, 0.0)
     scales = [(scale, 0.0)]
     if reading is None and metric == "policy_loss":
@@ -284,7 +289,7 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None) -
         and (metric == "clip_fraction" or says(name, metric))
     ):
         scales = [(0.01 * scale, TURNED)]
-    elif metric == "approx_kl" and name.unit == 1 and fits.most > FAR and says(name, metric):
+    elif metric == "approx_kl" and shown and name.unit == 1 and fits.most > FAR and says(name, metric):
         scales.append((THOUSANDTH * scale, TURNED))  # larger than an update's, and in thousandths not
     if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
