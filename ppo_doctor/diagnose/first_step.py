@@ -119,7 +119,7 @@ def _smaller_steps(run: Run) -> str:
 def _back_to_the_peak(outcome: Outcome, run: Run) -> str:
     """Return a test that tells a policy that got worse from a task that got harder, and what to log for it."""
     peak = f"step {outcome.best_step}" if outcome.best_step is not None else "the peak"
-    at = f"the checkpoint nearest to {peak}, where the reward was {_short(outcome.best)}"
+    at = f"the checkpoint nearest to {peak}, where the reward was about {_short(outcome.best)}"
     logged = {*run.series}
     silent = [name for name in OF_STEPS if name not in logged][:2]
     log = f" Log {' and '.join(silent)} from there on." if silent else ""

@@ -38,9 +38,10 @@ MOST_NAMES, LONGEST_NAME = 3, 24
 THIN = 8
 
 
-def outcome(told: Story) -> str:
+def outcome(told: Story, *, medians: bool = True) -> str:
     """Return in a sentence what became of the run, then what only the verdict can say."""
-    parts = [became(told.outcome), _evaluation(told.outcome), _target(told.outcome)]
+    of = _of_which(told.outcome) if medians else ""
+    parts = [became(told.outcome) + of, _evaluation(told.outcome), _target(told.outcome)]
     parts.append(_course(told.entropy) if told.entropy is not None else "")
     sentences = [stopped(f"The run died: {flowing(told.died)}")] if told.died else []
     sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
@@ -49,6 +50,13 @@ def outcome(told: Story) -> str:
     if told.verdict == "healthy":
         sentences.append(stopped(capital(_answered(told.checks))))
     return " ".join([*sentences, *([_broken(told.broken)] if told.broken is not None else [])])
+
+
+def _of_which(reward: Outcome) -> str:
+    """Return of which records the first and the last level are medians, where the two are told."""
+    if not reward.early or reward.what == "too_short" or " → " not in way(reward):
+        return ""
+    return f" ({bound(f'medians: first {reward.early},')} {bound(f'last {reward.late} records')})"
 
 
 def _evaluation(reward: Outcome) -> str:
@@ -83,13 +91,12 @@ def _course(course: Course) -> str:
 
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
-    noted = f"{count(checks.noted, 'note')}, " if checks.noted else ""
     few = "only " * (THIN * checks.clear < checks.not_run)
-    return f"{few}{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
+    return f"{few}{count(checks.clear, 'check')} clear, {_not_run(checks)}"
 
 
 def _not_run(checks: Checks) -> str:
-    mostly = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
+    mostly = ", mostly for lack of metrics" if checks.unlogged and checks.not_run else ""
     return f"{checks.not_run} not run{mostly}"
 
 
@@ -253,9 +260,8 @@ def _question(question: Open, asked: str) -> str:
 
 def counts(checks: Checks) -> str:
     """Return how many checks said what."""
-    noted = f" · {count(checks.noted, 'note')}" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
-    return f"{checks.clear} clear{noted} · {_not_run(checks)}{left}"
+    return f"{checks.clear} clear · {_not_run(checks)}{left}"
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:

@@ -53,6 +53,8 @@ class Cut:
     settles: bool = True
     #: what is told of problems after the first: all, what shows and explains them, what explains them, their titles
     further: int = 3
+    #: of which records the levels of the reward are medians
+    medians: bool = True
 
 
 #: From everything to the least; the first that fits is told.
@@ -78,6 +80,7 @@ CUTS = (
         because=False,
         settles=False,
         further=0,
+        medians=False,
     ),
 )
 
@@ -131,7 +134,7 @@ def _head(page: Page, told: Story, diagnosis: Diagnosis) -> None:
 
 
 def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
-    page.add(phrases.outcome(told), INDENT)
+    page.add(phrases.outcome(told, medians=cut.medians), INDENT)
     if told.table is not None:
         page.blank()
         _table(page, told.table, cut)

@@ -17,6 +17,7 @@ from ppo_doctor.signals.course import (
     finite,
     given,
     late,
+    on_average,
     paired,
     series_of,
     told_of,
@@ -49,7 +50,7 @@ def value_loss_left(observations: Observations) -> Fact | None:
         "value_loss_left",
         left,
         series,
-        f"{series.raw} goes from {np.exp(told.start):.3g} to {np.exp(told.end):.3g}"
+        on_average(series.raw, float(np.exp(told.start)), float(np.exp(told.end)))
         + ("" if clear else ", within its scatter"),
     )
 

@@ -22,6 +22,7 @@ from ppo_doctor.signals.course import (
     finite,
     given,
     late,
+    on_average,
     paired,
     series_of,
     truth_of,
@@ -214,7 +215,7 @@ def reward_course(observations: Observations) -> Fact | None:
     if found is None or told is None:
         return None
     change = told.change if abs(told.end - told.start) >= _least(found[1]) else 0.0
-    return fact("reward_course", change, found[0], f"{found[0].raw} goes from {told.start:.4g} to {told.end:.4g}")
+    return fact("reward_course", change, found[0], on_average(found[0].raw, told.start, told.end))
 
 
 def _least(values: FloatArray) -> float:
@@ -230,7 +231,7 @@ def reward_below_start(observations: Observations) -> Fact | None:
     series, values = found
     begun = float(values[: max(2, len(values) // 10)].mean())
     below = float((values[len(values) // 2 :] < begun - _least(values)).mean())
-    says = f"{series.raw} begins at {begun:.4g} and lies below that in {below:.0%} of the second half"
+    says = f"{series.raw} begins at {begun:.4g}, on average, and lies below that in {below:.0%} of the second half"
     return fact("reward_below_start", below, series, says)
 
 

@@ -150,7 +150,6 @@ class Checks:
     """How many checks said what."""
 
     clear: int
-    noted: int
     not_run: int
     #: most of those that did not run lack a metric
     unlogged: bool = False

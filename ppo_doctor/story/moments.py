@@ -97,14 +97,20 @@ def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     held = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
     logged = held.difference(COUNTERS)
     spoken = dict.fromkeys(name for f in telling for e in f.evidence for name in drawn(e, run) if name in logged)
-    first = list(spoken)[:MOST_OF_EVIDENCE]
     usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]
     if (reward := run.outcome([name for name in OUTCOMES["reward"] if name in logged])) is not None:
         usual[0] = reward.name
+    twins = {name for name in spoken if reward is not None and _equal(run.series[name], reward)}
+    first = [name for name in spoken if name not in twins][:MOST_OF_EVIDENCE]
     by_key: dict[str, str] = {}  # one column may be two metrics
     for name in (*first, *usual):
         by_key.setdefault(run.series[name].raw, name)
     return list(by_key.values())[:MOST_ROWS]
+
+
+def _equal(one: Series, other: Series) -> bool:
+    """Tell whether a metric is another one's numbers under another name; what never varies is equal by chance."""
+    return one is not other and np.array_equal(one.values, other.values) and bool(np.ptp(one.values) > 0)
 
 
 def _steps(chosen: Sequence[Series]) -> IntArray:

@@ -22,6 +22,8 @@ IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-e
 MOST_NOTES, MOST_REMARKS = 2, 3
 #: Checks that a problem is shown by.
 MOST_SEEN = 2
+#: Checks of a reward's fall, whose numbers what became of the reward tells already, by other means.
+OF_THE_LEVELS = ("reward-declines", "reward-below-its-start", "reward-collapses-late")
 #: The gravest first.
 NOTE_KINDS = ("said", "lost", "dropped", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
@@ -122,6 +124,7 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
     do = tuple(action for action in (*actions(remedies), *asked) if action.say not in done)
     done.update(action.say for action in do)
     shown = [*found, *(_shown(lead, diagnosis) if lead is not None and not found else ())]
+    repeated = OF_THE_LEVELS if problem.title == gone(diagnosis.outcome) else ()
     return Told(
         rank=rank,
         title=problem.title,
@@ -129,7 +132,7 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
         state=problem.state,
         since=problem.since_step,
         place=_where(problem, shown, diagnosis),
-        seen=tuple(_numbers_of(finding, problem.title) for finding in shown)[:MOST_SEEN],
+        seen=tuple(_numbers_of(f, problem.title) for f in shown if f.rule not in repeated)[:MOST_SEEN],
         cost=next((cost for finding in found if (cost := diagnosis.costs.get(finding.rule))), None),
         why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
         do=do,
@@ -237,7 +240,6 @@ def _checks(diagnosis: Diagnosis) -> Checks:
     failed = [finding for finding in diagnosis.findings if finding.status == "errored"]
     return Checks(
         clear=coverage.clear,
-        noted=coverage.fired,
         not_run=coverage.skipped,
         unlogged=2 * sum(bool(finding.missing) for finding in diagnosis.findings) > coverage.skipped,
         left_out=len(diagnosis.suppressed),
