@@ -173,7 +173,8 @@ def _parts(evidence: Evidence) -> Parts:
         return Parts(evidence.statistic, "", where)
     observed = measured(evidence.observed, evidence.unit)
     detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
-    return Parts(f"{evidence.metric} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
+    name = evidence.metric if evidence.steps is None else evidence.raw  # of a series, what the log or it itself says
+    return Parts(f"{name} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
 
 
 def _of_the_only_record(evidence: Evidence, where: str) -> Parts:

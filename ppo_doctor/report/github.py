@@ -126,5 +126,5 @@ def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, place: P
 def _where(diagnosis: Diagnosis, place: Place | None) -> str:
     """Return file and line; without a place the run's first file, and nothing for standard input."""
     path = place.path if place else next((s.path for s in diagnosis.run.sources), "-")
-    line = f"line={place.line}," if place and place.unit == "line" else ""
+    line = f"line={place.line}," if place and place.line is not None else ""
     return "" if path == "-" else f"file={command_property(slashes(path))},{line}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -146,16 +147,16 @@ def title(problem: Told) -> str:
 def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     """Return how grave a problem is, since when, and where it shows."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
-    place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
-    return [problem.severity.value, *since, *place]
+    place = bound(_place(problem.place, diagnosis)) if problem.place is not None else ""
+    return [problem.severity.value, *since, *filter(None, [place])]
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
     """Return a place; the file is named where there are several."""
-    where = f"{place.unit} {place.line}"
+    where = f"line {place.line}" if place.line is not None else ""
     if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
         return where
-    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
+    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}".rstrip()
 
 
 def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool = True) -> list[tuple[str, str]]:
@@ -231,15 +232,20 @@ def _names(run: RunSummary) -> Iterator[tuple[str, str]]:
     """Yield what the columns of a script's own log were taken for, and those that nobody understands, in a row each."""
     inferred = [f"{_key(raw)} = {metric}" for raw, metric in run.inferred.items()]
     if inferred:
-        wrong = f"--alias {_key(next(iter(run.inferred)))}=METRIC"
+        wrong = _alias(next(iter(run.inferred)))
         yield (
             "names",
             f"{count(len(inferred), 'column')} read by their company: {_some(inferred)}; wrong? {bound(wrong)}",
         )
     unread = [_key(raw) for raw in run.not_understood]
     if unread:
-        way_out = f"{bound(f'--alias {unread[0]}=METRIC')} or in ppo-doctor.toml"
+        way_out = f"{bound(_alias(run.not_understood[0]))} or in ppo-doctor.toml"
         yield "unread", f"{count(len(unread), 'column')} not understood: {_some(unread)}; name them with {way_out}."
+
+
+def _alias(raw: str) -> str:
+    """Return the option that names a column, quoted for a shell."""
+    return f"--alias {shlex.quote(f'{plain(raw)}=METRIC')}"
 
 
 def _key(raw: str) -> str:

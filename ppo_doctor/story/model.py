@@ -58,11 +58,10 @@ class Table:
 
 @frozen
 class Place:
-    """Where it shows: a file, and a line of it, or a record where it has no lines."""
+    """Where it shows: a file, and a line of it where it is of text."""
 
     path: str
-    line: int
-    unit: str = "line"
+    line: int | None = None
 
 
 @frozen

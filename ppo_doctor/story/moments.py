@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import finite_of
 from ppo_doctor.evidence import drawn
 from ppo_doctor.model import OUTCOMES
 from ppo_doctor.story.model import Course, Moment, Row, Table
+from ppo_doctor.story.numbers import short
 from ppo_doctor.story.usual import usual
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ MANY, OTHERWISE = 8, 0.1
 ENDED = 2
 #: By this factor a metric has grown from its first number to its last.
 GROWS = 1.2
+#: Numbers at moments are alike within this share of the largest; a metric swings by so many times more than that.
+FEWEST_ALIKE, ALIKE, SWINGS = 3, 0.1, 0.5
 #: How far behind the onset to look again, as a share of what is left of the run.
 AFTER = 0.25
 
@@ -81,9 +85,22 @@ def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
         return "rises: more random"
     if row.name == "clip_fraction" and 0 < _grew(row) < 1 / GROWS and _grew(told.get("approx_kl")) > GROWS:
         return "falls, KL rises: few move far"
+    if spread := _swings(row, run.series[row.name]):
+        return spread
     if row.name == "grad_norm" and (run.series["grad_norm"].aggregation or "").startswith("last"):
         return "of the last step only"
     return ""
+
+
+def _swings(row: Row, series: Series) -> str:
+    """Return the range of a metric whose numbers at the moments are alike by chance; nothing where they tell it."""
+    held = finite_of(series.values)
+    known = [value for value in row.values if value is not None]
+    if len(known) < FEWEST_ALIKE or not len(held):
+        return ""
+    size, low, high = max(map(abs, known)), float(held.min()), float(held.max())
+    alike = max(known) - min(known) <= ALIKE * size
+    return f"swings {short(low)} to {short(high)}" if alike and high - low >= SWINGS * size > 0 else ""
 
 
 def _grew(row: Row | None) -> float:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Finding, Measurement, Problem, RankedCause, Run, SourceRef
     from ppo_doctor.story.model import Broken, Course, Table
 
-#: What stands in no text file: its records are counted.
+#: What stands in no text file, where nobody can look a line up.
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
 #: Notes on reading, and remarks, in a story.
 MOST_NOTES, MOST_REMARKS = 2, 3
@@ -176,8 +176,7 @@ def _at(source: SourceRef, diagnosis: Diagnosis) -> Place | None:
     if source.line is None:
         return None
     container = next((each.container for each in diagnosis.run.sources if each.path == source.path), None)
-    unit = "event" if container == "tfevents" else "record" if container in IN_RECORDS else "line"
-    return Place(path=source.path, line=source.line, unit=unit)
+    return Place(path=source.path, line=None if container in IN_RECORDS else source.line)
 
 
 def _check(cause: RankedCause, done: set[str]) -> Check | None:

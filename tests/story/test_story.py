@@ -134,7 +134,7 @@ def test_a_problem_has_its_place_its_remedies_and_what_would_settle_it() -> None
     assert (problem.cause, problem.sure) == ("adv-exactly-zero", True)
     assert problem.since == 12
     assert problem.place is not None
-    assert (problem.place.path, problem.place.unit, problem.place.line) == (LOG, "line", 12)
+    assert (problem.place.path, problem.place.line) == (LOG, 12)
     first, resort = problem.do
     assert first.say == "raise the number of generations per prompt"
     assert (first.key, first.now, first.to) == ("num_generations", "8", "16")
