@@ -165,8 +165,8 @@ def _measured(outcome: Outcome, *, completions: bool) -> str:
             "the policy settled early, and more exploration is the first thing to try."
         )
     return (
-        f"Run a random policy on the same task: if it earns {_short(outcome.end)} as well, nothing was learnt, "
-        "and one batch shows why (observations, rewards, advantages); if it earns less, train longer."
+        f"Run a random policy on the same task: if it earns {_short(outcome.end)} as well, nothing was learnt: "
+        "print the observations, rewards and advantages of one batch. If it earns less, train longer."
     )
 
 

@@ -103,7 +103,7 @@ def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tu
     level = _level(problem, any(cause.id in failed for cause in suspects(diagnosis, problem)))
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
     advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
-    text = " ".join(filter(None, (f"{standing}.", *advice, phrases.follows(problem))))
+    text = " ".join((f"{standing}.", *advice))
     return level, _command(
         level, ": ".join(filter(None, (problem.cause, phrases.title(problem)))), text, diagnosis, problem.place
     )

@@ -12,6 +12,7 @@ from ppo_doctor.evidence import became, way
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
+    LONGEST_BOUND,
     action_says,
     bound,
     capital,
@@ -203,13 +204,6 @@ def wrong(told: Story) -> str:
     return title(told.problems[0]) + further if told.problems else outcome(told)
 
 
-def follows(problem: Told) -> str:
-    """Return what is dead because of a problem; nothing where nothing is."""
-    if not problem.follows:
-        return ""
-    return f"Follows from {problem.rank}: nothing of use reaches {listed(problem.follows, 'and')}."
-
-
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
     """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
     rows = [("note", f"{sentence(remark.title)} {sentence(remark.says)}".strip()) for remark in told.remarks]
@@ -244,8 +238,9 @@ def _names(run: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _alias(raw: str) -> str:
-    """Return the option that names a column, quoted for a shell."""
-    return f"--alias {shlex.quote(f'{plain(raw)}=METRIC')}"
+    """Return the option that names a column, quoted for a shell; a name that fills lines is not repeated."""
+    name = plain(raw) if len(raw) <= LONGEST_BOUND else "NAME"
+    return f"--alias {shlex.quote(f'{name}=METRIC')}"
 
 
 def _key(raw: str) -> str:

@@ -221,10 +221,7 @@ def _less(advice: Sequence[tuple[str, str]], further: int) -> Sequence[tuple[str
 
 
 def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
-    """Add what follows, what stays open, what was checked, and what was lost in reading."""
-    for problem in told.problems:
-        if problem.follows:
-            page.add(phrases.follows(problem), 0, INDENT)
+    """Add what stays open, what was checked, and what was lost in reading."""
     for label, words in phrases.rest(told, diagnosis, notes=cut.notes):
         if label != "note":  # notes stand above
             page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)

@@ -75,7 +75,8 @@ def reward_spread(observations: Observations) -> Fact | None:
     series, values = found
     size = float(np.abs(values).max())
     spread = 0.0 if constant(values) else float(np.ptp(values)) / size
-    says = f"{series.raw} lies in {values.min():.4g} to {values.max():.4g} in {len(values)} records"
+    span = f"lies in {values.min():.4g} to {values.max():.4g} in" if spread else f"is {values[0]:.4g} in all"
+    says = f"{series.raw} {span} {len(values)} records"
     return fact("reward_spread", spread, series, says)
 
 
@@ -112,7 +113,12 @@ def reward_size(observations: Observations) -> Fact | None:
     size = largest / steps * (1.0 if scale is None else abs(scale))
     per = "" if steps == 1 else f" per step of episodes of {steps:.3g}"
     by = "" if scale is None else f", scaled by {scale:g}"
-    return fact("reward_size", size, found[0], f"|{found[0].raw}| is {size:.4g} at most{per}{by}")
+    says = (
+        f"|{found[0].raw}| is {size:.4g} at most{per}{by}"
+        if size
+        else f"{found[0].raw} is 0 in all {len(found[1])} records"
+    )
+    return fact("reward_size", size, found[0], says)
 
 
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:

@@ -114,8 +114,6 @@ class Told:
     check: Check | None = None
     #: the remedy that tempts and makes it worse
     avoid: str = ""
-    #: links of the chain that are dead because of it
-    follows: tuple[str, ...] = ()
 
     @property
     def cause(self) -> str:

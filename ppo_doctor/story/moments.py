@@ -45,7 +45,7 @@ ENDED = 2
 #: By this factor a metric has grown from its first number to its last.
 GROWS = 1.2
 #: Numbers at moments are alike within this share of the largest; a metric swings by so many times more than that.
-FEWEST_ALIKE, ALIKE, SWINGS = 3, 0.1, 0.5
+FEWEST_ALIKE, ALIKE, SWINGS = 3, 0.1, 1.0
 #: How far behind the onset to look again, as a share of what is left of the run.
 AFTER = 0.25
 

@@ -138,7 +138,6 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
         do=do,
         check=_check(lead, done) if lead is not None else None,
         avoid=lead.avoid if do and lead is not None and not asked else "",
-        follows=problem.follows,
     )
 
 
@@ -209,7 +208,11 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ..
     calm = [cause for cause in diagnosis.causes if cause.leader and cause.benign and cause.id not in told]
     harmless = [Remark(title=cause.title, says=cause.says) for cause in calm]
     named = {name for problem in diagnosis.problems for name in problem.findings}
-    low = [f for f in diagnosis.findings if f.status == "fired" and f.severity is Severity.LOW and f.rule not in named]
+    seen = "; ".join(words for problem in problems for words in problem.seen)
+    fired = [
+        f for f in diagnosis.findings if f.status == "fired" and f.severity is Severity.LOW and f.rule not in named
+    ]
+    low = [finding for finding in fired if brief(finding) not in seen]
     return (*harmless, *dict.fromkeys(Remark(title=_with_number(finding)) for finding in low))[:MOST_REMARKS]
 
 
@@ -222,7 +225,7 @@ def _with_number(finding: Finding) -> str:
 
 
 #: What a reward that does not rise leaves open where nothing else is found.
-TO_GAIN = "whether more was to be gained (--target-return tells)"
+TO_GAIN = "whether the task allows more (tell what with --target-return)"
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:
