@@ -130,7 +130,8 @@ def way(outcome: Outcome) -> str:
         float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
     )
     at = f" near step {outcome.best_step}" if outcome.best_step is not None else ""
-    middle = f"about {best}{at} → " if gone and best not in (start, end) else ""
+    higher = float(outcome.best or 0) > float(outcome.start or 0)  # the start may be a peak that no stretch keeps
+    middle = f"about {best}{at} → " if gone and higher and best not in (start, end) else ""
     return f"{start} → {middle}{end}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
@@ -57,6 +58,8 @@ class Cut:
     medians: bool = True
 
 
+#: What is told of many problems.
+SHORT = Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0)
 #: From everything to the least; the first that fits is told.
 CUTS = (
     Cut(),
@@ -68,20 +71,9 @@ CUTS = (
     Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, further=1, remarks=1),
     Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=0, because=False, further=1),
     Cut(says=False, notes=1, rows=3, names=False, seen=1, next=False, remarks=0, because=False, further=0),
-    Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0),
-    Cut(
-        says=False,
-        notes=0,
-        rows=2,
-        names=False,
-        seen=1,
-        next=False,
-        remarks=0,
-        because=False,
-        settles=False,
-        further=0,
-        medians=False,
-    ),
+    SHORT,
+    replace(SHORT, settles=False, medians=False),
+    replace(SHORT, settles=False, medians=False, rows=1),
 )
 
 

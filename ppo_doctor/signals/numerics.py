@@ -176,8 +176,8 @@ def _kl_spike(series: Series) -> Fact | None:
         return None
     at = int(np.nanargmax(sizes))
     times = float(sizes[at]) / usual if sizes[at] > LEAST_KL else 0.0
-    many = f"{int((sizes > SPIKE * usual).sum())} of {len(sizes)} records are above {SPIKE * usual:.3g}"
-    says = f"{series.raw} is {sizes[at]:.3g} at step {series.axis.steps[at]}; its median is {usual:.3g}, and {many}"
+    many = f"above {SPIKE * usual:.3g} in {int((sizes > SPIKE * usual).sum())} of {len(sizes)} records"
+    says = f"{series.raw} is {sizes[at]:.3g} at step {series.axis.steps[at]}, and {many}; its median is {usual:.3g}"
     return replace(fact("kl_spike", times, series, says, "times"), source=series.source(at))
 
 

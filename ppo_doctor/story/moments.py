@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_of
 from ppo_doctor.evidence import drawn
 from ppo_doctor.model import OUTCOMES
 from ppo_doctor.story.model import Course, Moment, Row, Table
@@ -94,13 +93,13 @@ def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
 
 def _swings(row: Row, series: Series) -> str:
     """Return the range of a metric whose numbers at the moments are alike by chance; nothing where they tell it."""
-    held = finite_of(series.values)
+    held = series.values[np.isfinite(series.values)]
     known = [value for value in row.values if value is not None]
     if len(known) < FEWEST_ALIKE or not len(held):
         return ""
     size, low, high = max(map(abs, known)), float(held.min()), float(held.max())
     alike = max(known) - min(known) <= ALIKE * size
-    return f"swings {short(low)} to {short(high)}" if alike and high - low >= SWINGS * size > 0 else ""
+    return f"ranges {short(low)} to {short(high)}" if alike and high - low >= SWINGS * size > 0 else ""
 
 
 def _grew(row: Row | None) -> float:

@@ -17,7 +17,7 @@ def test_the_largest_kl_is_told_with_its_step_and_its_median():
     assert found.value == pytest.approx(120)
     assert "60 at step 21" in found.says
     assert "median is 0.5" in found.says
-    assert "2 of 32 records" in found.says
+    assert "above 10 in 2 of 32 records" in found.says
 
 
 def test_of_two_kls_the_one_that_spikes_is_told():

@@ -333,7 +333,7 @@ def test_a_metric_counted_in_updates_is_shown_by_its_own_course() -> None:
 
 @pytest.mark.parametrize(
     ("values", "remark"),
-    [(100.0 + 90 * np.sin(np.arange(21) * np.pi / 5), "swings"), (np.full(21, 100.0), ""), (np.arange(1.0, 22.0), "")],
+    [(100.0 + 90 * np.sin(np.arange(21) * np.pi / 5), "ranges"), (np.full(21, 100.0), ""), (np.arange(1.0, 22.0), "")],
     ids=["alike by chance", "constant", "rises"],
 )
 def test_a_metric_whose_moments_are_alike_by_chance_tells_its_range(values: Any, remark: str) -> None:
