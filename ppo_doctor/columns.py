@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
@@ -45,6 +46,8 @@ MOST_FORMS = 64
 OF_STEPS = ("optimizer_steps_total", "optimizer_steps")
 COUNT_OF_UPDATES = frozenset({"update", "count", "total", "executed", "policy"})
 FEWEST = 3
+#: What a constraint of the task is told by.
+_COST = re.compile(r"cost|constraint|violation", re.IGNORECASE)
 #: Columns of trackers and readers that nobody has to understand.
 _NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
 
@@ -261,10 +264,12 @@ def _without(profile: Profile, keys: Set[str]) -> Profile:
 def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
     """Return the columns of a log by nobody's trainer that mean nothing to us, in the order of the log.
 
-    What a known trainer's log holds beside its metrics is the task's own.
+    What a known trainer's log holds beside its metrics is the task's own, but for what it costs: that is judged beside
+    the reward.
     """
     if profile.name != frameworks.CANONICAL:
-        return ()
+        costs = profile.unknown(builder.keys)
+        return tuple(key for key in _in_order(builder) if key in costs and _COST.search(key))
     numbering = {*clocks(builder.keys), *_NEVER_ASKED}
     unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
     unknown -= {f"{key} {PLANNED}" for key in builder.keys}

@@ -200,7 +200,7 @@ def _reported(diagnosis: Mapping[str, Any]) -> Story:
         outcome=RewardOutcome(what="not_logged"),
         because="",
         entropy=None,
-        checks=Checks(clear=0, noted=0, not_run=0),
+        checks=Checks(clear=0, not_run=0),
         problems=tuple(_problem(cause) for cause in leading),
     )
 

@@ -69,8 +69,8 @@ def became(outcome: Outcome) -> str:
         "levelled_off": f"{key} rose and levelled off{since}: {levels}",
         "at_ceiling": f"{key} is at its known ceiling: {levels}",
         "flat": f"{key} {_no_rise(outcome)}: {levels}",
-        "lost": f"{key} was lost: {levels}, gone for good{since}",
-        "fell": f"{key} {'rose early, then ' if outcome.first is not None else ''}fell: {levels}",
+        "lost": f"{key} was lost, its median below {number(_rounded(outcome.kept_below))}{since} on: {levels}",
+        "fell": f"{key} {'rose, then ' if outcome.first is not None else ''}fell: {levels}",
         "never_earned": f"{key} is 0 in all {outcome.records} records",
         "not_logged": f"No reward is read; “{outcome.key}” may be one" if outcome.key else "No reward is logged",
         "too_short": f"{key} has {_few(outcome.records)}",
@@ -80,7 +80,7 @@ def became(outcome: Outcome) -> str:
 
 def _no_rise(outcome: Outcome) -> str:
     if outcome.first is not None:
-        return f"rose early, from {number(_rounded(outcome.first))}, and shows no clear rise since"
+        return f"began at {number(_rounded(outcome.first))} and shows no clear rise since"
     return "leans upward without a clear rise" if outcome.leans else "shows no clear rise"
 
 
@@ -88,7 +88,7 @@ def gone(outcome: Outcome) -> str:
     """Return how the reward went wrong, as the title of a problem."""
     best, start, end = (number(_rounded(level)) for level in (outcome.best, outcome.start, outcome.end))
     if outcome.what == "lost":
-        return f"The reward fell from {best} to {end} for good"
+        return f"The reward fell from {best} to {end} and stays below {number(_rounded(outcome.kept_below))}"
     if outcome.what == "fell":
         return f"The reward fell from {start if outcome.first is None else best} to {end}"
     return became(outcome)
@@ -129,8 +129,9 @@ def way(outcome: Outcome) -> str:
     gone = float(outcome.best or 0) - float(outcome.end or 0) > MUCH * (
         float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
     )
-    at = f" (near step {outcome.best_step})" if outcome.best_step is not None else ""
-    middle = f"{best}{at} → " if gone and best not in (start, end) else ""
+    at = f" near step {outcome.best_step}" if outcome.best_step is not None else ""
+    higher = float(outcome.best or 0) > float(outcome.start or 0)  # the start may be a peak that no stretch keeps
+    middle = f"about {best}{at} → " if gone and higher and best not in (start, end) else ""
     return f"{start} → {middle}{end}"
 
 
@@ -173,7 +174,8 @@ def _parts(evidence: Evidence) -> Parts:
         return Parts(evidence.statistic, "", where)
     observed = measured(evidence.observed, evidence.unit)
     detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
-    return Parts(f"{evidence.metric} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
+    name = evidence.metric if evidence.steps is None else evidence.raw  # of a series, what the log or it itself says
+    return Parts(f"{name} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
 
 
 def _of_the_only_record(evidence: Evidence, where: str) -> Parts:

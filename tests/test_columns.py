@@ -149,6 +149,12 @@ def test_the_screen_names_what_was_inferred_and_what_was_not_understood(tmp_path
     assert len(page.splitlines()) <= 24
 
 
+def test_the_option_that_names_a_column_is_quoted_for_a_shell(tmp_path):
+    told = analyze(jsonl(tmp_path / "log.jsonl", {"Total Zz": np.full(RECORDS, 0.5)} | symbols(course())))
+    page = " ".join(render(told, None, RenderOptions(width=100, color=False), "text").split())
+    assert "--alias 'Total Zz=METRIC'" in page
+
+
 def test_many_columns_are_cut_to_a_few_names(tmp_path):
     columns = symbols(course()) | {f"zq{'x' * n}": np.full(RECORDS, 0.5) for n in range(1, 40)}
     told = analyze(jsonl(tmp_path / "log.jsonl", columns))
@@ -183,6 +189,17 @@ def test_a_known_trainers_further_columns_are_its_tasks(tmp_path):
     columns = {key: np.broadcast_to(values, RECORDS) for key, values in columns.items()}
     run = load_run(jsonl(tmp_path / "log.jsonl", {key: values.tolist() for key, values in columns.items()}))
     assert (run.inferred, run.not_understood) == ({}, ())
+
+
+def test_a_known_trainers_columns_of_costs_are_told_as_unread(tmp_path):
+    columns = {
+        "train/approx_kl": course()["kl"],
+        "train/clip_fraction": course()["cf"],
+        "rollout/ep_rew_mean": course()["ret"],
+    }
+    columns |= {"rollout/ep_cost_mean": course()["ret"], "rollout/ep_zz": course()["ret"]}
+    run = load_run(jsonl(tmp_path / "log.jsonl", {key: values.tolist() for key, values in columns.items()}))
+    assert run.not_understood == ("rollout/ep_cost_mean",)
 
 
 def test_a_long_log_keeps_the_columns_that_its_others_explain(tmp_path):

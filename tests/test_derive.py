@@ -365,3 +365,10 @@ def test_one_minibatch_is_seen_where_its_loss_is_that_of_all(last, epochs, steps
     series = {name: " ".join(f"{value:.17g}" for value in values) for name, values in told.items()}
     found = Observations(case_run({"framework": "sb3", "series": series})).fact("updates_observed")
     assert (found and found.value) == steps
+
+
+@pytest.mark.parametrize(("steps", "value"), [([99.0] * 9, 0.0), ([99.0] * 8 + [7.0], 2.0), ([20.0] * 9, 2.0)])
+def test_a_kl_above_its_target_stops_nothing_where_every_update_is_whole(steps, value):
+    series = a_series("approx_kl", [0.02] * 9), a_series("optimizer_steps", steps)
+    found = observe(*series, config={"target_kl": 0.01}, facts={"updates_configured": configured(100)})
+    assert found.fact("kl_over_target").value == pytest.approx(value)

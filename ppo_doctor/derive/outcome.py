@@ -79,11 +79,14 @@ def _ceiling(run: Run, series: Series) -> float | None:
 @lru_cache(maxsize=8)  # several checks ask
 def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     steps, values = thinned(series)
-    told = Outcome(what="too_short", metric=series.name, key=series.raw, records=len(values))
+    records = int(np.isfinite(series.values).sum())
+    told = Outcome(what="too_short", metric=series.name, key=series.raw, records=records)
     if not len(values):
         return told
     levels = Levels(values, least)
-    told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=int(steps[levels.best_at]))
+    early, late = (round(of * records / len(values)) for of in (levels.early, levels.late))
+    peak = _shown_at(series, levels.best, *sorted((steps[levels.best_from], steps[levels.best_to])))
+    told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=peak, early=early, late=late)
     if not values.any():
         return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
     if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:
@@ -92,9 +95,17 @@ def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
         return told
     what, at = levels.course()
     told = replace(told, first=levels.first(what), leans=what == "flat" and levels.leans())
+    told = replace(told, kept_below=levels.limit if what == "lost" else None)
     since = None if at is None else int(steps[at])
     place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
     return replace(told, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
+
+
+def _shown_at(series: Series, level: float, first: float, last: float) -> int:
+    """Return the step, of those from `first` to `last`, whose record lies nearest to a level."""
+    logged = series.axis.steps
+    off = np.where((first <= logged) & (logged <= last), np.abs(series.values - level), np.inf)
+    return int(logged[np.nanargmin(off)])
 
 
 class Levels:
@@ -103,14 +114,16 @@ class Levels:
     def __init__(self, values: FloatArray, least: int = 2) -> None:
         size = len(values)
         self.values = values
-        self._early, self._late = max(least, size // 20), max(least, size // 10)
+        self.early, self.late = max(least, size // 20), max(least, size // 10)
         width = min(size, max(3, size // 12))
         self.smooth = running_medians(values, width)
         self._shift = width // 2
-        self.start, self.end = median(values[: self._early]), median(values[-self._late :])
-        self.best_at = min(int(np.argmax(self.smooth)) + self._shift, size - 1)
+        self.start, self.end = median(values[: self.early]), median(values[-self.late :])
+        self.best_from = int(np.argmax(self.smooth))
+        self.best_to = min(self.best_from + width, size) - 1
         self.best = max(float(self.smooth.max()), self.end)
         self.scatter = scatter_of(values) / np.sqrt(2) if size > 1 else 0.0
+        self.limit = self._limit()
 
     @property
     def range(self) -> float:
@@ -120,14 +133,13 @@ class Levels:
 
     def counts(self, change: float) -> bool:
         """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
-        error = 1.2533 * self.scatter * np.sqrt(1 / self._early + 1 / self._late)
+        error = 1.2533 * self.scatter * np.sqrt(1 / self.early + 1 / self.late)
         size = float(np.abs(self.values).max())
         return bool(abs(change) > max(ERRORS * error, OF_RANGE * self.range, OF_SIZE * size))
 
     def course(self) -> tuple[OutcomeKind, int | None]:
         """Return what the levels did, and the record from which on it was so."""
-        limit = self._limit()
-        if limit is not None and (at := self._gone(limit)) is not None:
+        if self.limit is not None and (at := self._gone(self.limit)) is not None:
             return "lost", at
         rise = self.end - self.start
         if not self.counts(rise):
@@ -148,7 +160,7 @@ class Levels:
         """Return the level of the very first records, where the reward rose from it before it fell or stood."""
         first = median(self.values[:VERY_FIRST])
         reached = {"fell": self.best, "lost": self.best, "flat": self.end}.get(what, first)
-        error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self._late)
+        error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self.late)
         return first if reached - first > max(ERRORS * error, OF_RANGE * max(self.range, self.best - first)) else None
 
     def leans(self) -> bool:

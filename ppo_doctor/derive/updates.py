@@ -242,9 +242,21 @@ def kl_over_target(observations: Observations) -> Fact | None:
     values = finite(kl)
     if not target or kl is None or len(values) < 3:
         return None
+    if (steps := _never_cut(observations)) is not None:
+        says = f"{steps.raw} is {finite(steps)[0]:g} in all {len(finite(steps))} records: no update stops early"
+        return Fact(name="kl_over_target", value=0.0, how="observed", unit="times", source=steps.source(), says=says)
     ratio = median(values) / target
     says = f"median {kl.raw} {median(values):.3g} against target_kl {target:g}"
     return Fact(name="kl_over_target", value=ratio, how="observed", unit="times", source=kl.source(), says=says)
+
+
+def _never_cut(observations: Observations) -> Series | None:
+    """Return the count of executed steps where it is that of a whole update in every record, give or take the last."""
+    steps, planned = observations.run.series.get("optimizer_steps"), observations.run.facts.get("updates_configured")
+    counts = finite(steps)
+    if planned is None or not isinstance(planned.value, int | float) or len(counts) < TELLING:
+        return None
+    return steps if counts.min() == counts.max() >= planned.value - 1 > 0 else None
 
 
 #: Counts of executed steps that differ are those of a stop: so many of them, and half of what a whole update has.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ def of_outcome(
         return "Let ppo-doctor read the whole log: what is missing may hold the fault."
     completions = samples == "completions" or run.algorithm in OF_GROUPS
     if outcome.what == "not_logged":
-        return _read_or_log(outcome, completions=completions)
+        return _read_or_log(outcome, run, completions=completions)
     if outcome.what == "never_earned":
         return OF_NOTHING[completions]
     if outcome.what in GONE:
@@ -95,13 +96,27 @@ OF_NOTHING: Mapping[bool, str] = {
 }
 
 
-def _read_or_log(outcome: Outcome, *, completions: bool) -> str:
+def _read_or_log(outcome: Outcome, run: Run, *, completions: bool) -> str:
     name = "reward_mean" if completions else "episode_return"
     if outcome.key:
-        quoted = f"'{outcome.key}={name}'" if " " in outcome.key else f"{outcome.key}={name}"
-        return f"Say which column is the reward: --alias {quoted}."
+        alias = shlex.quote(f"{outcome.key}={name}")
+        return f"Say which column is the reward: --alias {alias}.{_of_the_columns(outcome, run)}"
     of = "the mean reward of the completions" if completions else "the mean return of the episodes"
     return f"Log {of} with every update as {name}: without it no log shows whether the policy learns."
+
+
+def _of_the_columns(outcome: Outcome, run: Run) -> str:
+    """Return where the column that may be the reward is no number, and which others there are, of parts of a reward."""
+    parts = [series for name, series in run.series.items() if name.startswith("reward_component") and len(series)]
+    said, others = "", []
+    for series in parts:
+        lost = np.flatnonzero(~np.isfinite(series.values))
+        if series.raw != outcome.key:
+            others.append(series.raw if series.values.any() else f"{series.raw} (0 in every record)")
+        elif len(lost):
+            first = series.axis.steps[lost[0]]
+            said = f" It is no number in {len(lost)} of {len(series)} records, first at step {first}."
+    return said + (f" Not taken: {', '.join(others[:MOST_NAMED])}." if others else "")
 
 
 def _smaller_steps(run: Run) -> str:
@@ -119,7 +134,7 @@ def _smaller_steps(run: Run) -> str:
 def _back_to_the_peak(outcome: Outcome, run: Run) -> str:
     """Return a test that tells a policy that got worse from a task that got harder, and what to log for it."""
     peak = f"step {outcome.best_step}" if outcome.best_step is not None else "the peak"
-    at = f"the checkpoint nearest to {peak}, where the reward was {_short(outcome.best)}"
+    at = f"the checkpoint nearest to {peak}, where the reward was about {_short(outcome.best)}"
     logged = {*run.series}
     silent = [name for name in OF_STEPS if name not in logged][:2]
     log = f" Log {' and '.join(silent)} from there on." if silent else ""
@@ -150,8 +165,8 @@ def _measured(outcome: Outcome, *, completions: bool) -> str:
             "the policy settled early, and more exploration is the first thing to try."
         )
     return (
-        f"Run a random policy on the same task: if it earns {_short(outcome.end)} as well, nothing was learnt, "
-        "and one batch shows why (observations, rewards, advantages); if it earns less, train longer."
+        f"Run a random policy on the same task: if it earns {_short(outcome.end)} as well, nothing was learnt: "
+        "print the observations, rewards and advantages of one batch. If it earns less, train longer."
     )
 
 

@@ -148,13 +148,19 @@ class Outcome:
     start: float | None = None
     best: float | None = None
     end: float | None = None
+    #: the step at which a record shows the best level
     best_step: int | None = None
+    #: how many records are its first and its last
+    early: int = 0
+    late: int = 0
     #: the level of its very first records, where it rose from there before it stood or fell
     first: float | None = None
     #: a flat reward whose second half lies above its first: less than a rise that counts
     leans: bool = False
     #: the step from which it is so: lost, or no longer rising
     since_step: int | None = None
+    #: the level below which a reward that was lost stays from then on
+    kept_below: float | None = None
     #: where the level from then on begins in the log
     source: SourceRef | None = None
     records: int = 0

@@ -103,7 +103,7 @@ def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tu
     level = _level(problem, any(cause.id in failed for cause in suspects(diagnosis, problem)))
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
     advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
-    text = " ".join(filter(None, (f"{standing}.", *advice, phrases.follows(problem))))
+    text = " ".join((f"{standing}.", *advice))
     return level, _command(
         level, ": ".join(filter(None, (problem.cause, phrases.title(problem)))), text, diagnosis, problem.place
     )
@@ -126,5 +126,5 @@ def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, place: P
 def _where(diagnosis: Diagnosis, place: Place | None) -> str:
     """Return file and line; without a place the run's first file, and nothing for standard input."""
     path = place.path if place else next((s.path for s in diagnosis.run.sources), "-")
-    line = f"line={place.line}," if place and place.unit == "line" else ""
+    line = f"line={place.line}," if place and place.line is not None else ""
     return "" if path == "-" else f"file={command_property(slashes(path))},{line}"

@@ -101,10 +101,9 @@ def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions, plots:
     tags = (el("li", text(word), cls=f"sev {severity}" if word == severity else "") for word in words)
     standing = el("ul", *tags, cls="tags")
     advice = _pairs(phrases.advice(problem), "advice")
-    after = el("p", text(phrases.follows(problem)), cls="follows") if problem.follows else NOTHING
     causes = suspects(diagnosis, problem)
     account = html_behind.accounts(f"How it was weighed, in {UNIT}", causes, diagnosis, unfolded=options.why)
-    parts = (heading, standing, advice, after, plots, account)
+    parts = (heading, standing, advice, plots, account)
     return el("article", *parts, cls=f"problem {problem.severity.value}", aria_labelledby=name)
 
 

@@ -122,10 +122,9 @@ def _standing(problem: Told, diagnosis: Diagnosis) -> str:
 
 def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions) -> str:
     rows = [f"**{label}** {md(words)}" for label, words in phrases.advice(problem)]
-    after = [md(phrases.follows(problem))] if problem.follows else []
     accounts = [_account(cause, diagnosis) for cause in suspects(diagnosis, problem)] if options.why else []
     head = f"#### {problem.rank}. {md(phrases.title(problem))}\n\n{_standing(problem, diagnosis)}"
-    return "\n\n".join(part for part in [head, _bullets([*rows, *after]), *accounts] if part)
+    return "\n\n".join(part for part in [head, _bullets(rows), *accounts] if part)
 
 
 def _behind(told: Story, diagnosis: Diagnosis, options: RenderOptions) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ppo_doctor.evidence import became, way
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
+    LONGEST_BOUND,
     action_says,
     bound,
     capital,
@@ -38,9 +40,10 @@ MOST_NAMES, LONGEST_NAME = 3, 24
 THIN = 8
 
 
-def outcome(told: Story) -> str:
+def outcome(told: Story, *, medians: bool = True) -> str:
     """Return in a sentence what became of the run, then what only the verdict can say."""
-    parts = [became(told.outcome), _evaluation(told.outcome), _target(told.outcome)]
+    of = _of_which(told.outcome) if medians else ""
+    parts = [became(told.outcome) + of, _evaluation(told.outcome), _target(told.outcome)]
     parts.append(_course(told.entropy) if told.entropy is not None else "")
     sentences = [stopped(f"The run died: {flowing(told.died)}")] if told.died else []
     sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
@@ -49,6 +52,13 @@ def outcome(told: Story) -> str:
     if told.verdict == "healthy":
         sentences.append(stopped(capital(_answered(told.checks))))
     return " ".join([*sentences, *([_broken(told.broken)] if told.broken is not None else [])])
+
+
+def _of_which(reward: Outcome) -> str:
+    """Return of which records the first and the last level are medians, where the two are told."""
+    if not reward.early or reward.what == "too_short" or " → " not in way(reward):
+        return ""
+    return f" ({bound(f'medians: first {reward.early},')} {bound(f'last {reward.late} records')})"
 
 
 def _evaluation(reward: Outcome) -> str:
@@ -83,13 +93,12 @@ def _course(course: Course) -> str:
 
 def _answered(checks: Checks) -> str:
     """Return how many checks were answered with no, and how many could not be asked."""
-    noted = f"{count(checks.noted, 'note')}, " if checks.noted else ""
     few = "only " * (THIN * checks.clear < checks.not_run)
-    return f"{few}{count(checks.clear, 'check')} clear, {noted}{_not_run(checks)}"
+    return f"{few}{count(checks.clear, 'check')} clear, {_not_run(checks)}"
 
 
 def _not_run(checks: Checks) -> str:
-    mostly = ", mostly metrics that are not logged" if checks.unlogged and checks.not_run else ""
+    mostly = ", mostly for lack of metrics" if checks.unlogged and checks.not_run else ""
     return f"{checks.not_run} not run{mostly}"
 
 
@@ -139,16 +148,16 @@ def title(problem: Told) -> str:
 def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
     """Return how grave a problem is, since when, and where it shows."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
-    place = [bound(_place(problem.place, diagnosis))] if problem.place is not None else []
-    return [problem.severity.value, *since, *place]
+    place = bound(_place(problem.place, diagnosis)) if problem.place is not None else ""
+    return [problem.severity.value, *since, *filter(None, [place])]
 
 
 def _place(place: Place, diagnosis: Diagnosis) -> str:
     """Return a place; the file is named where there are several."""
-    where = f"{place.unit} {place.line}"
+    where = f"line {place.line}" if place.line is not None else ""
     if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
         return where
-    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}"
+    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}".rstrip()
 
 
 def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool = True) -> list[tuple[str, str]]:
@@ -195,13 +204,6 @@ def wrong(told: Story) -> str:
     return title(told.problems[0]) + further if told.problems else outcome(told)
 
 
-def follows(problem: Told) -> str:
-    """Return what is dead because of a problem; nothing where nothing is."""
-    if not problem.follows:
-        return ""
-    return f"Follows from {problem.rank}: nothing of use reaches {listed(problem.follows, 'and')}."
-
-
 def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
     """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
     rows = [("note", f"{sentence(remark.title)} {sentence(remark.says)}".strip()) for remark in told.remarks]
@@ -224,15 +226,21 @@ def _names(run: RunSummary) -> Iterator[tuple[str, str]]:
     """Yield what the columns of a script's own log were taken for, and those that nobody understands, in a row each."""
     inferred = [f"{_key(raw)} = {metric}" for raw, metric in run.inferred.items()]
     if inferred:
-        wrong = f"--alias {_key(next(iter(run.inferred)))}=METRIC"
+        wrong = _alias(next(iter(run.inferred)))
         yield (
             "names",
             f"{count(len(inferred), 'column')} read by their company: {_some(inferred)}; wrong? {bound(wrong)}",
         )
     unread = [_key(raw) for raw in run.not_understood]
     if unread:
-        way_out = f"{bound(f'--alias {unread[0]}=METRIC')} or in ppo-doctor.toml"
+        way_out = f"{bound(_alias(run.not_understood[0]))} or in ppo-doctor.toml"
         yield "unread", f"{count(len(unread), 'column')} not understood: {_some(unread)}; name them with {way_out}."
+
+
+def _alias(raw: str) -> str:
+    """Return the option that names a column, quoted for a shell; a name that fills lines is not repeated."""
+    name = plain(raw) if len(raw) <= LONGEST_BOUND else "NAME"
+    return f"--alias {shlex.quote(f'{name}=METRIC')}"
 
 
 def _key(raw: str) -> str:
@@ -253,9 +261,8 @@ def _question(question: Open, asked: str) -> str:
 
 def counts(checks: Checks) -> str:
     """Return how many checks said what."""
-    noted = f" · {count(checks.noted, 'note')}" if checks.noted else ""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
-    return f"{checks.clear} clear{noted} · {_not_run(checks)}{left}"
+    return f"{checks.clear} clear · {_not_run(checks)}{left}"
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
@@ -53,8 +54,12 @@ class Cut:
     settles: bool = True
     #: what is told of problems after the first: all, what shows and explains them, what explains them, their titles
     further: int = 3
+    #: of which records the levels of the reward are medians
+    medians: bool = True
 
 
+#: What is told of many problems.
+SHORT = Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0)
 #: From everything to the least; the first that fits is told.
 CUTS = (
     Cut(),
@@ -66,19 +71,9 @@ CUTS = (
     Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, further=1, remarks=1),
     Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=0, because=False, further=1),
     Cut(says=False, notes=1, rows=3, names=False, seen=1, next=False, remarks=0, because=False, further=0),
-    Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0),
-    Cut(
-        says=False,
-        notes=0,
-        rows=2,
-        names=False,
-        seen=1,
-        next=False,
-        remarks=0,
-        because=False,
-        settles=False,
-        further=0,
-    ),
+    SHORT,
+    replace(SHORT, settles=False, medians=False),
+    replace(SHORT, settles=False, medians=False, rows=1),
 )
 
 
@@ -131,7 +126,7 @@ def _head(page: Page, told: Story, diagnosis: Diagnosis) -> None:
 
 
 def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
-    page.add(phrases.outcome(told), INDENT)
+    page.add(phrases.outcome(told, medians=cut.medians), INDENT)
     if told.table is not None:
         page.blank()
         _table(page, told.table, cut)
@@ -218,10 +213,7 @@ def _less(advice: Sequence[tuple[str, str]], further: int) -> Sequence[tuple[str
 
 
 def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
-    """Add what follows, what stays open, what was checked, and what was lost in reading."""
-    for problem in told.problems:
-        if problem.follows:
-            page.add(phrases.follows(problem), 0, INDENT)
+    """Add what stays open, what was checked, and what was lost in reading."""
     for label, words in phrases.rest(told, diagnosis, notes=cut.notes):
         if label != "note":  # notes stand above
             page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)

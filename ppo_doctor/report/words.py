@@ -139,7 +139,8 @@ def run_facts(run: RunSummary) -> list[str]:
 def _trainer(run: RunSummary) -> str:
     """Return the trainer and the algorithm; what no profile knows is somebody's own script."""
     name = "own script" if run.framework == OWN_SCRIPT else plain(run.framework)
-    algorithm = plain(run.algorithm).upper()
+    # what nothing in a log of nobody's trainer tells is taken for PPO
+    algorithm = "" if (run.framework, run.algorithm) == (OWN_SCRIPT, "ppo") else plain(run.algorithm).upper()
     return " ".join(filter(None, (name, algorithm if algorithm.lower() not in name.lower() else "")))
 
 

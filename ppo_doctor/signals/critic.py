@@ -17,6 +17,7 @@ from ppo_doctor.signals.course import (
     finite,
     given,
     late,
+    on_average,
     paired,
     series_of,
     told_of,
@@ -49,7 +50,7 @@ def value_loss_left(observations: Observations) -> Fact | None:
         "value_loss_left",
         left,
         series,
-        f"{series.raw} goes from {np.exp(told.start):.3g} to {np.exp(told.end):.3g}"
+        on_average(series.raw, float(np.exp(told.start)), float(np.exp(told.end)))
         + ("" if clear else ", within its scatter"),
     )
 
@@ -168,7 +169,8 @@ def value_loss_over_returns(observations: Observations) -> Fact | None:
 
     None where all of these are 0, and of few records: an untrained critic may be off by anything.
     """
-    loss, paid = series_of(observations, "value_loss"), ("episode_return", "eval_return", "reward_mean", "reward_std")
+    loss = series_of(observations, "value_loss")
+    paid = ("episode_return", "eval_return", "reward_mean", "reward_total", "reward_std")
     held = [np.abs(values).max() for name in paid if (values := values_of(observations, name)) is not None]
     largest = float(max(held, default=0.0))
     if loss is None or not largest or len(finite(loss)) < MANY:

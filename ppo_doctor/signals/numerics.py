@@ -34,6 +34,8 @@ LEAST_RECORDS = 6
 LEAP = 1000
 #: By how much rewards may grow where none are logged.
 TENFOLD, BOUNDLESS = 10.0, 1e100
+#: Divergences of the policy, and the size below which none of them is told of.
+KLS, LEAST_KL = ("approx_kl", "approx_kl_k2", "ref_kl"), 0.1
 #: Numbers that a reward had before it breaks.
 BEFORE = 3
 #: A spike is so many times the usual norm.
@@ -158,6 +160,25 @@ def gradient_spikes(observations: Observations) -> Fact | None:
     says = f"{series.raw} is below {usual:.3g} in most and above {SPIKE * usual:.3g} in {int(high.sum())} records"
     found = fact("gradient_spikes", float(high.sum()), series, says, "records")
     return replace(found, source=series.source(int(np.argmax(high)))) if high.any() else found
+
+
+def kl_spike(observations: Observations) -> Fact | None:
+    """Return how many times its median the largest KL is, of the KL in which that is most; 0 below a tenth of a nat."""
+    logged = [series for name in KLS if (series := observations.run.series.get(name)) is not None]
+    spikes = [found for found in map(_kl_spike, logged) if found is not None]
+    return max(spikes, key=lambda found: float(str(found.value)), default=None)
+
+
+def _kl_spike(series: Series) -> Fact | None:
+    sizes = np.where(np.isfinite(series.values), np.abs(series.values), np.nan)
+    usual = finite_median(sizes)
+    if np.count_nonzero(sizes == sizes) < LEAST_RECORDS or usual == 0:  # noqa: PLR0124 - NaN
+        return None
+    at = int(np.nanargmax(sizes))
+    times = float(sizes[at]) / usual if sizes[at] > LEAST_KL else 0.0
+    many = f"above {SPIKE * usual:.3g} in {int((sizes > SPIKE * usual).sum())} of {len(sizes)} records"
+    says = f"{series.raw} is {sizes[at]:.3g} at step {series.axis.steps[at]}, and {many}; its median is {usual:.3g}"
+    return replace(fact("kl_spike", times, series, says, "times"), source=series.source(at))
 
 
 def value_loss_explosion(observations: Observations) -> Fact | None:

@@ -22,6 +22,7 @@ from ppo_doctor.signals.course import (
     finite,
     given,
     late,
+    on_average,
     paired,
     series_of,
     truth_of,
@@ -74,7 +75,8 @@ def reward_spread(observations: Observations) -> Fact | None:
     series, values = found
     size = float(np.abs(values).max())
     spread = 0.0 if constant(values) else float(np.ptp(values)) / size
-    says = f"{series.raw} lies in {values.min():.4g} to {values.max():.4g} in {len(values)} records"
+    span = f"lies in {values.min():.4g} to {values.max():.4g} in" if spread else f"is {values[0]:.4g} in all"
+    says = f"{series.raw} {span} {len(values)} records"
     return fact("reward_spread", spread, series, says)
 
 
@@ -111,7 +113,12 @@ def reward_size(observations: Observations) -> Fact | None:
     size = largest / steps * (1.0 if scale is None else abs(scale))
     per = "" if steps == 1 else f" per step of episodes of {steps:.3g}"
     by = "" if scale is None else f", scaled by {scale:g}"
-    return fact("reward_size", size, found[0], f"|{found[0].raw}| is {size:.4g} at most{per}{by}")
+    says = (
+        f"|{found[0].raw}| is {size:.4g} at most{per}{by}"
+        if size
+        else f"{found[0].raw} is 0 in all {len(found[1])} records"
+    )
+    return fact("reward_size", size, found[0], says)
 
 
 def reward_fixed_elsewhere(observations: Observations) -> Fact | None:
@@ -214,7 +221,7 @@ def reward_course(observations: Observations) -> Fact | None:
     if found is None or told is None:
         return None
     change = told.change if abs(told.end - told.start) >= _least(found[1]) else 0.0
-    return fact("reward_course", change, found[0], f"{found[0].raw} goes from {told.start:.4g} to {told.end:.4g}")
+    return fact("reward_course", change, found[0], on_average(found[0].raw, told.start, told.end))
 
 
 def _least(values: FloatArray) -> float:
@@ -230,7 +237,7 @@ def reward_below_start(observations: Observations) -> Fact | None:
     series, values = found
     begun = float(values[: max(2, len(values) // 10)].mean())
     below = float((values[len(values) // 2 :] < begun - _least(values)).mean())
-    says = f"{series.raw} begins at {begun:.4g} and lies below that in {below:.0%} of the second half"
+    says = f"{series.raw} begins at {begun:.4g}, on average, and lies below that in {below:.0%} of the second half"
     return fact("reward_below_start", below, series, says)
 
 

@@ -25,6 +25,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "return_at_floor": ("rewards", ("episode_return", "eval_return")),
         "falls_as_it_moves": ("rewards", tuple(f"{name}+entropy" for name in _REWARD)),
         "gradient_spikes": ("numerics", ("grad_norm",)),
+        "kl_spike": ("numerics", ("approx_kl", "approx_kl_k2", "ref_kl")),
         "value_loss_explosion": ("numerics", ("value_loss",)),
         "reference_end": ("mismatch", ("ref_kl",)),
         "reward_gone": ("rewards", _REWARD),

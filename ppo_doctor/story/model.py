@@ -58,11 +58,10 @@ class Table:
 
 @frozen
 class Place:
-    """Where it shows: a file, and a line of it, or a record where it has no lines."""
+    """Where it shows: a file, and a line of it where it is of text."""
 
     path: str
-    line: int
-    unit: str = "line"
+    line: int | None = None
 
 
 @frozen
@@ -115,8 +114,6 @@ class Told:
     check: Check | None = None
     #: the remedy that tempts and makes it worse
     avoid: str = ""
-    #: links of the chain that are dead because of it
-    follows: tuple[str, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -150,7 +147,6 @@ class Checks:
     """How many checks said what."""
 
     clear: int
-    noted: int
     not_run: int
     #: most of those that did not run lack a metric
     unlogged: bool = False

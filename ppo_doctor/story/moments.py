@@ -10,6 +10,7 @@ import numpy as np
 from ppo_doctor.evidence import drawn
 from ppo_doctor.model import OUTCOMES
 from ppo_doctor.story.model import Course, Moment, Row, Table
+from ppo_doctor.story.numbers import short
 from ppo_doctor.story.usual import usual
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ MANY, OTHERWISE = 8, 0.1
 ENDED = 2
 #: By this factor a metric has grown from its first number to its last.
 GROWS = 1.2
+#: Numbers at moments are alike within this share of the largest; a metric swings by so many times more than that.
+FEWEST_ALIKE, ALIKE, SWINGS = 3, 0.1, 1.0
 #: How far behind the onset to look again, as a share of what is left of the run.
 AFTER = 0.25
 
@@ -81,9 +84,22 @@ def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
         return "rises: more random"
     if row.name == "clip_fraction" and 0 < _grew(row) < 1 / GROWS and _grew(told.get("approx_kl")) > GROWS:
         return "falls, KL rises: few move far"
+    if spread := _swings(row, run.series[row.name]):
+        return spread
     if row.name == "grad_norm" and (run.series["grad_norm"].aggregation or "").startswith("last"):
         return "of the last step only"
     return ""
+
+
+def _swings(row: Row, series: Series) -> str:
+    """Return the range of a metric whose numbers at the moments are alike by chance; nothing where they tell it."""
+    held = series.values[np.isfinite(series.values)]
+    known = [value for value in row.values if value is not None]
+    if len(known) < FEWEST_ALIKE or not len(held):
+        return ""
+    size, low, high = max(map(abs, known)), float(held.min()), float(held.max())
+    alike = max(known) - min(known) <= ALIKE * size
+    return f"ranges {short(low)} to {short(high)}" if alike and high - low >= SWINGS * size > 0 else ""
 
 
 def _grew(row: Row | None) -> float:
@@ -97,14 +113,20 @@ def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     held = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
     logged = held.difference(COUNTERS)
     spoken = dict.fromkeys(name for f in telling for e in f.evidence for name in drawn(e, run) if name in logged)
-    first = list(spoken)[:MOST_OF_EVIDENCE]
     usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]
     if (reward := run.outcome([name for name in OUTCOMES["reward"] if name in logged])) is not None:
         usual[0] = reward.name
+    twins = {name for name in spoken if reward is not None and _equal(run.series[name], reward)}
+    first = [name for name in spoken if name not in twins][:MOST_OF_EVIDENCE]
     by_key: dict[str, str] = {}  # one column may be two metrics
     for name in (*first, *usual):
         by_key.setdefault(run.series[name].raw, name)
     return list(by_key.values())[:MOST_ROWS]
+
+
+def _equal(one: Series, other: Series) -> bool:
+    """Tell whether a metric is another one's numbers under another name; what never varies is equal by chance."""
+    return one is not other and np.array_equal(one.values, other.values) and bool(np.ptp(one.values) > 0)
 
 
 def _steps(chosen: Sequence[Series]) -> IntArray:

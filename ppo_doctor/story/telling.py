@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Finding, Measurement, Problem, RankedCause, Run, SourceRef
     from ppo_doctor.story.model import Broken, Course, Table
 
-#: What stands in no text file: its records are counted.
+#: What stands in no text file, where nobody can look a line up.
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
 #: Notes on reading, and remarks, in a story.
 MOST_NOTES, MOST_REMARKS = 2, 3
 #: Checks that a problem is shown by.
 MOST_SEEN = 2
+#: Checks of a reward's fall, whose numbers what became of the reward tells already, by other means.
+OF_THE_LEVELS = ("reward-declines", "reward-below-its-start", "reward-collapses-late")
 #: The gravest first.
 NOTE_KINDS = ("said", "lost", "dropped", "skipped", "merged", "info", "renamed")
 #: Fewer records than this leave questions open, whatever they hold.
@@ -122,6 +124,7 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
     do = tuple(action for action in (*actions(remedies), *asked) if action.say not in done)
     done.update(action.say for action in do)
     shown = [*found, *(_shown(lead, diagnosis) if lead is not None and not found else ())]
+    repeated = OF_THE_LEVELS if problem.title == gone(diagnosis.outcome) else ()
     return Told(
         rank=rank,
         title=problem.title,
@@ -129,13 +132,12 @@ def _told(rank: int, problem: Problem, leaders: Sequence[RankedCause], diagnosis
         state=problem.state,
         since=problem.since_step,
         place=_where(problem, shown, diagnosis),
-        seen=tuple(_numbers_of(finding, problem.title) for finding in shown)[:MOST_SEEN],
+        seen=tuple(_numbers_of(f, problem.title) for f in shown if f.rule not in repeated)[:MOST_SEEN],
         cost=next((cost for finding in found if (cost := diagnosis.costs.get(finding.rule))), None),
         why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
         do=do,
         check=_check(lead, done) if lead is not None else None,
         avoid=lead.avoid if do and lead is not None and not asked else "",
-        follows=problem.follows,
     )
 
 
@@ -173,8 +175,7 @@ def _at(source: SourceRef, diagnosis: Diagnosis) -> Place | None:
     if source.line is None:
         return None
     container = next((each.container for each in diagnosis.run.sources if each.path == source.path), None)
-    unit = "event" if container == "tfevents" else "record" if container in IN_RECORDS else "line"
-    return Place(path=source.path, line=source.line, unit=unit)
+    return Place(path=source.path, line=None if container in IN_RECORDS else source.line)
 
 
 def _check(cause: RankedCause, done: set[str]) -> Check | None:
@@ -207,7 +208,11 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[Told]) -> tuple[Remark, ..
     calm = [cause for cause in diagnosis.causes if cause.leader and cause.benign and cause.id not in told]
     harmless = [Remark(title=cause.title, says=cause.says) for cause in calm]
     named = {name for problem in diagnosis.problems for name in problem.findings}
-    low = [f for f in diagnosis.findings if f.status == "fired" and f.severity is Severity.LOW and f.rule not in named]
+    seen = "; ".join(words for problem in problems for words in problem.seen)
+    fired = [
+        f for f in diagnosis.findings if f.status == "fired" and f.severity is Severity.LOW and f.rule not in named
+    ]
+    low = [finding for finding in fired if brief(finding) not in seen]
     return (*harmless, *dict.fromkeys(Remark(title=_with_number(finding)) for finding in low))[:MOST_REMARKS]
 
 
@@ -220,7 +225,7 @@ def _with_number(finding: Finding) -> str:
 
 
 #: What a reward that does not rise leaves open where nothing else is found.
-TO_GAIN = "whether more was to be gained (--target-return tells)"
+TO_GAIN = "whether the task allows more (tell what with --target-return)"
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:
@@ -237,7 +242,6 @@ def _checks(diagnosis: Diagnosis) -> Checks:
     failed = [finding for finding in diagnosis.findings if finding.status == "errored"]
     return Checks(
         clear=coverage.clear,
-        noted=coverage.fired,
         not_run=coverage.skipped,
         unlogged=2 * sum(bool(finding.missing) for finding in diagnosis.findings) > coverage.skipped,
         left_out=len(diagnosis.suppressed),

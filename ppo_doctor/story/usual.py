@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -32,12 +31,18 @@ class Usual:
         return short(self.low) if self.low == self.high else f"{short(self.low)}–{short(self.high)}"
 
     def remark(self, values: Sequence[float | None]) -> str:
-        """Return on which side a metric ends, if it is outside."""
-        last = next((value for value in reversed(values) if value is not None), math.nan)
+        """Return on which side a metric ends, if it is outside, and whether it is so at all moments."""
+        known = [value for value in values if value is not None]
+        sides = [self._side(value) for value in known]
+        if not sides or not sides[-1]:
+            return ""
+        return sides[-1] if set(sides) == {sides[-1]} else f"ends {sides[-1]}"
+
+    def _side(self, value: float) -> str:
         room = TOLERANCE * max(abs(self.low or 0), abs(self.high or 0), LEAST)
-        if self.high is not None and last > self.high + room:
-            return "ends high"
-        return "ends low" if self.low is not None and last < self.low - room else ""
+        if self.high is not None and value > self.high + room:
+            return "above"
+        return "below" if self.low is not None and value < self.low - room else ""
 
 
 #: What is outside by less than this share of a bound, or of the least number that it can be a share of, is not outside.

@@ -87,7 +87,8 @@ def _copies(problem: Told) -> list[Copy]:
     settings = [Copy(what="setting", text=action.key) for action in problem.do if action.key]
     words = [Copy(what="remedy", text=action.say) for action in problem.do]
     place = problem.place
-    where = [Copy(what="place", text=f"{place.path}:{place.line}")] if place is not None else []
+    line = f":{place.line}" if place is not None and place.line is not None else ""
+    where = [Copy(what="place", text=place.path + line)] if place is not None else []
     manual = [Copy(what="manual", text=f"ppo-doctor explain {problem.cause}")] if problem.cause else []
     return [*settings, *words, *manual, *where]
 

@@ -132,3 +132,24 @@ def test_where_no_reward_is_read_a_part_of_one_is_named_and_not_its_best():
     parts = {"reward_component.best_score": "1x9", "reward_component.mean_arousal": "2x9"}
     found = outcome(case_run({"series": parts}))
     assert (found.what, "arousal" in found.key) == ("not_logged", True)
+
+
+@pytest.mark.parametrize("each", [20, 400], ids=["short", "read at spans"])
+def test_the_best_level_stands_in_the_log_at_the_step_that_is_named(each):
+    values = noisy(10, 90, 60, 10, each=each)
+    found = run_of(episode_return=values)
+    assert values[found.best_step] == pytest.approx(found.best, rel=0.01)
+
+
+def test_a_lost_reward_tells_below_which_level_it_stays():
+    values = noisy(10, 80, 90, 10)
+    found = run_of(episode_return=values)
+    assert found.end < found.kept_below < found.best
+    assert np.median(values[found.since_step :]) < found.kept_below < np.median(values[20:60])
+    assert run_of(episode_return=noisy(10, 80)).kept_below is None
+
+
+@pytest.mark.parametrize(("each", "early", "late"), [(5, 2, 2), (50, 10, 20), (400, 80, 160)])
+def test_levels_tell_how_many_records_they_are_medians_of(each, early, late):
+    found = run_of(episode_return=noisy(10, 20, 30, 40, each=each))
+    assert (found.early, found.late, found.records) == (early, late, 4 * each)

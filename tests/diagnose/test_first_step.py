@@ -66,3 +66,11 @@ def test_a_fall_in_large_updates_asks_for_smaller_ones():
 
 def test_few_records_ask_for_more():
     assert "20 records" in told(episode_return=scattered(50, 50, each=4)).first_step
+
+
+def test_a_column_that_may_be_the_reward_is_offered_with_its_gaps_and_the_others():
+    parts = {"reward_component.arousal": [np.nan, *[0.5] * 19], "reward_component.best": [0.0] * 20}
+    step = told(**parts).first_step
+    assert "arousal=episode_return" in step
+    assert "1 of 20 records, first at step 0." in step
+    assert "best (0 in every record)" in step

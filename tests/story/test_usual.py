@@ -11,14 +11,15 @@ from tests.story.test_story import a_run, series
 @pytest.mark.parametrize(
     ("metric", "values", "remark"),
     [
-        ("approx_kl", [0.01, 0.5], "ends high"),
+        ("approx_kl", [0.01, 0.5], "ends above"),
         ("approx_kl", [0.5, 0.01], ""),
-        ("approx_kl", [0.01, 0.0], "ends low"),
-        ("approx_kl", [0.5, None], "ends high"),
+        ("approx_kl", [0.01, 0.0], "ends below"),
+        ("approx_kl", [0.5, None], "above"),
+        ("approx_kl", [1e-8, 1e-9], "below"),
         ("clip_fraction", [0.0, 0.303], ""),
-        ("explained_variance", [0.0, -0.4], "ends low"),
+        ("explained_variance", [0.0, -0.4], "ends below"),
         ("ratio_mean", [1.0, 1.0001], ""),
-        ("ratio_mean", [1.0, 1.4], "ends high"),
+        ("ratio_mean", [1.0, 1.4], "ends above"),
         ("approx_kl", [None, None], ""),
     ],
 )

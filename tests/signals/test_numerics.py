@@ -1,0 +1,33 @@
+"""Spikes of a KL, beside its median."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.derive import Observations
+from ppo_doctor.testing import case_run
+
+
+def spike(**series):
+    return Observations(case_run({"series": series})).fact("kl_spike")
+
+
+def test_the_largest_kl_is_told_with_its_step_and_its_median():
+    found = spike(ref_kl="0.5x9 50 0.5x9 60 0.5x9")
+    assert found.value == pytest.approx(120)
+    assert "60 at step 21" in found.says
+    assert "median is 0.5" in found.says
+    assert "above 10 in 2 of 32 records" in found.says
+
+
+def test_of_two_kls_the_one_that_spikes_is_told():
+    assert "approx_kl" in spike(approx_kl="0.02x9 4 0.02x9", ref_kl="0.5x19").says
+
+
+@pytest.mark.parametrize("kl", ["0.0001x9 0.05 0.0001x9", "0.02x19", "0.02x9 nan 0.02x9"])
+def test_small_steady_and_missing_numbers_are_no_spike(kl):
+    assert spike(approx_kl=kl).value < 2
+
+
+def test_a_kl_of_0_in_most_records_has_no_usual_size():
+    assert spike(approx_kl="0x9 5 0x9") is None
