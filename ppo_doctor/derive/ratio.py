@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ppo_doctor.arrays import beside
 from ppo_doctor.arrays import same as same_number
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Resolution, Series
+from ppo_doctor.signals.movement import STILL_PATH
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 IDENTITIES = (
     ("approx_kl", 0.0),
     ("ratio_std", 0.0),
+    ("ratio_abs_dev", 0.0),
     ("ratio_max", 1.0),
     ("ratio_min", 1.0),
     ("ratio_mean", 1.0),
@@ -46,10 +49,25 @@ def ratio_departure(observations: Observations) -> Series | None:
         raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in together),
         axis=first.axis,
         values=values,
-        resolution=Resolution(absolute=max(s.resolution.absolute for s, _ in together)),
+        resolution=_resolution(observations, [s for s, _ in together]),
         how="computed",
     )
     return while_alive(observations, departure)
+
+
+def _resolution(observations: Observations, held: list[Series]) -> Resolution:
+    """Return how exactly a distance from identity is known: exactly, where no print could hide what the policy moved.
+
+    An update changes at most √(KL/2) of the choices (Pinsker), and half as much as its ratios deviate.
+    """
+    moved = observations.fact("moves_apart_from_ratio")
+    hidden = (
+        len(s) * (math.sqrt(s.resolution.absolute / 2) if s.name == "approx_kl" else s.resolution.absolute / 2)
+        for s in held
+    )
+    if moved is not None and moved.value == 1 and min(hidden) < STILL_PATH:
+        return Resolution()
+    return Resolution(absolute=max(s.resolution.absolute for s in held))
 
 
 def _off(series: Series, identity: float) -> FloatArray:

@@ -52,7 +52,7 @@ FEWEST = 8
 #: Records from which on "constant" can have been otherwise.
 SEVERAL = 3
 #: Standard errors by which a reward rises or falls that a frozen policy does not earn: of thirds, and of blocks.
-TREND, BLOCKS = 4, 5
+TREND, BLOCKS = 3.3, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
 #: By how much the KL to the reference grows from the first fifth of a run to its last quarter where the policy leaves.
@@ -253,7 +253,7 @@ def policy_stands(observations: Observations) -> Fact | None:
     unwatched = entropy_of(observations) is None and values_of(observations, "ref_kl") is None
     if unwatched and rise is not None and abs(rise) <= TREND and _went_nowhere(observations):
         stands = True  # what no entropy tells, a reward tells that stays where it is
-    holds = both(flat, stands, *([] if rise is None else [rise <= 6]))
+    holds = both(flat, stands, *([] if rise is None else [rise <= TREND]))
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
 
