@@ -197,6 +197,9 @@ NONFINITE = re.compile(
 #: What a note says of updates that a console log tells to have been stopped early.
 STOPPED_EARLY = "{} updates say that they were stopped early, half of them by pass {}"
 _STOPPED = re.compile(STOPPED_EARLY.format(r"(\d+)", r"(\d+)"))
+#: What a note says of optimizer steps that a console log tells to have been skipped.
+SKIPPED = "{} lines say that an optimizer step was skipped because gradients overflowed"
+_SKIPPED = re.compile(SKIPPED.format(r"(\d+)"))
 
 
 @frozen
@@ -218,9 +221,15 @@ class Note:
         return (int(found[1]), int(found[2])) if found else None
 
     @property
+    def steps_skipped(self) -> int:
+        """Return how many optimizer steps this tells to have been skipped."""
+        found = _SKIPPED.match(self.text)
+        return int(found[1]) if found else 0
+
+    @property
     def of_the_run(self) -> bool:
         """Tell whether this says what happened to the run, whichever file of it says so, and not how a file is read."""
-        return DIED in self.text or self.kind == "said" or self.stopped_early is not None
+        return DIED in self.text or self.kind == "said" or self.stopped_early is not None or self.steps_skipped > 0
 
     @property
     def died(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.model import DIED, STOPPED_EARLY
+from ppo_doctor.model import DIED, SKIPPED, STOPPED_EARLY
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -30,7 +30,9 @@ _RANK = re.compile(r"\[?(?:rank ?)?\d{1,5}\]?:\s?(?=\s|Traceback|[A-Za-z])")
 #: A frame as Python prints it, and as rich does between bars.
 _FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)|\|?\s*(\S+\.py):(\d+) in (\S+)')
 #: The line that ends a traceback: the exception's class, perhaps with its module, and what it says.
-_EXCEPTION = re.compile(r"((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)\w*)(?:: (.*))?$")
+_EXCEPTION = re.compile(
+    r"((?:\w+\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)|Exception(?=:))\w*)(?:: (.*))?$"
+)
 #: What systems write of a process that they end, or that ends without an exception of Python's.
 _ENDED = re.compile(
     r"CUDA out of memory|out of memory: killed process|oom[-_ ]kill|\bSIGKILL\b|\bSegmentation fault\b|core dumped"
@@ -119,6 +121,33 @@ class EarlyStops:
             soon = sorted(self._passes)[len(self._passes) // 2]
             self._sink.notes.tell("stopped", STOPPED_EARLY.format(len(self._passes), soon), self._first)
             self._passes = []
+
+
+#: DeepSpeed, and apex before it: a step that the loss scaler throws away.
+_OVERFLOWED = re.compile(r"\boverflow\b.{0,40}\bskipping step\b", re.IGNORECASE)
+
+
+class Overflows:
+    """Takes the lines that tell of an optimizer step skipped for infinite gradients, and notes how many there were."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._count = 0
+        self._first = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line that tells of a skipped step."""
+        if _OVERFLOWED.search(line.text[:_TOLD]) is None:
+            return False
+        self._first = self._first or line.number
+        self._count += 1
+        return True
+
+    def finish(self) -> None:
+        """Note how many steps were skipped."""
+        if self._count:
+            self._sink.notes.tell("skipped", SKIPPED.format(self._count), self._first)
+            self._count = 0
 
 
 #: A warning as Python prints it: the category and what it says, behind the file and the line that gave it.

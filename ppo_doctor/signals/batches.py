@@ -31,6 +31,8 @@ AT_FIRST = 3
 PART, LEAST_GROUP = "reward_component.", 4.0
 #: What would not repeat if the rollout did not.
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
+#: Records after which a loss scaler has found its scale: it halves it in each of its first steps.
+SEARCHED = 10
 
 
 def updates_per_reward(observations: Observations) -> Fact | None:
@@ -147,6 +149,17 @@ def first_pass_stops(observations: Observations) -> Fact | None:
     count, soon = told.stopped_early
     found = fact("first_pass_stops", min(1.0, count / updates) if soon == 0 else 0.0, None, told.text)
     return replace(found, source=told.source)
+
+
+def steps_said_skipped(observations: Observations) -> Fact | None:
+    """Return how many optimizer steps a console tells to have been skipped, over the records, at most 1."""
+    told = next((note for note in observations.run.notes if note.steps_skipped), None)
+    updates = max(map(len, observations.run.series.values()), default=0)
+    if told is None or updates < SEARCHED:
+        return None
+    return replace(
+        fact("steps_said_skipped", min(1.0, told.steps_skipped / updates), None, told.text), source=told.source
+    )
 
 
 def length_over_bound(observations: Observations) -> Fact | None:

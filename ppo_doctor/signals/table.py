@@ -140,6 +140,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rewards_logged": ("batches", ("reward_mean",)),
         "lengths_repeat": ("batches", ("response_length+entropy",)),
         "first_pass_stops": ("batches", ("approx_kl", *_REWARD)),
+        "steps_said_skipped": ("batches", ("approx_kl", *_REWARD)),
         "length_over_bound": ("batches", ("response_length+max_response_length",)),
         "length_kept": ("batches", ("response_length",)),
         "length_late": ("batches", ("response_length",)),
