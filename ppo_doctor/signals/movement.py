@@ -251,7 +251,8 @@ def policy_stands(observations: Observations) -> Fact | None:
     if stands is False and not moved and (rise is None or rise <= TREND):
         stands = True
     unwatched = entropy_of(observations) is None and values_of(observations, "ref_kl") is None
-    if unwatched and rise is not None and abs(rise) <= TREND and _went_nowhere(observations):
+    several = truth_of(observations.fact("several_updates")) is True
+    if unwatched and several and rise is not None and abs(rise) <= TREND and _went_nowhere(observations):
         stands = True  # what no entropy tells, a reward tells that stays where it is
     holds = both(flat, stands, *([] if rise is None else [rise <= TREND]))
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
