@@ -93,14 +93,18 @@ def reward_nonfinite(observations: Observations) -> Fact | None:
 
 
 def reward_breaks(observations: Observations) -> Fact | None:
-    """Tell whether a reward that was a number in three records is none from some record to the end."""
+    """Tell whether a reward that was a number in three records is none from some record to the end.
+
+    Where episodes are longer than a rollout it is none in most records: so many in a row say nothing at the end either.
+    """
     held = [s for name in EARNED if (s := observations.run.series.get(name)) is not None and len(s)]
     if not held:
         return None
     for series in held:
         known = np.flatnonzero(np.isfinite(series.values))
         first = int(known[-1]) + 1 if len(known) else len(series)
-        if len(known) >= BEFORE and first < len(series):
+        longest = int(np.diff(known, prepend=-1).max()) - 1 if len(known) else 0
+        if len(known) >= BEFORE and len(series) - first > longest:
             step = int(series.axis.steps[first])
             says = f"{series.raw} is {series.values[first]} from step {step} to the end"
             return replace(fact("reward_breaks", 1.0, series, says), source=series.source(first), since=step)

@@ -38,6 +38,8 @@ FEW_UPDATES, MANY_UPDATES = 4.0, 64.0
 #: Rates that trainers of small policies, and of language models, are run at, less a factor of ten.
 ORDINARY, ORDINARY_COMPLETIONS = 1e-5, 1e-7
 SLOW_WARMUP = 1e-4
+#: Records of a rate of 0 with which a warm-up may begin.
+WARMING = 2
 
 
 def _plain_descent(observations: Observations) -> bool:
@@ -106,11 +108,11 @@ def of_completions(observations: Observations) -> bool:
 
 
 def rate_zero_share(observations: Observations) -> Fact | None:
-    """Return the share of records with a learning rate of exactly 0."""
+    """Return the share of records with a learning rate of exactly 0; a warm-up begins there, with a record or two."""
     rates = series_of(observations, "learning_rate")
     zeros: float | None
     if rates is not None:
-        zeros = zero_share(rates)
+        zeros = zero_share(rates, WARMING + 1)
     else:
         rate = given(observations, "learning_rate")
         zeros = None if rate is None else float(rate == 0)
