@@ -159,6 +159,8 @@ class _Program:
             for keyword in node.keywords:
                 if keyword.arg is not None and keyword.arg not in NO_SETTINGS:
                     yield from self._told(prefix + keyword.arg, keyword.value, keyword.value.lineno)
+            if isinstance(node.func, ast.Attribute) and _called(node.func.value) == "optim":
+                yield prefix + "optimizer", name, node.lineno  # torch.optim.SGD: its rates are not Adam's
             if name in TRAINERS and node.args and isinstance(node.args[0], ast.Constant):
                 yield from self._told("policy", node.args[0], node.args[0].lineno)
 
