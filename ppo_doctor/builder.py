@@ -30,7 +30,7 @@ OF_EPISODES = frozenset({"episode_return", "episode_length"})
 #: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
 SILENT = 5
 #: Decimals beyond which a number is a float that is written in full.
-IN_FULL = 8
+IN_FULL = 7
 #: How far beyond its limits rounding leaves a number.
 ROUNDED = 1e-3
 #: Of the values of a metric at most this part, or one, is damaged; where more are beyond its limits, the log means

@@ -134,6 +134,10 @@ class Grids:
         self._has_row = True
 
 
+#: Cells between commas or semicolons, without a blank, as many as make a table.
+_SEPARATED = re.compile(r"\s*[^\s,;]++(?:[,;][^\s,;]*+){3,}\s*")
+
+
 class Rows:
     """Reads rows of numbers below a line of as many names, which may come once; two rows make a table."""
 
@@ -153,6 +157,8 @@ class Rows:
         above, self._above = self._above, ""
         # NumPy's savetxt and gnuplot take a line of names behind this sign
         text = line.text.replace("#", " ", 1) if line.text.lstrip().startswith("# ") else line.text
+        if len(text) <= _LONGEST and _SEPARATED.fullmatch(text):  # a CSV file, pasted among words
+            text = text.replace(",", "\t").replace(";", "\t")
         cells = _numbers(text) if len(text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
@@ -166,7 +172,7 @@ class Rows:
         if not open_end and len(cells) == len(names) + 1 and above[:1].isspace() and _INDEX.match(line.text):
             names = ["", *names]  # a frame that pandas prints numbers its rows, without a name
         known = open_end or len(names) == len(cells)
-        if known and len(cells) != self._width and (open_end or not names[0] or _aligned(above, line.text)):
+        if known and len(cells) != self._width and (open_end or not names[0] or _aligned(above, text)):
             self._names, self._width = names, len(cells)
             self._held = (line.number, self._pairs(line, names, cells))
             return True
