@@ -18,7 +18,7 @@ from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.ingest.meaning import generations, settled
 from ppo_doctor.model import SEVERAL_RUNS, Fact, Note, Run, SourceRef, SourceSummary
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.name_notes import rescaled, names_guessed
+from ppo_doctor.name_notes import names_guessed, rescaled
 from ppo_doctor.rescaling import whole_means
 from ppo_doctor.splitting import by_lines, by_name, settings_apart, split, summaries_apart
 from ppo_doctor.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several

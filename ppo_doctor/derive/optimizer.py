@@ -208,10 +208,11 @@ def policy_gradient(observations: Observations) -> Series | None:
 
 def gradient_of_policy(observations: Observations) -> Series | None:
     """Return the gradient norm that is known to be the policy's alone: logged so, or of a run without a critic."""
-    alone = observations.run.series.get("actor_grad_norm")
-    if alone is None and observations.kind.facet("critic").value == "no":
-        alone = observations.run.series.get("grad_norm")
-    return alone
+    alone, norm = (observations.run.series.get(name) for name in ("actor_grad_norm", "grad_norm"))
+    if alone is not None or norm is None:
+        return alone
+    of_critic = observations.run.series.get("critic_grad_norm")  # where this has its own, the other is the policy's
+    return norm if of_critic is not None or observations.kind.facet("critic").value == "no" else None
 
 
 def overflowing_gradient(observations: Observations) -> Series | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo_doctor.arrays import beside
 from ppo_doctor.ingest.units import in_own_units
-from ppo_doctor.model import Fact, Note, Series, SourceRef
+from ppo_doctor.model import OUTCOMES, Fact, Note, Series, SourceRef
 
 #: Of these not all can be exactly 0 in a whole run.
 UNFILLED = frozenset({"learning_rate", "policy_loss", "value_loss", "entropy"})
@@ -59,6 +59,10 @@ def settled(
             kept = {key: one for key, one in kept.items() if key != name} | {found.name: found}
             notes.append(f"'{found.raw}' is read as {found.name}: {found.says}")
             kept[found.name] = replace(found, says="")
+    if "success_rate" in kept and kept.keys().isdisjoint(OUTCOMES["reward"]):
+        share = kept.pop("success_rate")
+        notes.append(f"'{share.raw}' is read as reward_mean: no other reward is logged")
+        kept["reward_mean"] = replace(share, name="reward_mean")
     if (lag := _lag(kept)) is not None:
         kept["policy_lag"] = lag
     return kept, [Note(text=text, source=SourceRef(path=path)) for text in notes]

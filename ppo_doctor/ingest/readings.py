@@ -72,6 +72,8 @@ _FROM_ONE = re.compile(r"(?<=[A-Za-z_) ])[-\N{MINUS SIGN}]\s?1\b|\b1\s?[-\N{MINU
 _SIZE = re.compile(r"\|{1,2}([^|]{1,20})\|{1,2}")
 #: A factor that a name tells: "kl*1e3", "lr (x1000)".
 _FACTOR = re.compile(r"[x×*·]\s?(10{2,8}|1e-?\d)\b", re.IGNORECASE)
+#: The unit in which a name says that its number is: "lr_1e-4".
+_UNIT = re.compile(r"[_ ](1e-\d)\Z", re.IGNORECASE)
 #: One of two action values, which no trainer of PPO has.
 _TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
 _PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
@@ -82,7 +84,7 @@ _WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r2(?![0-9])|[a-z]+")
 @lru_cache(maxsize=1 << 12)
 def words_of(key: str) -> tuple[tuple[str, ...], ...]:
     """Return the words of each part of a key, in lower case; Greek letters by their names."""
-    text = _FACTOR.sub(" ", _FROM_ONE.sub(" deviation ", _SIZE.sub(r" absolute_\1 ", english(key))))
+    text = _FACTOR.sub(" ", _FROM_ONE.sub(" deviation ", _SIZE.sub(r" absolute_\1 ", _UNIT.sub("", english(key)))))
     text = _SYMBOL.sub(lambda sign: _SIGNS[sign[0]], text)
     text = "".join(_latin(c) for c in unicodedata.normalize("NFKD", text))
     parts = [tuple(_WORD.findall(_CAMEL.sub(" ", part).lower())) for part in _PART.split(text)]
@@ -121,6 +123,8 @@ def readings(key: str, *, language: bool = False) -> tuple[Reading, ...]:
     if not parts or sum(map(len, parts)) > MOST_WORDS:
         return ()
     factor = float(found[1]) if (found := _FACTOR.search(key)) else 1.0
+    if found is None and (unit := _UNIT.search(key)):
+        factor = 1.0 / float(unit[1])
     best: dict[str, Reading] = {}
     lone = LONE if sum(len(word) for words in parts for word in words) == 1 else 0.0
     for concepts, cost in _combined(parts):

@@ -271,9 +271,7 @@ class _Fits:
         return forms.support(metric, form)
 
 
-def _by_numbers(
-    metric: str, fits: _Fits, name: Said, reading: Reading | None, *, shown: bool
-) -> tuple[float, float]:
+def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *, shown: bool) -> tuple[float, float]:
     """Return how well numbers fit a metric, and by what they have to be multiplied to be it.
 
     `shown` says that another column beside them is what one beside the metric is.

@@ -135,6 +135,7 @@ class Grids:
 
 
 #: Cells between commas or semicolons, without a blank, as many as make a table.
+_EMPTY, _ABSENT = re.compile(r"([,;])(?=[,;]|\Z)"), "-"
 _SEPARATED = re.compile(r"\s*[^\s,;]++(?:[,;][^\s,;]*+){3,}\s*")
 
 
@@ -158,11 +159,11 @@ class Rows:
         # NumPy's savetxt and gnuplot take a line of names behind this sign
         text = line.text.replace("#", " ", 1) if line.text.lstrip().startswith("# ") else line.text
         if len(text) <= _LONGEST and _SEPARATED.fullmatch(text):  # a CSV file, pasted among words
-            text = text.replace(",", "\t").replace(";", "\t")
+            text = _EMPTY.sub(rf"\1{_ABSENT}", text.strip()).replace(",", "\t").replace(";", "\t")
         cells = _numbers(text) if len(text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
-        if not all(map(_NUMBER.fullmatch, cells)):
+        if not all(cell == _ABSENT or _NUMBER.fullmatch(cell) for cell in cells):
             self._above = text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
@@ -188,7 +189,8 @@ class Rows:
         """Nothing is ever open."""
 
     def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
-        return self._sink.pairs(line, [pair for pair in zip(names, cells, strict=False) if pair[0]])
+        held = [(name, cell) for name, cell in zip(names, cells, strict=False) if name and cell != _ABSENT]
+        return self._sink.pairs(line, held)
 
 
 def _numbers(text: str) -> list[str]:

@@ -20,19 +20,20 @@ from ppo_doctor.signals.course import (
     truth_of,
     values_of,
 )
+from ppo_doctor.signals.rewards import AT_FIRST, passes
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact, Series
+    from ppo_doctor.model import Fact
     from ppo_doctor.signals.course import Observations
 
-#: Records at the start of a run; fewer tell of a batch, not of a run.
-AT_FIRST = 3
 #: How the parts of a reward are named, and the size of a group where none is told.
 PART, LEAST_GROUP = "reward_component.", 4.0
 #: What would not repeat if the rollout did not.
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 #: Records after which a loss scaler has found its scale: it halves it in each of its first steps.
 SEARCHED = 10
+#: What DeepSpeed says where even the smallest scale overflows.
+AT_LEAST_SCALE = "loss scale already at minimum"
 
 
 def updates_per_reward(observations: Observations) -> Fact | None:
@@ -117,9 +118,9 @@ def groups_alike_at_first(observations: Observations) -> Fact | None:
 
 def alike_by_chance(observations: Observations) -> float:
     """Return the share of groups that earn alike by chance at first; 0 where rewards are no pass rate."""
-    parts = [s for name, s in observations.run.series.items() if name.startswith(PART) and _passes(s)]
+    parts = [s for name, s in observations.run.series.items() if name.startswith(PART) and passes(s)]
     reward = series_of(observations, "reward_mean")
-    graded = next(iter(parts), reward if reward is not None and _passes(reward) else None)
+    graded = next(iter(parts), reward if reward is not None and passes(reward) else None)
     if graded is None:
         return 0.0
     size = given(observations, "num_generations") or _first(observations, "num_generations") or LEAST_GROUP
@@ -131,13 +132,6 @@ def _first(observations: Observations, name: str) -> float | None:
     """Return the first number of a metric."""
     values = values_of(observations, name)
     return None if values is None else float(values[0])
-
-
-def _passes(series: Series) -> bool:
-    """Tell whether a reward can be the rate at which answers pass."""
-    values = finite(series)
-    named = series.name == "reward_mean" or any(word in series.raw.lower() for word in ("acc", "correct", "pass"))
-    return named and len(values) >= AT_FIRST and bool((values >= 0).all() and (values <= 1).all())
 
 
 def first_pass_stops(observations: Observations) -> Fact | None:
@@ -152,14 +146,18 @@ def first_pass_stops(observations: Observations) -> Fact | None:
 
 
 def steps_said_skipped(observations: Observations) -> Fact | None:
-    """Return how many optimizer steps a console tells to have been skipped, over the records, at most 1."""
+    """Return how many optimizer steps a console tells to have been skipped, over the records, at most 1.
+
+    1 where the run ended because its scaler had no smaller scale to try.
+    """
     told = next((note for note in observations.run.notes if note.steps_skipped), None)
     updates = max(map(len, observations.run.series.values()), default=0)
     if told is None or updates < SEARCHED:
         return None
-    return replace(
-        fact("steps_said_skipped", min(1.0, told.steps_skipped / updates), None, told.text), source=told.source
-    )
+    ended = next((note.text for note in observations.run.notes if note.died and AT_LEAST_SCALE in note.text), None)
+    share = min(1.0, told.steps_skipped / updates) if ended is None else 1.0
+    says = told.text if ended is None else f"{told.text}; {ended}"
+    return replace(fact("steps_said_skipped", share, None, says), source=told.source)
 
 
 def length_over_bound(observations: Observations) -> Fact | None:

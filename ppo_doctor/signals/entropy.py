@@ -22,7 +22,7 @@ from ppo_doctor.signals.course import (
     values_of,
 )
 from ppo_doctor.signals.movement import DRIFTS, FEWEST
-from ppo_doctor.signals.rewards import reward_of
+from ppo_doctor.signals.rewards import passes, reward_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PER_DIMENSION, MANY_DIMENSIONS = 0.9, 8.0
 #: Of the highest entropy: a choice with less is nearly made. Three sound runs of four keep more to the end.
 SPENT, FELL = 0.3, 0.25
+#: Of the highest entropy: with less every choice is made. Of what is left to earn: what still counts as a gain.
+DECIDED, GAINS = 0.05, 0.1
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
 #: Nats of entropy that a policy does not lose by chance.
@@ -130,6 +132,32 @@ def gain_once_certain(observations: Observations) -> Fact | None:
     gain = (after - begun) / span if span else 0.0
     told = fact("gain_once_certain", gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
     return replace(told, since=since)
+
+
+def certain_short(observations: Observations) -> Fact | None:
+    """Return what a policy that has made up its mind earns of what can be earned, where it earns no more from then on.
+
+    1 where it has not, where it still gains, and where nobody knows how much can be earned.
+    """
+    found, paid = _entropy(observations), reward_of(observations)
+    if found is None or paid is None or found[1].max() < ALIVE or not discrete(observations):
+        return None
+    (series, values), (reward, earned) = found, paid
+    if len(earned) < FEWEST or not passes(reward) or "reward_std" not in observations.run.series:
+        return None
+    held = int(np.flatnonzero(values >= DECIDED * values.max())[-1]) + 1
+    few = max(2, len(earned) // 10)
+    if len(values) - held < few * 2:
+        return fact("certain_short", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
+    since = int(series.axis.steps[np.isfinite(series.values)][held])
+    at = int(np.searchsorted(reward.axis.steps[np.isfinite(reward.values)], since))
+    rest = earned[min(at, len(earned) - 2 * few) :]
+    begun, ends = median(rest[: len(rest) // 2]), median(rest[-few:])
+    says = (
+        f"{series.raw} stays below {DECIDED:.0%} of its highest from step {since} on; {reward.raw} is {ends:.3g} of 1"
+    )
+    share = ends if ends - begun < GAINS * (1.0 - ends) else 1.0
+    return replace(fact("certain_short", share, series, says), since=since)
 
 
 def bonus_of(observations: Observations) -> float | None:

@@ -52,6 +52,15 @@ ODD = 0.05
 #: Share of the first entropy that is gone where a policy settled at once; what was paid for a fifth of the run after
 #: that was paid to the policy that settled.
 SETTLED, EARLY = 0.5, 0.2
+#: Records at the start of a run; fewer tell of a batch, not of a run.
+AT_FIRST = 3
+
+
+def passes(series: Series) -> bool:
+    """Tell whether a reward can be the rate at which answers pass, of which 1 is the most."""
+    values = finite(series)
+    named = series.name == "reward_mean" or any(word in series.raw.lower() for word in ("acc", "correct", "pass"))
+    return named and len(values) >= AT_FIRST and bool((values >= 0).all() and (values <= 1).all())
 
 
 def reward_of(observations: Observations, *names: str) -> tuple[Series, FloatArray] | None:
