@@ -72,7 +72,7 @@ def _too_far(divergence: Series, share: Series) -> bool:
 
 
 def _beyond(divergence: Series, largest: Series) -> bool:
-    """Tell whether a KL is far larger than the largest ratio beside it allows: about half the mean squared log-ratio."""
+    """Tell whether a KL is far larger than the largest ratio beside it allows: half the mean squared log-ratio."""
     if len(divergence) != len(largest):
         return False
     both = np.isfinite(divergence.values) & (largest.values > 1) & np.isfinite(largest.values)

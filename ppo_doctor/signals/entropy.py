@@ -149,15 +149,14 @@ def certain_short(observations: Observations) -> Fact | None:
     few = max(2, len(earned) // 10)
     if len(values) - held < few * 2:
         return fact("certain_short", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
-    since = int(series.axis.steps[np.isfinite(series.values)][held])
+    place = int(np.flatnonzero(np.isfinite(series.values))[held])
+    since = int(series.axis.steps[place])
     at = int(np.searchsorted(reward.axis.steps[np.isfinite(reward.values)], since))
     rest = earned[min(at, len(earned) - 2 * few) :]
     begun, ends = median(rest[: len(rest) // 2]), median(rest[-few:])
-    says = (
-        f"{series.raw} stays below {DECIDED:.0%} of its highest from step {since} on; {reward.raw} is {ends:.3g} of 1"
-    )
+    says = f"{series.raw} stays below {DECIDED:.0%} of its highest from step {since} on; {reward.raw} is {ends:.3g}"
     share = ends if ends - begun < GAINS * (1.0 - ends) else 1.0
-    return replace(fact("certain_short", share, series, says), since=since)
+    return replace(fact("certain_short", share, series, says), since=since, source=series.source(place))
 
 
 def bonus_of(observations: Observations) -> float | None:

@@ -27,14 +27,14 @@ def walk(pull, size=0.03, updates=200):
 
 
 def test_a_walk_that_is_pulled_back_stays_where_its_first_steps_took_it():
-    assert number("reference_growth", a_series("ref_kl", walk(0.4))) < 3
-    assert number("reference_growth", a_series("ref_kl", walk(0.0))) > 20
+    assert number("reference_growth", a_series("ref_kl", walk(0.4))) < 1.5
+    assert number("reference_growth", a_series("ref_kl", walk(0.0))) > 2
 
 
 @pytest.mark.parametrize(
     "ref_kl",
-    [[0.0, 0.002] * 9, [0.0] * 40, [0.5] * 40 + [0.1], [3e-6] * 40],
-    ids=["few records", "a policy that stands", "begun elsewhere", "rounding"],
+    [[0.0, 0.002] * 9, [0.0] * 40, [3e-6] * 40],
+    ids=["few records", "a policy that stands", "rounding"],
 )
 def test_nothing_is_said_where_the_first_steps_do_not_show(ref_kl):
     assert number("reference_growth", a_series("ref_kl", ref_kl)) is None
