@@ -79,3 +79,7 @@ def test_what_a_program_imports_names_its_framework(tmp_path):
     assert framework("from trl import GRPOConfig, GRPOTrainer\nGRPOConfig(learning_rate=1e-6)\n") == "trl-grpo"
     with pytest.raises(DoctorError):
         framework("from stable_baselines3 import DQN\nDQN('MlpPolicy', 'A-v1', gamma=0.9)\n")
+
+
+def test_the_class_of_an_optimizer_is_a_setting():
+    assert values("optim = torch.optim.SGD(net.parameters(), lr=0.05)") == {"optim.optimizer": "SGD", "optim.lr": 0.05}

@@ -153,3 +153,9 @@ def test_a_lost_reward_tells_below_which_level_it_stays():
 def test_levels_tell_how_many_records_they_are_medians_of(each, early, late):
     found = run_of(episode_return=noisy(10, 20, 30, 40, each=each))
     assert (found.early, found.late, found.records) == (early, late, 4 * each)
+
+
+def test_a_reward_that_was_as_low_before_only_wanders():
+    low = noisy(-11, -13, -10.5, -11, -10.2, -12.5, scatter=0.01)
+    assert run_of(episode_return=low).what == "flat"
+    assert run_of(episode_return=noisy(-10, -10.5, -11, -11.5, -12, -12.5, scatter=0.01)).what == "fell"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.ingest.hints import CLIPPED, OF_NO_METRIC, OF_THE_TASK, by_word, hinted, hints_of, marked
+from ppo_doctor.ingest.hints import CLIPPED, OF_NO_METRIC, OF_THE_TASK, apart, by_word, hinted, hints_of, marked
 from ppo_doctor.metrics import METRICS
 
 
@@ -61,3 +61,9 @@ def test_a_loss_is_that_of_all_only_where_a_word_says_so_or_none_says_more():
     assert "loss" in marked(["whole", "woe"])
     assert "loss" in marked(["woe"])
     assert "loss" not in marked(["keeper", "woe"])
+
+
+def test_a_letter_for_a_ratio_before_a_bound_is_the_ratio_and_its_bound():
+    assert apart("rtop") == ("ratio", "top")
+    assert apart("top") == ("top",)
+    assert apart("ztop") == ("ztop",)

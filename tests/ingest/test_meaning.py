@@ -151,3 +151,9 @@ def test_a_share_that_is_mostly_above_1_is_a_percentage_where_only_its_name_was_
     assert in_unit("clipfrac", "fraction", [14.0, 8.0, 12.0], guessed=False) == [14, 8, 12]
     assert in_unit("clipfrac", "fraction", [*[0.1, 0.2] * 15, 3.0]) == [*[0.1, 0.2] * 15, 3]
     assert in_unit("clipfrac", "fraction", [140.0, 80.0, 12.0]) == [140, 80, 12]
+
+
+def test_a_success_rate_is_the_reward_where_no_other_is_logged() -> None:
+    share = series("success_rate", [0.2, 0.3, 0.5])
+    assert read(share, series("entropy", [1.0, 0.9, 0.8]))["reward_mean"].values.tolist() == [0.2, 0.3, 0.5]
+    assert "success_rate" in read(share, series("episode_return", [1.0, 2.0, 3.0]))

@@ -74,3 +74,9 @@ def test_names_of_other_tasks_are_known(key):
 @pytest.mark.parametrize("key", ["q_err", "J_pi", "value", "update", "kl", "clip"])
 def test_names_of_ppo_are_not_those_of_other_methods(key):
     assert not of_others(key)
+
+
+def test_a_nabla_is_a_gradients_norm_and_a_unit_at_the_end_a_factor():
+    assert readings("∇π")[0].metric == "grad_norm"
+    (rate,) = readings("lr_1e-4")
+    assert (rate.metric, rate.scale) == ("learning_rate", pytest.approx(1e-4))

@@ -73,3 +73,12 @@ def test_what_nobody_guessed_is_not_asked():
 def test_a_kl_that_few_clipped_samples_do_not_allow_is_in_thousandths(kl, clipped, size):
     both = {"approx_kl": series("approx_kl", [kl] * 12), "clip_fraction": share([clipped] * 11 + [clipped / 2])}
     assert in_own_units(both, set(both))[0]["approx_kl"].values[0] == pytest.approx(size)
+
+
+def test_a_kl_beyond_what_the_largest_ratio_allows_is_in_thousandths():
+    kl, largest = series("approx_kl", [0.008, 0.005] * 10), series("ratio_max", [1.013] * 20)
+    kept, says = in_own_units({"approx_kl": kl, "ratio_max": largest}, {"approx_kl"})
+    assert kept["approx_kl"].values[0] == pytest.approx(8e-6)
+    assert len(says) == 1
+    wide = series("ratio_max", [1.3] * 20)
+    assert in_own_units({"approx_kl": kl, "ratio_max": wide}, {"approx_kl"})[1] == []

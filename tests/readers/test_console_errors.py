@@ -153,3 +153,19 @@ def test_ml_agents_says_that_it_does_not_train(cli, tmp_path):
     assert "Not Training" in cli("analyze", tmp_path / "out.txt").out
     (tmp_path / "out.txt").write_text(idle.replace("Not Training", "Training"))
     assert "Not Training" not in cli("analyze", tmp_path / "out.txt").out
+
+
+SKIPPED = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 64, reducing to 32\n"
+
+
+def test_steps_that_the_console_says_were_skipped_are_counted_and_no_metrics(tmp_path):
+    (tmp_path / "stdout.log").write_text("".join(line + "\n" + SKIPPED for line in STEPS.splitlines()))
+    items = list(readers.read(tmp_path / "stdout.log")[1])
+    assert max(getattr(item, "steps_skipped", 0) for item in items) == 8
+    assert all("Rank" not in getattr(item, "columns", {}) for item in items)
+
+
+def test_a_plain_exception_ends_a_run_as_one_with_a_name_does(tmp_path):
+    trace = TRACE.splitlines()[:2] + ["    raise Exception(", "Exception: Current loss scale already at minimum"]
+    (note,) = notes(tmp_path, STEPS + "\n".join(trace) + "\n")
+    assert "Exception: Current loss scale already at minimum (train.py:12, in main)" in note

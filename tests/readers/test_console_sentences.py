@@ -119,3 +119,9 @@ def test_sentences_that_come_rarely_are_counted_and_shown(reading):
 
 def test_the_numbers_of_a_line_are_bounded():
     assert len(named_numbers(", ".join(f"{'x' * (n + 1)} {n}" for n in range(100)))) == MOST_NUMBERS
+
+
+def test_letters_right_behind_a_number_are_its_unit_and_no_part_of_the_next_name():
+    named = dict(named_numbers("tot -43.93 dock 0% | aim -0.053m crt 1.5335 r2 +0.107"))
+    assert named["crt"] == "1.5335"
+    assert named["aim"] == "-0.053"

@@ -31,3 +31,12 @@ def test_small_steady_and_missing_numbers_are_no_spike(kl):
 
 def test_a_kl_of_0_in_most_records_has_no_usual_size():
     assert spike(approx_kl="0x9 5 0x9") is None
+
+
+def breaks(reward):
+    return Observations(case_run({"series": {"episode_return": reward}})).fact("reward_breaks").value
+
+
+def test_a_reward_that_is_none_to_the_end_breaks_only_where_it_is_longer_than_before():
+    assert breaks("5x9 nan nan nan") == 1
+    assert breaks("nan nan nan 5 nan nan nan nan 6 nan nan nan nan 7 nan nan") == 0
