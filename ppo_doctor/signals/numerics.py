@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -150,8 +151,12 @@ def gradient_growth(observations: Observations) -> Fact | None:
         return None
     first = float(finite_median(norms[: max(3, len(norms) // 10)]))
     top = max(float(np.sort(norms)[-3]), float(norms.max()) / LEAP)
-    says = f"{series.raw} is {first:.3g} at first and reaches {top:.3g}"
-    return fact("gradient_growth", top / max(first, LEAST_NORM), series, says)
+    growth = top / max(first, LEAST_NORM)
+    found = fact("gradient_growth", growth, series, f"{series.raw} is {first:.3g} at first and reaches {top:.3g}")
+    if not growth > 1 or not np.isfinite(growth):
+        return found
+    at = int(np.argmax(series.values > top / math.sqrt(growth)))  # half of the way, as an explosion goes
+    return replace(found, source=series.source(at), since=int(series.axis.steps[at]))
 
 
 def gradient_spikes(observations: Observations) -> Fact | None:

@@ -166,6 +166,6 @@ def test_steps_that_the_console_says_were_skipped_are_counted_and_no_metrics(tmp
 
 
 def test_a_plain_exception_ends_a_run_as_one_with_a_name_does(tmp_path):
-    trace = TRACE.splitlines()[:2] + ["    raise Exception(", "Exception: Current loss scale already at minimum"]
+    trace = [*TRACE.splitlines()[:2], "    raise Exception(", "Exception: Current loss scale already at minimum"]
     (note,) = notes(tmp_path, STEPS + "\n".join(trace) + "\n")
     assert "Exception: Current loss scale already at minimum (train.py:12, in main)" in note
