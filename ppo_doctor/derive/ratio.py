@@ -13,17 +13,17 @@ from ppo_doctor.arrays import beside
 from ppo_doctor.arrays import same as same_number
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import Fact, Resolution, Series
-from ppo_doctor.signals.movement import STILL_PATH
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
     from ppo_doctor.model import BoolArray, FloatArray, IntArray
 
+#: Share of its choices that a policy may have changed over the run behind the digits that are printed.
+HIDDEN = 0.01
 #: Metrics that are at their identity value exactly when new and old log-probs agree on every sample.
 IDENTITIES = (
     ("approx_kl", 0.0),
     ("ratio_std", 0.0),
-    ("ratio_abs_dev", 0.0),
     ("ratio_max", 1.0),
     ("ratio_min", 1.0),
     ("ratio_mean", 1.0),
@@ -65,7 +65,7 @@ def _resolution(observations: Observations, held: list[Series]) -> Resolution:
         len(s) * (math.sqrt(s.resolution.absolute / 2) if s.name == "approx_kl" else s.resolution.absolute / 2)
         for s in held
     )
-    if moved is not None and moved.value == 1 and min(hidden) < STILL_PATH:
+    if moved is not None and moved.value == 1 and min(hidden) < HIDDEN:
         return Resolution()
     return Resolution(absolute=max(s.resolution.absolute for s in held))
 
