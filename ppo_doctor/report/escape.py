@@ -35,7 +35,8 @@ def bounded(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     head, tail = limit * 2 // 3, limit // 3
-    return f"{text[:head]}…[{len(text) - head - tail} characters left out]…{text[-tail:]}"
+    mark = f"…[{len(text) - head - tail} characters left out]…"
+    return text if len(text) <= limit + len(mark) else f"{text[:head]}{mark}{text[-tail:]}"
 
 
 def unsafe(character: str) -> bool:
