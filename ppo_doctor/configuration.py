@@ -185,7 +185,8 @@ def _guessed(origin: Found, settings: Mapping[str, Setting]) -> dict[str, Settin
             continue
         name = setting_of(key) or symbols.get(key.rpartition(".")[2])
         switch = name in SWITCHES
-        if name is not None and name not in settings and isinstance(value, bool) is switch:
+        yes_or_no = isinstance(value, bool) or (name == "clip_range_vf" and value in (0, 1))  # tianshou's value_clip=1
+        if name is not None and name not in settings and yes_or_no is switch:
             fitting.setdefault(name, []).append(key)
     alike = {name: keys for name, keys in fitting.items() if len({origin.values[key] for key in keys}) == 1}
     single = {name: min(keys, key=len) for name, keys in alike.items()}

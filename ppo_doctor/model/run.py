@@ -197,6 +197,8 @@ NONFINITE = re.compile(
 #: What a note says of updates that a console log tells to have been stopped early.
 STOPPED_EARLY = "{} updates say that they were stopped early, half of them by pass {}"
 _STOPPED = re.compile(STOPPED_EARLY.format(r"(\d+)", r"(\d+)"))
+#: What a note says of a run whose console tells that it goes on from a checkpoint.
+RESUMED = "the console says that the run goes on from a checkpoint"
 #: What a note says of optimizer steps that a console log tells to have been skipped.
 SKIPPED = "{} lines say that an optimizer step was skipped because gradients overflowed"
 _SKIPPED = re.compile(SKIPPED.format(r"(\d+)"))
@@ -227,9 +229,15 @@ class Note:
         return int(found[1]) if found else 0
 
     @property
+    def resumed(self) -> bool:
+        """Tell whether this says that the run goes on from a checkpoint."""
+        return self.text == RESUMED
+
+    @property
     def of_the_run(self) -> bool:
         """Tell whether this says what happened to the run, whichever file of it says so, and not how a file is read."""
-        return DIED in self.text or self.kind == "said" or self.stopped_early is not None or self.steps_skipped > 0
+        counted = self.stopped_early is not None or self.steps_skipped > 0
+        return DIED in self.text or self.kind == "said" or counted or self.resumed
 
     @property
     def died(self) -> bool:

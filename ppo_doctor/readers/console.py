@@ -9,7 +9,7 @@ from ppo_doctor.readers.console_base import Dialect, Line, Sink
 from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
 from ppo_doctor.readers.console_boxes import Boxes, Panels
 from ppo_doctor.readers.console_dicts import Dicts
-from ppo_doctor.readers.console_errors import EarlyStops, Exceptions, Overflows, Warnings
+from ppo_doctor.readers.console_errors import EarlyStops, Exceptions, Overflows, Resumptions, Warnings
 from ppo_doctor.readers.console_evaluations import Evaluations
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
@@ -77,6 +77,7 @@ class Feed:
             Exceptions(sink),
             EarlyStops(sink),
             Overflows(sink),
+            Resumptions(sink),
             Warnings(sink),
             Evaluations(sink),
             RayResults(sink),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.model import DIED, SKIPPED, STOPPED_EARLY
+from ppo_doctor.model import DIED, RESUMED, SKIPPED, STOPPED_EARLY
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -148,6 +148,34 @@ class Overflows:
         if self._count:
             self._sink.notes.tell("skipped", SKIPPED.format(self._count), self._first)
             self._count = 0
+
+
+#: transformers, and what was written like it, before the first record.
+_RESUMED = re.compile(
+    r"\b(?:continuing|resum(?:ing|ed)) (?:training )?(?:from|at) (?:(?:the |a )?\S*checkpoint|(?:global_?)?step)",
+    re.IGNORECASE,
+)
+
+
+class Resumptions:
+    """Takes the lines that tell, before any record, that training goes on from a checkpoint, and notes the first."""
+
+    def __init__(self, sink: Reading) -> None:
+        self._sink = sink
+        self._first = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line that tells of a checkpoint."""
+        if self._sink.records or _RESUMED.search(line.text[: 2 * _TOLD]) is None:
+            return False
+        self._first = self._first or line.number
+        return True
+
+    def finish(self) -> None:
+        """Note that the run goes on from a checkpoint."""
+        if self._first:
+            self._sink.notes.tell("resumed", RESUMED, self._first)
+            self._first = 0
 
 
 #: A warning as Python prints it: the category and what it says, behind the file and the line that gave it.

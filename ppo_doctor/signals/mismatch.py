@@ -135,7 +135,10 @@ def reference_first(observations: Observations) -> Fact | None:
     """Return the KL to the reference before the first step, which is 0 where the reference is the start.
 
     None where it is negative: no KL between two models is, whichever they are; the samples are of another policy.
+    None of a run that goes on from a checkpoint, which was trained before.
     """
+    if any(note.resumed for note in observations.run.notes):
+        return None
     first = _first_reference(observations)
     if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:
         return None

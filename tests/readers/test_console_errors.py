@@ -169,3 +169,19 @@ def test_a_plain_exception_ends_a_run_as_one_with_a_name_does(tmp_path):
     trace = [*TRACE.splitlines()[:2], "    raise Exception(", "Exception: Current loss scale already at minimum"]
     (note,) = notes(tmp_path, STEPS + "\n".join(trace) + "\n")
     assert "Exception: Current loss scale already at minimum (train.py:12, in main)" in note
+
+
+@pytest.mark.parametrize(
+    ("line", "resumed"),
+    [
+        ("Continuing training from checkpoint, will skip to saved global_step\n", True),
+        ("  Continuing training from global_step 400\n", True),
+        ("Resuming from outputs/checkpoint-400\n", True),
+        ("Saving a checkpoint every 400 steps\n", False),
+    ],
+)
+def test_a_run_that_goes_on_from_a_checkpoint_says_so_before_its_first_record(tmp_path, line, resumed):
+    for text, expected in ((line + STEPS, resumed), (STEPS + line, False)):
+        (tmp_path / "stdout.log").write_text(text)
+        items = list(readers.read(tmp_path / "stdout.log")[1])
+        assert any(getattr(item, "resumed", False) for item in items) is expected
