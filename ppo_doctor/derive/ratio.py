@@ -12,7 +12,7 @@ import numpy as np
 from ppo_doctor.arrays import beside
 from ppo_doctor.arrays import same as same_number
 from ppo_doctor.derive.policy import while_alive
-from ppo_doctor.model import Fact, Resolution, Series
+from ppo_doctor.model import EXACT, Fact, Resolution, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -66,7 +66,7 @@ def _resolution(observations: Observations, held: list[Series]) -> Resolution:
         for s in held
     )
     if moved is not None and moved.value == 1 and min(hidden) < HIDDEN:
-        return Resolution()
+        return EXACT
     return Resolution(absolute=max(s.resolution.absolute for s in held))
 
 

@@ -87,8 +87,7 @@ def _by_course(
 ) -> None:
     """Say what two columns are that go `together`: in their ranks, and in what these change by at once."""
     rank, at_once = together
-    thousandths = values * THOUSANDTH
-    if at_once > AT_ONCE and _is_share(beside) and not _is_small(values) and _is_small(thousandths):
+    if at_once > AT_ONCE and _is_share(beside) and not _is_small(values) and _is_small(values * THOUSANDTH):
         say(one, "approx_kl", RELATED)
     if at_once > AT_ONCE and _is_small(values) and _is_share(beside) and _is_below(values, beside):
         say(one, "approx_kl", RELATED)

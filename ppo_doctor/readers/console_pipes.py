@@ -134,8 +134,9 @@ class Grids:
         self._has_row = True
 
 
-#: Cells between commas or semicolons, without a blank, as many as make a table.
+#: Where a cell between commas or semicolons is empty, and what stands for one that is.
 _EMPTY, _ABSENT = re.compile(r"([,;])(?=[,;]|\Z)"), "-"
+#: Cells between commas or semicolons, without a blank, as many as make a table.
 _SEPARATED = re.compile(r"\s*[^\s,;]++(?:[,;][^\s,;]*+){3,}\s*")
 
 

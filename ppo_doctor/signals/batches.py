@@ -33,7 +33,7 @@ REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 #: Records after which a loss scaler has found its scale: it halves it in each of its first steps.
 SEARCHED = 10
 #: What DeepSpeed says where even the smallest scale overflows.
-AT_LEAST_SCALE = "loss scale already at minimum"
+SMALLEST_SCALE = "loss scale already at minimum"
 
 
 def updates_per_reward(observations: Observations) -> Fact | None:
@@ -154,7 +154,7 @@ def steps_said_skipped(observations: Observations) -> Fact | None:
     updates = max(map(len, observations.run.series.values()), default=0)
     if told is None or updates < SEARCHED:
         return None
-    ended = next((note.text for note in observations.run.notes if note.died and AT_LEAST_SCALE in note.text), None)
+    ended = next((note.text for note in observations.run.notes if note.died and SMALLEST_SCALE in note.text), None)
     share = min(1.0, told.steps_skipped / updates) if ended is None else 1.0
     says = told.text if ended is None else f"{told.text}; {ended}"
     return replace(fact("steps_said_skipped", share, None, says), source=told.source)
