@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ LEAST = 6
 EARLIEST = 3
 #: An upper bound of a length tells of shrinking only well below the length at first, which is an estimate.
 SAYS_SO = 0.3
+#: What is within this share of the limit has hit it, all but for a token that ends it.
+NEAR = 0.05
 #: Environment steps between two records of updates that can hold one rollout only.
 NARROW = 64
 
@@ -121,6 +124,25 @@ def discount_horizon(observations: Observations) -> Fact | None:
     return Fact(
         name="discount_horizon", value=horizon, how="configured", unit="steps", source=setting.source, says=says
     )
+
+
+def share_cut(observations: Observations) -> Series | None:
+    """Return the share of completions that hit the length limit: logged, else the least that their mean length tells.
+
+    Where the mean is d below a limit of L, at most d / (0.05 L) of all are more than a twentieth below it (Markov's
+    inequality). None where the mean is beyond the limit by more than the token that ends a completion.
+    """
+    logged, mean = (observations.run.series.get(name) for name in ("truncated_fraction", "response_length"))
+    limit = observations.number("max_response_length")
+    if logged is not None and len(logged):
+        return replace(logged, name="share_cut")
+    if mean is None or not len(mean) or not limit or not observations.configured("max_response_length"):
+        return None
+    if float(np.nanmax(mean.values)) > limit + 1:
+        return None
+    values = np.clip(1.0 - (limit - mean.values) / (NEAR * limit), 0.0, 1.0)
+    says = f"the share that {mean.raw} next to a limit of {limit:g} tokens makes"
+    return replace(mean, name="share_cut", values=values, unit="fraction", how="computed", says=says)
 
 
 def truncation_rise(observations: Observations) -> Fact | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Below this share of the run's largest spread of returns, or of its square in the loss, returns count as constant.
 ALIVE = 0.1
+#: What pays, and the share of its range by which a reward that changes does so from record to record.
+REWARDS, STILL = ("episode_return", "reward_mean"), 1e-3
 #: Finite records that a statement about the critic needs.
 LEAST = 6
 #: Optimizer steps below which explained variance near 0 is a beginner's. Measured in this project's lab, one step per
@@ -26,17 +28,18 @@ WITH_BIAS = "with bias"
 MOVED = 3.0
 
 
-def explained_variance_size(observations: Observations) -> Series | None:
-    """Return |explained variance|: near 0 for a critic that says one number for every state.
+def explained_variance_trained(observations: Observations) -> Series | None:
+    """Return the explained variance where it measures what the critic learnt: in records whose returns vary.
 
-    None where the logged number counts the critic's bias: it is near 0 for no such critic then; and where the whole log
+    None where the logged number counts the critic's bias: it says nothing of the rest then; and where the whole log
     holds fewer than 100 optimizer steps, as with one per batch: a sound critic starts at 0 and needs that many.
     """
     series = observations.run.series.get("explained_variance")
     if series is None or series.estimator == WITH_BIAS or hardly_trained(observations, series):
         return None
-    size, says = np.abs(series.values), f"|{series.raw}|"
-    return dataclasses.replace(series, name="explained_variance_size", values=size, how="computed", says=says)
+    alive = _alive(observations, series)
+    values = series.values if alive is None else np.where(alive, series.values, np.nan)
+    return dataclasses.replace(series, name="explained_variance_trained", values=values, how="computed")
 
 
 def hardly_trained(observations: Observations, series: Series) -> bool:
@@ -49,7 +52,8 @@ def explained_variance_alive(observations: Observations) -> Series | None:
     """Return the explained variance in records whose returns vary; elsewhere NaN.
 
     It is 1 - Var(R - V)/Var(R), so that constant returns send it to -infinity whatever the critic does. What varies is
-    judged by the returns' own spread, else by the value loss, which is at least their variance for a critic below 0.
+    judged by the returns' own spread, else by the value loss, which is at least their variance for a critic below 0, else
+    by whether the reward changes from record to record.
     A critic's constant error is taken out where the logged number counts it. Where the spread of the values that
     advantages were taken against is logged, the number is at most 1 - (sd V/sd R - 1)², since Var(R - V) is at least
     (sd R - sd V)².
@@ -98,6 +102,16 @@ def _alive(observations: Observations, series: Series) -> BoolArray | None:
     name, share = ("returns_std", ALIVE) if "returns_std" in observations.run.series else ("value_loss", ALIVE**2)
     spread = _beside(observations, series, name)
     if spread is None or not np.isfinite(spread).any():
-        return None
+        return _reward_changes(observations, series)
     largest = float(np.nanmax(np.where(np.isfinite(spread), spread, np.nan)))
     return np.asarray(spread >= share * largest) & (largest > 0)
+
+
+def _reward_changes(observations: Observations, series: Series) -> BoolArray | None:
+    """Tell in which records the reward differs from that of the record before or after; None without a reward."""
+    paid = next((p for name in REWARDS if (p := _beside(observations, series, name)) is not None), None)
+    if paid is None or not np.isfinite(paid).any():
+        return None
+    known = np.where(np.isfinite(paid), paid, np.nan)
+    step = np.abs(np.diff(known)) > STILL * (np.nanmax(known) - np.nanmin(known))
+    return np.concatenate(([False], step)) | np.concatenate((step, [False]))

@@ -17,7 +17,7 @@ _FLAT = "frac_reward_zero_std"
 #: Check → the metric whose mean over the run is the share, and of what.
 COSTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     dict.fromkeys(("groups-mostly-flat", "groups-alike-at-first", "advantages-all-zero"), (_FLAT, EQUAL))
-    | dict.fromkeys(("cut-from-the-start", "completions-grow-into-limit"), ("truncated_fraction", CUT))
+    | dict.fromkeys(("most-completions-cut", "completions-grow-into-limit"), ("truncated_fraction", CUT))
     | dict.fromkeys(("clipped-much", "clipped-from-the-start", "first-update-clipped"), ("clip_fraction", CLIPPED))
 )
 

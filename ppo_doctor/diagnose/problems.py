@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: A cause is spoken of from this score on, and is likely from there: decibans against a sound run.
 SPEAKS_DB, LIKELY_DB = -2, 9
+#: Down to this score the best cause of a grave finding is spoken of, where no cause that speaks explains it.
+FAINT_DB = -12
 #: What no log can prove has to be this likely to be spoken of.
 UNPROVABLE_DB = 1
 #: What stands so near to the leader of its problem is level with it.
@@ -77,7 +79,9 @@ def problems(
     does not move or degenerates, are a suspicion: `learned`.
     """
     by_rule = {finding.rule: finding for finding in findings}
-    told = [e for cause in causes if (e := account(cause, by_rule, guessed, odd)) is not None and _speaks(e, odd)]
+    accounts = [entry for cause in causes if (entry := account(cause, by_rule, guessed, odd)) is not None]
+    told = [entry for entry in accounts if _speaks(entry, odd)]
+    told += _best_of_unexplained(accounts, told, findings)
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:
@@ -104,6 +108,25 @@ def _named(name: str, group: Group) -> Group:
 def _speaks(entry: Account, odd: str | None) -> bool:
     least = UNPROVABLE_DB if entry.cause.never_proven else SPEAKS_DB
     return bool(entry.support) and (entry.proven or entry.score >= least or odd in {*entry.support, *entry.cause.needs})
+
+
+def _best_of_unexplained(
+    accounts: Sequence[Account], told: Sequence[Account], findings: Sequence[Finding]
+) -> list[Account]:
+    """Return, for each grave finding that no cause explains which speaks by itself, the best cause that it supports.
+
+    The finding says that this is no sound run, so the odds against one do not count.
+    """
+    explained = {name for entry in told for name in entry.support}
+    best: dict[str, Account] = {}
+    for finding in findings:
+        if finding.status != "fired" or not finding.severity.at_least(Severity.MEDIUM) or finding.rule in explained:
+            continue
+        supported = [entry for entry in accounts if finding.rule in entry.support and entry.score >= FAINT_DB]
+        if supported:
+            first = min(supported, key=_place)
+            best[first.cause.id] = first
+    return list(best.values())
 
 
 def _rank(best: Account, unsure: Set[str]) -> tuple[bool, int, bool, int]:

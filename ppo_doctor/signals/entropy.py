@@ -34,6 +34,8 @@ PER_DIMENSION, MANY_DIMENSIONS = 0.9, 8.0
 SPENT, FELL = 0.3, 0.25
 #: Of the highest entropy: with less every choice is made. Of what is left to earn: what still counts as a gain.
 DECIDED, GAINS = 0.05, 0.1
+#: Standard errors of a clear rise, as in reward-rises.
+RISES = 3.0
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
 #: Nats of entropy that a policy does not lose by chance.
@@ -112,6 +114,7 @@ def gain_once_certain(observations: Observations) -> Fact | None:
     """Return what the reward has gained once a choice has lost most of its entropy for good, as a share of its range.
 
     1 where entropy is not lost, and where the reward fell by a quarter of its range: more than exploration is lacking.
+    0 where the choice is made and the reward has not clearly risen.
     """
     found, paid = _entropy(observations), reward_of(observations)
     if found is None or paid is None or found[1].max() < ALIVE or not discrete(observations):
@@ -130,6 +133,9 @@ def gain_once_certain(observations: Observations) -> Fact | None:
     span = float(np.ptp(np.convolve(earned, np.ones(few) / few, "valid")))
     says = f"{series.raw} stays below {SPENT:.0%} of its highest from step {since} on; {reward.raw} began at "
     gain = (after - begun) / span if span else 0.0
+    rise = value_of(observations.fact("reward_course"))
+    if gain > 0 and values[-1] < DECIDED * values.max() and rise is not None and rise < RISES:
+        gain = 0.0
     told = fact("gain_once_certain", gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
     return replace(told, since=since)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import finite_median, median, quantile
-from ppo_doctor.signals.course import condition, fact, finite
+from ppo_doctor.signals.course import condition, fact, finite, series_of
 from ppo_doctor.signals.rewards import reward_of
 
 if TYPE_CHECKING:
@@ -160,15 +160,37 @@ def gradient_growth(observations: Observations) -> Fact | None:
 
 
 def gradient_spikes(observations: Observations) -> Fact | None:
-    """Return in how many records the gradient norm is twenty times what most stay below; 0 where that is usual."""
+    """Return in how many records the gradient norm is twenty times what most stay below; 0 where that is usual.
+
+    One spike counts as two where the reward is gone right after it.
+    """
     series = observations.run.series.get("grad_norm")
     if series is None or len(norms := finite(series)) < LEAST_RECORDS:
         return None
     usual = max(quantile(norms, MOST), LEAST_NORM)
     high = series.values > SPIKE * usual
     says = f"{series.raw} is below {usual:.3g} in most and above {SPIKE * usual:.3g} in {int(high.sum())} records"
-    found = fact("gradient_spikes", float(high.sum()), series, says, "records")
-    return replace(found, source=series.source(int(np.argmax(high)))) if high.any() else found
+    if not high.any():
+        return fact("gradient_spikes", 0.0, series, says, "records")
+    at = int(np.argmax(high))
+    step = int(series.axis.steps[at])
+    gone = _reward_gone_at(observations, step)
+    says += f", at step {step}, right before the reward is gone" if gone else ""
+    found = fact("gradient_spikes", float(max(high.sum(), 2 * gone)), series, says, "records")
+    return replace(found, source=series.source(at), since=step if gone else None)
+
+
+def _reward_gone_at(observations: Observations, step: int) -> bool:
+    """Tell whether the reward of the records after a step is below all of before, by more than half of its range."""
+    paid = series_of(observations, *EARNED)
+    if paid is None:
+        return False
+    known = np.isfinite(paid.values)
+    steps, values = paid.axis.steps[known], paid.values[known]
+    before, after = values[steps <= step][-LEAST_RECORDS:], values[steps > step][1 : 1 + LEAST_RECORDS]
+    if len(before) < LEAST_RECORDS or len(after) < BEFORE:
+        return False
+    return bool(after.max() < before.min() and before.min() - after.max() > np.ptp(values) / 2)
 
 
 def kl_spike(observations: Observations) -> Fact | None:
