@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import ConfigValue, FloatArray
 
+#: No update of a batch takes more optimizer steps.
+MOST_STEPS = 10_000
 #: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
 BARE_CRITICS = (("value",), ("v",), ("critic",))
 #: Metrics of a critic, which an algorithm of groups has not.
@@ -195,9 +197,9 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
 
 
 def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
-    """Return a profile in which a count of updates that is 0 in every record counts optimizer steps.
+    """Return a profile in which a count of updates that is one number in every record counts a record's optimizer steps.
 
-    One that grows counts steps, passes or rollouts; where it stands at 0 there were none of any of them.
+    One that grows counts steps, passes or rollouts of the whole run; where it stands at 0 there were none of any.
     """
     keys = builder.keys
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
@@ -205,7 +207,7 @@ def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
         return profile
     unknown = frozenset(profile.unknown(keys))
     counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
-    key = next((key for key in counts if _stands_at_zero(builder.by_record(key))), None)
+    key = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None)
     if key is None:
         return profile
     metric = MetricProfile(name=OF_STEPS[0], keys=(key,))
@@ -222,9 +224,11 @@ def _counts_updates(key: str) -> bool:
     return not name.unknown and "update" in name.concepts and name.concepts <= COUNT_OF_UPDATES
 
 
-def _stands_at_zero(values: FloatArray) -> bool:
+def _stands_at_a_count(values: FloatArray) -> bool:
     known = values[np.isfinite(values)]
-    return len(known) >= FEWEST and not known.any()
+    if len(known) < FEWEST or known.min() != known.max():
+        return False
+    return float(known[0]) == 0 or bool(known[0] % 1 == 0 and 1 < known[0] <= MOST_STEPS)
 
 
 def _is_open(key: str) -> bool:

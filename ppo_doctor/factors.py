@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 #: "kl*1e3", "kl_x1000": the numbers are so many times the quantity.
 _TIMES = re.compile(
-    r"[ _]?[(\[]?(?:(?<![A-Za-z\d])x|[×*·⋅]) ?(?:(10{2,8})|1e\+?(\d)|10\^\+?(\d))[)\]]?\Z", re.IGNORECASE
+    r"[ _]?[(\[]?(?:(?<![A-Za-z\d])x|[×*·⋅]) ?(?:(10{2,8}|1k)|1e\+?(\d)|10\^\+?(\d))[)\]]?\Z", re.IGNORECASE
 )
 #: "lr [1e-4]", "lr ×10^-4": the numbers are in a unit that small, for nobody multiplies to see less.
 _SMALL = re.compile(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)[)\]]?\Z", re.IGNORECASE)
 #: What is counted in thousands and millions: "ksteps", "M_frames".
-_COUNTED = r"(?:env_?)?(?:time)?(?:steps?|frames?|ticks?|samples?|interactions?)\Z"
+_COUNTED = r"(?:env_?)?(?:time)?(?:steps?|fr(?:ames?)?|ticks?|samples?|interactions?)\Z"
 #: Prefixes of units, in brackets behind a name or as words; a Greek mu may be the mean where other Greek letters stand.
 _PREFIXES = (
     (re.compile(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
@@ -44,7 +44,7 @@ _PREFIXES = (
 def told(key: str) -> tuple[str, int]:
     """Return a name without the factor that it tells, and the power of 10 that its numbers have to be multiplied by."""
     if found := _TIMES.search(key):
-        power = -(round(log10(int(found[1]))) if found[1] else int(found[2] or found[3]))
+        power = -(round(log10(int(found[1].lower().replace("k", "000")))) if found[1] else int(found[2] or found[3]))
     elif found := _SMALL.search(key):
         power = -int(found[1])
     else:

@@ -83,7 +83,7 @@ def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     told = Outcome(what="too_short", metric=series.name, key=series.raw, records=records)
     if not len(values):
         return told
-    levels = Levels(values, least)
+    levels = Levels(values, least, series.resolution.absolute)
     early, late = (round(of * records / len(values)) for of in (levels.early, levels.late))
     peak = _shown_at(series, levels.best, *sorted((steps[levels.best_from], steps[levels.best_to])))
     told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=peak, early=early, late=late)
@@ -109,9 +109,9 @@ def _shown_at(series: Series, level: float, first: float, last: float) -> int:
 
 
 class Levels:
-    """The levels of a reward, shape [records], and the scatter around them."""
+    """The levels of a reward, shape [records], and the scatter around them: no less than the last printed digit."""
 
-    def __init__(self, values: FloatArray, least: int = 2) -> None:
+    def __init__(self, values: FloatArray, least: int = 2, resolution: float = 0.0) -> None:
         size = len(values)
         self.values = values
         self.early, self.late = max(least, size // 20), max(least, size // 10)
@@ -122,7 +122,7 @@ class Levels:
         self.best_from = int(np.argmax(self.smooth))
         self.best_to = min(self.best_from + width, size) - 1
         self.best = max(float(self.smooth.max()), self.end)
-        self.scatter = scatter_of(values) / np.sqrt(2) if size > 1 else 0.0
+        self.scatter = max(scatter_of(values) / np.sqrt(2), resolution) if size > 1 else 0.0
         self.limit = self._limit()
 
     @property

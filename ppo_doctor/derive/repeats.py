@@ -24,6 +24,8 @@ TELLING = (
 )
 #: These have to agree as well where they are logged, but repeat in sound runs: pass rates, lengths at the limit.
 OTHERS = ("reward_mean", "reward_std", "truncated_fraction", "response_length_min", "response_length_max")
+#: Counts what was sampled.
+COUNTER = "env_steps"
 #: Printed to fewer digits than this, equal numbers say little.
 DIGITS = 1e-5
 #: Of two that repeat together four digits are enough.
@@ -87,12 +89,13 @@ def _told(observations: Observations) -> list[Series]:
     """
     told = [series for name in TELLING if (series := _fine(observations, name)) is not None]
     run = observations.run.series
-    spread, counter = run.get("reward_std"), run.get("env_steps")
+    spread, counter = run.get("reward_std"), run.get(COUNTER)
     if spread is not None and finite_median(spread.values) > 0:
         pair = [_fine(observations, name, COARSER) for name in ("reward_mean", "reward_std")]
         told += [series for series in pair if series is not None] if None not in pair else []
     elif counter is not None and (series := _fine(observations, "episode_return", COARSER)) is not None:
-        told += [series, counter]
+        length = _fine(observations, "episode_length", COARSER)
+        told += [series, counter] if length is None else [series, length, counter]
     elif (paid := _never_changes(observations)) is not None:
         told = [paid, *(series for series in told if series.name != "explained_variance")]  # a critic is trained on
     if not told or len(told[0]) < 2:
@@ -119,8 +122,12 @@ def _never_changes(observations: Observations) -> Series | None:
 
 
 def _alike(told: Sequence[Series]) -> BoolArray:
-    """Return where all statistics, or at least two, equal those of the record before and are no whole numbers."""
-    alike, broken = ([of(s.values) for s in told] for of in (_equal_to_last, _no_whole_number))
+    """Return where all statistics, or at least two, equal those of the record before and are no whole numbers.
+
+    A count of environment steps that stands says the same of whatever number.
+    """
+    alike = [_equal_to_last(series.values) for series in told]
+    broken = [_no_whole_number(s.values) if s.name != COUNTER else np.ones(len(s), dtype=bool) for s in told]
     enough: BoolArray = np.logical_and.reduce(alike) & np.logical_or.reduce(broken)
     if len(told) > 1:
         enough |= np.sum([one & other for one, other in zip(alike, broken, strict=True)], axis=0) >= 2

@@ -156,10 +156,12 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "clip_kl_contradiction": _row("identities:clip_kl_contradiction", "clip_fraction+approx_kl"),
         # catalogue: repeated batches, what arithmetic allows, whether the reward is the goal
         "records_per_batch": _row(
-            "repeats:records_per_batch", "explained_variance", "response_length", "returns_mean", "objective_entropy"
+            "repeats:records_per_batch",
+            *("explained_variance", "response_length", "returns_mean", "objective_entropy", "episode_return+env_steps"),
         ),
         "batch_repeats": _row(
-            "repeats:batch_repeats", "explained_variance", "response_length", "returns_mean", "objective_entropy"
+            "repeats:batch_repeats",
+            *("explained_variance", "response_length", "returns_mean", "objective_entropy", "episode_return+env_steps"),
         ),
         "equal_episodes": _row("repeats:equal_episodes", "episode_return_min+episode_return_max+env_steps"),
         "clamped_share": _row("clamps:clamped_share", "ratio_mean", "approx_kl", "approx_kl+approx_kl_k1"),

@@ -99,7 +99,7 @@ PERCENT = 100.0
 _THOUSANDTHS = re.compile(
     r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d)|\u2030)", re.IGNORECASE
 )
-_SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])sq(?![a-z])", re.IGNORECASE)
+_SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])(?<!\br_)sq(?![a-z])", re.IGNORECASE)
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset(
     {

@@ -78,7 +78,7 @@ _UNIT = re.compile(r"[_ ](1e-\d)\Z", re.IGNORECASE)
 _TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
 _PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r2(?![0-9])|[a-z]+")
+_WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[a-z]+")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -87,7 +87,10 @@ def words_of(key: str) -> tuple[tuple[str, ...], ...]:
     text = _FACTOR.sub(" ", _FROM_ONE.sub(" deviation ", _SIZE.sub(r" absolute_\1 ", _UNIT.sub("", english(key)))))
     text = _SYMBOL.sub(lambda sign: _SIGNS[sign[0]], text)
     text = "".join(_latin(c) for c in unicodedata.normalize("NFKD", text))
-    parts = [tuple(_WORD.findall(_CAMEL.sub(" ", part).lower())) for part in _PART.split(text)]
+    parts = [
+        tuple(word.replace("_", "") for word in _WORD.findall(_CAMEL.sub(" ", part).lower()))
+        for part in _PART.split(text)
+    ]
     return tuple(words for words in parts if words)
 
 

@@ -30,7 +30,7 @@ _UNITS: Mapping[str, tuple[float, str, str]] = {
     "%": (1e-2, "percent", "a fraction"),
     "‰": (1e-3, "per mille", "a fraction"),
     **dict.fromkeys(("bit", "bits"), (log(2), "bits", "nats")),
-    **dict.fromkeys(("mnat", "mnats", "millinat", "millinats"), (1e-3, "thousandths of a nat", "nats")),
+    **dict.fromkeys(("mn", "mnat", "mnats", "millinat", "millinats"), (1e-3, "thousandths of a nat", "nats")),
     **dict.fromkeys(("µnat", "µnats", "μnat", "μnats"), (1e-6, "millionths of a nat", "nats")),
     **dict.fromkeys(("mbit", "mbits", "millibit", "millibits"), (log(2) / 1e3, "thousandths of a bit", "nats")),
     **dict.fromkeys("kK", (1e3, "thousands", "ones")),

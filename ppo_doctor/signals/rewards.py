@@ -192,6 +192,8 @@ def settled_at_once(observations: Observations) -> bool:
 
 #: Of what the best sample earned, a mean that says that next to none earns it.
 RARE = 0.01
+#: Rewards of at most so many units of the last printed digit are next to nothing.
+VISIBLE = 6
 
 
 def reward_zero_share(observations: Observations) -> Fact | None:
@@ -208,7 +210,9 @@ def reward_zero_share(observations: Observations) -> Fact | None:
     printed = found[0].resolution.absolute
     if printed <= RARE * float(np.abs(found[1]).max()):  # what is printed as 0 is next to nothing
         bound = max(bound, printed)
-    if found[0].resolution.least and printed > bound:
+    if found[0].resolution.least and VISIBLE * printed >= float(np.abs(found[1]).max()) > 0:
+        bound = max(bound, printed)  # whoever prints so many digits expects rewards that fill them
+    elif found[0].resolution.least and printed > bound:
         return None
     zero = np.abs(found[1]) <= bound  # a reward that is negative at times has a bound of 0
     if zero.all():
