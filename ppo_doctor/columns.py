@@ -197,7 +197,7 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
 
 
 def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
-    """Return a profile in which a count of updates that is one number in every record counts a record's optimizer steps.
+    """Return a profile in which a count of updates that is one number in every record counts its optimizer steps.
 
     One that grows counts steps, passes or rollouts of the whole run; where it stands at 0 there were none of any.
     """

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SPEAKS_DB, LIKELY_DB = -2, 9
 #: Down to this score the best cause of a grave finding is spoken of, where no cause that speaks explains it.
 FAINT_DB = -12
+#: The finding is usual for it: of what it weighs for the cause that it speaks for most. All that speaks against one.
+USUALLY, AGAINST_DB = 0.75, -8
 #: What no log can prove has to be this likely to be spoken of.
 UNPROVABLE_DB = 1
 #: What stands so near to the leader of its problem is level with it.
@@ -63,7 +65,7 @@ class Group:
 
 
 def problems(
-    causes: Iterable[Cause],
+    causes: Sequence[Cause],
     findings: Sequence[Finding],
     *,
     guessed: Set[str] = frozenset(),
@@ -81,7 +83,7 @@ def problems(
     by_rule = {finding.rule: finding for finding in findings}
     accounts = [entry for cause in causes if (entry := account(cause, by_rule, guessed, odd)) is not None]
     told = [entry for entry in accounts if _speaks(entry, odd)]
-    told += _best_of_unexplained(accounts, told, findings)
+    told += _best_of_unexplained(accounts, told, findings, _most_said_for(causes))
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:
@@ -110,19 +112,36 @@ def _speaks(entry: Account, odd: str | None) -> bool:
     return bool(entry.support) and (entry.proven or entry.score >= least or odd in {*entry.support, *entry.cause.needs})
 
 
-def _best_of_unexplained(
-    accounts: Sequence[Account], told: Sequence[Account], findings: Sequence[Finding]
-) -> list[Account]:
-    """Return, for each grave finding that no cause explains which speaks by itself, the best cause that it supports.
+def _most_said_for(causes: Iterable[Cause]) -> dict[str, int]:
+    """Return check → what its yes weighs for the cause that it speaks for most."""
+    most: dict[str, int] = {}
+    for cause in causes:
+        for weight in cause.weights:
+            most[weight.finding] = max(most.get(weight.finding, 0), weight.fired)
+    return most
 
-    The finding says that this is no sound run, so the odds against one do not count.
+
+def _best_of_unexplained(
+    accounts: Sequence[Account], told: Sequence[Account], findings: Sequence[Finding], most: Mapping[str, int]
+) -> list[Account]:
+    """Return the best cause that it is usual for of each grave finding that no cause explains which speaks by itself.
+
+    The finding says that this is no sound run, so the odds against one do not count. A cause against which other
+    answers speak clearly is none.
     """
     explained = {name for entry in told for name in entry.support}
     best: dict[str, Account] = {}
     for finding in findings:
         if finding.status != "fired" or not finding.severity.at_least(Severity.MEDIUM) or finding.rule in explained:
             continue
-        supported = [entry for entry in accounts if finding.rule in entry.support and entry.score >= FAINT_DB]
+        usual = USUALLY * most.get(finding.rule, 0)
+        supported = [
+            entry
+            for entry in accounts
+            if entry.score >= FAINT_DB
+            and any(line.finding.rule == finding.rule and line.db >= max(usual, 1) for line in entry.lines)
+            and sum(line.db for line in entry.lines if line.db < 0) > AGAINST_DB
+        ]
         if supported:
             first = min(supported, key=_place)
             best[first.cause.id] = first

@@ -32,14 +32,19 @@ Fates = Mapping[str, tuple[float, Reading]]
 ENOUGH, ENOUGH_WITH_PPO = 3, 2
 
 
-def solved(held: Mapping[str, Fates]) -> dict[str, Reading]:
-    """Return key → reading of the heaviest assignment, without the columns for which another one is nearly as heavy."""
+def solved(held: Mapping[str, Fates], spoken: Mapping[str, Collection[str]] | None = None) -> dict[str, Reading]:
+    """Return key → reading of the heaviest assignment, without the columns for which another one is nearly as heavy.
+
+    `spoken` are the metrics that the name of each column speaks of. What a name speaks of is not made unclear by
+    columns whose names do not.
+    """
+    named = spoken or {}
     while True:
         heaviest, total = best(held)
         clear = {
             key: metric
             for key, metric in heaviest.items()
-            if total - best({**held, key: _without(held[key], metric)})[1] >= MARGIN
+            if total - best(_otherwise(held, key, metric, named))[1] >= MARGIN
         }
         if not (dropped := heaviest.keys() - clear.keys()):
             return {key: held[key][metric][1] for key, metric in clear.items()}
@@ -50,6 +55,18 @@ def solved(held: Mapping[str, Fates]) -> dict[str, Reading]:
             for key, fates in held.items()
             if key not in dropped
         }
+
+
+def _otherwise(
+    held: Mapping[str, Fates], key: str, metric: str, spoken: Mapping[str, Collection[str]]
+) -> dict[str, Fates]:
+    """Return the columns, one of them without a metric; of one whose name speaks of it, those that do not as well."""
+    if metric not in spoken.get(key, ()):
+        return {**held, key: _without(held[key], metric)}
+    return {
+        of: fates if of != key and metric in spoken.get(of, ()) else _without(fates, metric)
+        for of, fates in held.items()
+    }
 
 
 def looks_like_ppo(metrics: Collection[str]) -> bool:

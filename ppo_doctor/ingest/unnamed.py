@@ -121,7 +121,7 @@ def by_form(
         if (fates := _weighed(key, found, told[key], company, named, silent, language=language))
     }
     held = _paired(_of_one_kind(held, named))
-    chosen = dict(solved(held))
+    chosen = solved(held, {key: [m for m in fates if speaks(told[key], m)] for key, fates in held.items()})
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
