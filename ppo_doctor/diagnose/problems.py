@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 SPEAKS_DB, LIKELY_DB = -2, 9
 #: Down to this score the best cause of a grave finding is spoken of, where no cause that speaks explains it.
 FAINT_DB = -12
-#: The finding is usual for it: of what it weighs for the cause that it speaks for most. All that speaks against one.
-USUALLY, AGAINST_DB = 0.75, -8
+#: The finding is usual for it: of what it weighs for the cause that it speaks for most.
+USUALLY = 0.75
+#: What may speak against it, in all, and as a share of what the finding says for it.
+DOUBT_DB, MOSTLY = 8, 0.6
 #: What no log can prove has to be this likely to be spoken of.
 UNPROVABLE_DB = 1
 #: What stands so near to the leader of its problem is level with it.
@@ -140,12 +142,19 @@ def _best_of_unexplained(
             for entry in accounts
             if entry.score >= FAINT_DB
             and any(line.finding.rule == finding.rule and line.db >= max(usual, 1) for line in entry.lines)
-            and sum(line.db for line in entry.lines if line.db < 0) > AGAINST_DB
+            and not _spoken_against(entry, finding.rule)
         ]
         if supported:
             first = min(supported, key=_place)
             best[first.cause.id] = first
     return list(best.values())
+
+
+def _spoken_against(entry: Account, rule: str) -> bool:
+    """Tell whether what speaks against a cause outweighs a small doubt, or most of what a check says for it."""
+    against = -sum(line.db for line in entry.lines if line.db < 0)
+    said = sum(line.db for line in entry.lines if line.finding.rule == rule)
+    return against >= max(DOUBT_DB, MOSTLY * said)
 
 
 def _rank(best: Account, unsure: Set[str]) -> tuple[bool, int, bool, int]:

@@ -246,8 +246,9 @@ def written(metric: str, scale: float, name: Said) -> float:
 
 
 def speaks(name: Said, metric: str) -> bool:
-    """Tell whether a word of a name speaks for a metric."""
-    return metric in name.meant or metric in LOGGED.get(name.base, ()) or any(metric in hint for hint in name.hints)
+    """Tell whether a word of a name speaks for a metric, or a count of what was planned beside it."""
+    done = name.executed and metric == "optimizer_steps"
+    return done or metric in name.meant or metric in LOGGED.get(name.base, ()) or any(metric in h for h in name.hints)
 
 
 def says(name: Said, metric: str) -> bool:

@@ -51,6 +51,8 @@ DRIFTS, SCATTER = 3, 2
 FEWEST = 8
 #: Records from which on "constant" can have been otherwise.
 SEVERAL = 3
+#: A KL to the reference of 0 in so many digits is 0.
+FINEST = 1e-6
 #: Standard errors by which a reward rises or falls that a frozen policy does not earn: of thirds, and of blocks.
 TREND, BLOCKS = 3.3, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
@@ -170,6 +172,13 @@ def stays_at_reference(observations: Observations) -> bool | None:
     return bool(np.abs(reference).max() < AT_REFERENCE) and not left_the_reference(observations)
 
 
+def is_the_reference(observations: Observations) -> bool:
+    """Tell whether the KL to the reference is exactly 0 in every record: what the entropy does then is sampling."""
+    series = observations.run.series.get("ref_kl")
+    known = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
+    return series is not None and len(known) >= FEWEST and not known.any() and series.resolution.absolute < FINEST
+
+
 def left_the_reference(observations: Observations) -> bool | None:
     """Return whether the policy went away from the reference: far, or by a KL that grows and is no scatter.
 
@@ -194,7 +203,7 @@ def moves_apart_from_ratio(observations: Observations) -> Fact | None:
     says = "; ".join(
         filter(None, (told_of(observations, "entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0"))
     )
-    moves = any_known(entropy, stepped, probed)
+    moves = False if is_the_reference(observations) else any_known(entropy, stepped, probed)
     return condition(
         "moves_apart_from_ratio",
         moves,
@@ -238,6 +247,8 @@ def policy_stands(observations: Observations) -> Fact | None:
     witness = _witness(observations) or entropy_of(observations)
     if witness is None or len(finite(witness)) < SEVERAL:
         return None
+    if is_the_reference(observations):
+        return condition("policy_stands", True, observations.run.series.get("ref_kl"), "the KL to the reference is exactly 0")
     if truth_of(observations.fact("several_updates")) is False:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = truth_of(observations.fact("entropy_stands"))
