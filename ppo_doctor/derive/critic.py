@@ -29,7 +29,7 @@ MOVED = 3.0
 
 
 def explained_variance_trained(observations: Observations) -> Series | None:
-    """Return the explained variance where it measures what the critic learnt: in records whose returns vary.
+    """Return the explained variance where it measures what the critic learnt: above 0, and where returns vary.
 
     None where the logged number counts the critic's bias: it says nothing of the rest then; and where the whole log
     holds fewer than 100 optimizer steps, as with one per batch: a sound critic starts at 0 and needs that many.
@@ -38,7 +38,7 @@ def explained_variance_trained(observations: Observations) -> Series | None:
     if series is None or series.estimator == WITH_BIAS or hardly_trained(observations, series):
         return None
     alive = _alive(observations, series)
-    values = series.values if alive is None else np.where(alive, series.values, np.nan)
+    values = series.values if alive is None else np.where(alive | (series.values > 0), series.values, np.nan)
     return dataclasses.replace(series, name="explained_variance_trained", values=values, how="computed")
 
 

@@ -24,6 +24,7 @@ HIDDEN = 0.01
 IDENTITIES = (
     ("approx_kl", 0.0),
     ("ratio_std", 0.0),
+    ("ratio_abs_dev", 0.0),
     ("ratio_max", 1.0),
     ("ratio_min", 1.0),
     ("ratio_mean", 1.0),

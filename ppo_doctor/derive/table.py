@@ -82,7 +82,9 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "epoch_start_ratio_dev": _row("minibatches:epoch_start_ratio_dev", "epoch_start_ratio_dev"),
         "within_epoch_ratio_dev": _row("minibatches:within_epoch_ratio_dev", "within_epoch_ratio_dev"),
         "passes_logratio_std": _row("minibatches:passes_logratio_std", "passes_logratio_std"),
-        "ratio_departure": _row("ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_max", "ratio_mean"),
+        "ratio_departure": _row(
+            "ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_abs_dev", "ratio_max", "ratio_mean"
+        ),
         "ratio_trace": _row("ratio:ratio_trace", "approx_kl", "ratio_std", "clip_fraction"),
         "loss_change_within_batch": _row("ratio:loss_change_within_batch", "loss+reward_mean"),
         # advantages and loss

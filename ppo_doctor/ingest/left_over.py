@@ -27,12 +27,45 @@ _ZEROS = ("approx_kl", "clip_fraction", "policy_loss", "grad_norm")
 _NAMED_ZEROS = ("learning_rate", "advantages_std")
 #: Optimizer steps of a batch, at most, that are told from a count of samples.
 FEW_STEPS = 12
+#: The same where samples are counted as well, and words of counters that count episodes then.
+MOST_STEPS = 512
+_OF_EPISODES = frozenset(
+    [
+        "ep",
+        "eps",
+        "episode",
+        "episodes",
+        "epis",
+        "game",
+        "games",
+        "traj",
+        "trajs",
+        "trajectories",
+        "rollouts",
+        "prompts",
+        "batches",
+    ]
+)
 #: Samples of a batch, at least, and the records of a counter that tell by how much it grows.
 MANY_SAMPLES, SEVERAL = 32, 4
 #: Words of a counter that is one of optimizer steps, whatever it grows by.
 OF_OPTIMIZERS = frozenset(
     (
-        *("opt", "opts", "optim", "optimizer", "optimiser", "optsteps", "sgd", "adam", "gradsteps", "gs", "backward"),
+        *(
+            "opt",
+            "opts",
+            "nopt",
+            "nopts",
+            "optim",
+            "optimizer",
+            "optimiser",
+            "optsteps",
+            "sgd",
+            "adam",
+            "gradsteps",
+            "gs",
+            "backward",
+        ),
         *("backwards", "backprops", "nudge", "nudges", "push", "pushes", "shove", "shoves", "mb", "mbs"),
         *("minibatch", "minibatches"),
     )
@@ -112,15 +145,17 @@ def counted(
     Each grows by one number in each record; one that no longer grows counted what is no longer done.
     """
     taken = {reading.metric for reading in chosen.values()} | set(named)
+    counters = {key: each for key, values in columns.items() if key in told and (each := _each(values))}
+    samples = max(counters.values(), default=0.0)
     found: dict[str, Reading] = {}
-    for key, values in columns.items():
-        known = values[np.isfinite(values)]
-        change = np.diff(known)
-        each = float(change[0]) if len(change) else 0.0
-        if key in chosen or key not in told or each < 1 or (known % 1 != 0).any() or not _one_or_none(change, each):
+    for key, each in counters.items():
+        if key in chosen:
             continue
-        sure = not OF_OPTIMIZERS.isdisjoint(word for part in words_of(key) for word in part)
-        if sure or 2 <= each <= FEW_STEPS:
+        known = columns[key][np.isfinite(columns[key])]
+        words = {word for part in words_of(key) for word in part}
+        sure = not OF_OPTIMIZERS.isdisjoint(words)
+        beside = samples >= MANY_SAMPLES and each <= min(MOST_STEPS, samples / 2) and _OF_EPISODES.isdisjoint(words)
+        if sure or 2 <= each <= FEW_STEPS or (each >= 2 and beside):
             metric, others = "optimizer_steps_total", taken & {"optimizer_steps", "optimizer_steps_total"}
         elif each >= MANY_SAMPLES and known[0] == each and not _of_tokens(key):
             metric, others = "env_steps", taken & {"env_steps"}
@@ -130,6 +165,14 @@ def counted(
             found[key] = Reading(metric=metric, cost=0.0)
             taken.add(metric)
     return found
+
+
+def _each(values: FloatArray) -> float:
+    """Return by what a counter grows in each record, 0 where a column is none."""
+    known = values[np.isfinite(values)]
+    change = np.diff(known)
+    each = float(change[0]) if len(change) else 0.0
+    return each if each >= 1 and not (known % 1 != 0).any() and _one_or_none(change, each) else 0.0
 
 
 def _one_or_none(change: FloatArray, each: float) -> bool:

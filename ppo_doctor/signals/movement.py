@@ -248,7 +248,9 @@ def policy_stands(observations: Observations) -> Fact | None:
     if witness is None or len(finite(witness)) < SEVERAL:
         return None
     if is_the_reference(observations):
-        return condition("policy_stands", True, observations.run.series.get("ref_kl"), "the KL to the reference is exactly 0")
+        return condition(
+            "policy_stands", True, observations.run.series.get("ref_kl"), "the KL to the reference is exactly 0"
+        )
     if truth_of(observations.fact("several_updates")) is False:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = truth_of(observations.fact("entropy_stands"))
