@@ -30,21 +30,10 @@ FEW_STEPS = 12
 #: The same where samples are counted as well, and words of counters that count episodes then.
 MOST_STEPS = 512
 _OF_EPISODES = frozenset(
-    [
-        "ep",
-        "eps",
-        "episode",
-        "episodes",
-        "epis",
-        "game",
-        "games",
-        "traj",
-        "trajs",
-        "trajectories",
-        "rollouts",
-        "prompts",
-        "batches",
-    ]
+    (
+        *("ep", "eps", "episode", "episodes", "epis", "game", "games", "traj", "trajs", "trajectories"),
+        *("rollouts", "prompts", "batches"),
+    )
 )
 #: Samples of a batch, at least, and the records of a counter that tell by how much it grows.
 MANY_SAMPLES, SEVERAL = 32, 4
