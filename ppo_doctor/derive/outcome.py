@@ -16,6 +16,7 @@ import numpy as np
 from ppo_doctor.arrays import median, running_medians, same, scatter_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import OUTCOMES, Fact, Outcome
+from ppo_doctor.signals.rewards import spread_inside
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -53,6 +54,8 @@ def outcome(run: Run, *, target: float | None = None) -> Outcome:
         named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
         return Outcome(what="not_logged", key=next(named, ""))
     judged = _judged(series, _ceiling(run, series))
+    if judged.what == "never_earned" and spread_inside(run, series) is not None:
+        judged = replace(judged, what="flat")  # a mean that was centred
     if run.steps is not None and len(series) and 2 * int(series.axis.steps[-1]) < run.steps[1]:
         judged = replace(judged, best_step=None)  # it is counted by another clock, as episodes beside updates
     if tested is not None and tested is not series:

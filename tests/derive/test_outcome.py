@@ -159,3 +159,8 @@ def test_a_reward_that_was_as_low_before_only_wanders():
     low = noisy(-11, -13, -10.5, -11, -10.2, -12.5, scatter=0.01)
     assert run_of(episode_return=low).what == "flat"
     assert run_of(episode_return=noisy(-10, -10.5, -11, -11.5, -12, -12.5, scatter=0.01)).what == "fell"
+
+
+def test_a_centred_mean_of_0_whose_samples_differ_is_flat_and_not_unpaid():
+    assert run_of(reward_mean=np.zeros(40), reward_std=np.ones(40)).what == "flat"
+    assert run_of(reward_mean=np.zeros(40), reward_std=np.zeros(40)).what == "never_earned"

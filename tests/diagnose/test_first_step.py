@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
@@ -74,3 +77,22 @@ def test_a_column_that_may_be_the_reward_is_offered_with_its_gaps_and_the_others
     assert "arousal=episode_return" in step
     assert "1 of 20 records, first at step 0." in step
     assert "best (0 in every record)" in step
+
+
+def test_a_mean_that_cannot_move_asks_for_the_reward_before_it_was_normalised():
+    centred = told(reward_mean=np.full(40, 0.0625), reward_std=scattered(0.1, 0.1, scatter=0.01))
+    assert "normalised" in centred.first_step
+    assert not any(cause.id == "whiten-amplifies-noise" for cause in centred.causes)
+    assert (
+        "normalised" not in told(reward_mean=scattered(0.5, 0.5, scatter=0.1), reward_std=np.full(40, 0.1)).first_step
+    )
+
+
+def test_text_in_a_column_of_numbers_asks_for_that_column_and_not_for_the_rest_of_the_file():
+    run = case_run({"series": {"reward_mean": " ".join(map(str, scattered(50, 50)))}})
+    cells = Note(text="3 cells of kl hold text", source=SourceRef(path="log", line=7, key="kl"), kind="lost")
+    torn = Note(text="the file goes on", source=SourceRef(path="log"), kind="lost")
+    asked = diagnose(replace(run, notes=(cells,)), load_pack()).first_step
+    assert "kl" in asked
+    assert "line 7" in asked
+    assert "whole log" in diagnose(replace(run, notes=(cells, torn)), load_pack()).first_step

@@ -112,7 +112,7 @@ def test_the_table_begins_where_every_metric_is_logged() -> None:
 
 
 def test_a_metric_that_is_logged_late_is_blank_before() -> None:
-    run = a_run(series("reward_mean", np.ones(20)), series("entropy", [2.0], steps=[15]))
+    run = a_run(series("reward_mean", np.ones(20)), series("entropy", [2.0, 2.0], steps=[15, 20]))
     told = story(healthy(), run)
     assert told.table is not None
     assert told.table.rows[1].values == (None, None, 2.0)
@@ -353,3 +353,14 @@ def test_one_reward_under_two_names_is_one_row() -> None:
     table = story(diagnosis, run).table
     assert table is not None
     assert [row.name for row in table.rows] == ["reward_mean", "entropy"]
+
+
+def test_a_metric_with_one_number_among_many_records_has_no_course() -> None:
+    once = series("entropy", [0.0])
+    told = story(inconclusive(), a_run(series("reward_mean", np.linspace(0, 1, 50)), once))
+    assert told.entropy is None
+    assert told.table is not None
+    assert [row.name for row in told.table.rows] == ["reward_mean"]
+    few = story(inconclusive(), a_run(series("reward_mean", [0.1, 0.2]), once))
+    assert few.table is not None
+    assert [row.name for row in few.table.rows] == ["reward_mean", "entropy"]
