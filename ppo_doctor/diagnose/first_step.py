@@ -84,7 +84,7 @@ def of_outcome(
         few = f"{outcome.records} {'number' if outcome.records == 1 else 'numbers'} of the reward"
         return f"Train on, to {ENOUGH} records at least: {few} {'shows' if outcome.records == 1 else 'show'} no course."
     if outcome.leans:
-        return "Train on, twice as long: the second half lies above the first, and no level is reached."
+        return "Train on, twice as long: the second half lies above the first, but by too little to call it a rise."
     step = _before_centring(outcome, run) or _measured(outcome, run, completions=completions)
     return " ".join(filter(None, (step, _to_log(would_answer))))
 

@@ -148,8 +148,9 @@ class Outcome:
     start: float | None = None
     best: float | None = None
     end: float | None = None
-    #: the step at which a record shows the best level
+    #: the step at which a record shows the best level, and whether that lies above start and end by more than chance
     best_step: int | None = None
+    peaks: bool = False
     #: how many records are its first and its last
     early: int = 0
     late: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,12 +92,20 @@ def divergence_largest(observations: Observations) -> Fact | None:
 
 def divergence_violent(observations: Observations) -> Fact | None:
     """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
-    usual, first = "in the median", "at a third of its largest value in the first fifth of the run"
-    one, other = (
-        _divergence(observations, "divergence_violent", pick, where)
-        for pick, where in ((lambda v: float(median(v)), usual), (lambda v: float(early(v).max() / 3), first))
-    )
-    return max(filter(None, (one, other)), key=lambda found: float(str(found.value)), default=None)
+    usual, series = observations.fact("divergence_usual"), divergence_of(observations)
+    if series is None:
+        return None
+    known = np.flatnonzero(np.isfinite(series.values))
+    size = np.abs(finite(series))
+    at = int(np.argmax(early(size)))
+    largest, middle = float(size[at]), float(median(size))
+    if usual is not None and largest / 3 <= middle:
+        return replace(usual, name="divergence_violent")
+    if largest / 3 <= series.resolution.absolute >= STILL_KL:
+        return usual and replace(usual, name="divergence_violent")
+    says = f"{series.raw} is {largest:.3g} at step {series.axis.steps[known[at]]}, and {middle:.3g} in the median"
+    found = fact("divergence_violent", largest / 3, series, says)
+    return replace(found, source=series.source(int(known[at])))
 
 
 def never_clipped(observations: Observations) -> bool | None:

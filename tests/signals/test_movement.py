@@ -150,3 +150,36 @@ def test_a_kl_to_the_reference_that_grows_shows_movement_however_small():
     frozen = {"approx_kl": "0x39", "clip_fraction": "0x39", "entropy": "1.4x39"}
     assert told("policy_stands", K4, ref_kl=scatter, **frozen)
     assert not told("policy_stands", K4, ref_kl=grows, **frozen)
+
+
+def test_large_first_updates_are_told_by_a_number_that_the_log_holds_and_where():
+    found = Observations(case_run({"series": {"approx_kl": "0.02 0.9 0.02x18"}})).fact("divergence_violent")
+    assert found is not None
+    assert found.value == pytest.approx(0.3)
+    assert "0.9 at step 1" in found.says
+    assert found.source.line == 2
+    usual = Observations(case_run({"series": {"approx_kl": "0.02x9 0.2x10"}})).fact("divergence_violent")
+    assert usual is not None
+    assert usual.value == pytest.approx(0.2)
+
+
+FADES = "0.005x9 0.00006x190"
+
+
+def fading(config=None, **series):
+    found = Observations(case_run({"series": series, "config": config or {}})).fact("divergence_fades")
+    return None if found is None else found.value > 20
+
+
+def test_updates_that_vanish_while_nothing_is_gained_fade():
+    assert fading(approx_kl=FADES)
+    assert fading(approx_kl=FADES, learning_rate="3e-4x199")
+    assert fading(approx_kl=FADES, clip_fraction="0.3x9 0x190")
+
+
+def test_updates_fade_by_right_where_the_rate_falls_the_reward_rises_or_samples_are_still_clipped():
+    assert not fading(approx_kl=FADES, learning_rate="3e-4x20 3e-5x179")
+    assert not fading(approx_kl=FADES, reward_mean="0.1+0.01x199")
+    assert not fading(approx_kl=FADES, clip_fraction="0.3x9 0.01x190")
+    assert not fading(approx_kl="0.0005x9 0.000006x190")  # never large
+    assert fading({"ppo_epochs": 1, "num_minibatches": 1}, approx_kl=FADES) is None
