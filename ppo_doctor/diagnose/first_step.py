@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LARGE_KL, USUAL_KL, SMALL_KL = 0.1, 0.03, 0.001
 #: Records of a reward that show a course, and metrics that are named of those to log.
 ENOUGH, MOST_NAMED = 20, 3
+#: Losses of exactly 0 that are no chance.
+FEW = 5
 #: Algorithms of groups, nearly all of which are of completions.
 OF_GROUPS = ("grpo", "rloo")
 #: Checks of a fall that say what fell, whatever it did before.
@@ -81,12 +83,36 @@ def of_outcome(
     if outcome.what in GONE:
         return _back_to_the_peak(outcome, run)
     if outcome.records < ENOUGH:
-        few = f"{outcome.records} {'number' if outcome.records == 1 else 'numbers'} of the reward"
-        return f"Train on, to {ENOUGH} records at least: {few} {'shows' if outcome.records == 1 else 'show'} no course."
+        if of_no_training := _repeated(outcome, run) or _untrained(run):
+            return of_no_training
+        few = "one reward is" if outcome.records == 1 else f"{outcome.records} rewards are"
+        return f"Train on, to {ENOUGH} records at least: {few} too few to tell a rise from chance."
     if outcome.leans:
         return "Train on, twice as long: the second half lies above the first, but by too little to call it a rise."
     step = _before_centring(outcome, run) or _measured(outcome, run, completions=completions)
     return " ".join(filter(None, (step, _to_log(would_answer))))
+
+
+def _repeated(outcome: Outcome, run: Run) -> str:
+    """Return how records could be told apart most of which repeat a step; nothing where few do."""
+    merged = sum(note.count for note in run.notes if note.kind == "merged" and note.source is not None)
+    if not outcome.records or merged < max(2, outcome.records):
+        return ""
+    return (
+        f"Write a log for each training, if they are several: {merged} records repeat a step, and the last is judged."
+    )
+
+
+def _untrained(run: Run) -> str:
+    """Return what to find out about a log whose losses are all 0, as an evaluation writes them; nothing otherwise."""
+    losses = next((run.series[name] for name in ("policy_loss", "loss") if name in run.series), None)
+    known = finite_of(losses.values) if losses is not None else np.empty(0)
+    if losses is None or len(known) < FEW or known.any():
+        return ""
+    return (
+        f"See whether this is a training at all: {losses.raw} is 0 in all {len(known)} records, as in an evaluation. "
+        "Judge the log of the training then."
+    )
 
 
 def _whole(lost: Sequence[Note]) -> str:

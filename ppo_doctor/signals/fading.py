@@ -22,7 +22,7 @@ UNCLIPPED, RATE_LEFT = 0.95, 0.5
 
 
 def divergence_fades(observations: Observations) -> Fact | None:
-    """Return the median |KL| of the first twentieth of the records over that of the later half; 1 where it falls by right.
+    """Return the median |KL| of the first twentieth of records over that of the later half; 1 where it falls by right.
 
     It does where the first updates were small, where the rate falls, where updates are still clipped later, and
     where the reward rises.

@@ -46,6 +46,8 @@ RATIO_NOISE = 1e-5
 WIDE_CLIP = 0.4
 #: Whitened advantages gain so much (√(2·KL)) from no update that is not wild: a larger policy loss is their mean.
 OFFSET = 0.5
+#: Scatter of an entropy, over the larger of its median and so many nats, beside which a change would not show.
+WIDE, LEAST_ENTROPY = 0.15, 0.3
 #: Standard errors by which neighbours are alike: from where on an entropy drifts, and up to where it is mere scatter.
 DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
@@ -56,6 +58,8 @@ SEVERAL = 3
 TREND, BLOCKS = 3.3, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
+#: Of the records after a first KL of exactly 0, those that may be small though the policy left.
+FEW = 0.1
 #: By how much the KL to the reference grows from the first fifth of a run to its last quarter where the policy leaves.
 GROWN = 2
 
@@ -167,6 +171,8 @@ def _witness(observations: Observations) -> Series | None:
 def _flatness(observations: Observations) -> str:
     told = told_of(observations, "divergence_high", "surrogate_high", "losses_repeat")
     clipped = series_of(observations, "clip_fraction")
+    if value_of(observations.fact("updates_effective")) == 1:
+        clipped = None  # of one update per batch it is 0 by construction, and shows nothing
     most = "" if clipped is None else f"{clipped.raw} reaches {np.nanmax(clipped.values):.3g}"
     return "; ".join(filter(None, (told, most)))
 
@@ -188,7 +194,9 @@ def left_the_reference(observations: Observations) -> bool | None:
     if series is None:
         return None
     end, begin = (abs(float(part(series, 2).mean())) for part in (late, early))
-    far = end > APART and end > 20 * abs(float(series[0]))
+    # adapters that are 0 make the first KL exactly 0; what two passes differ by would be there from the start
+    left = series[0] == 0 and len(series) >= FEWEST and float(quantile(np.abs(series[1:]), FEW)) > MOVING_KL
+    far = left or (end > APART and end > 20 * abs(float(series[0])))
     grows = len(series) >= FEWEST and end > MOVING_KL and end > GROWN * begin and drift(series) > DRIFTS
     return far or grows
 
@@ -269,9 +277,11 @@ def policy_stands(observations: Observations) -> Fact | None:
 
 
 def _may_move(observations: Observations) -> bool:
-    """Tell whether the entropy is more than scatter about one mean, or nobody can tell."""
+    """Tell whether the entropy is more than scatter about one mean, or nobody can tell: wide scatter hides much."""
     entropy = entropy_of(observations)
-    scatter = entropy is not None and drift(finite(entropy)) < SCATTER
+    values = finite(entropy) if entropy is not None else np.empty(0)
+    narrow = len(values) > 0 and float(np.ptp(values)) < WIDE * max(abs(float(median(values))), LEAST_ENTROPY)
+    scatter = narrow and drift(values) < SCATTER
     return not scatter or truth_of(observations.fact("entropy_moves")) is not False
 
 

@@ -77,10 +77,12 @@ def table(
         word = off and ("expected" if series.name in explained else f"{off}, no harm seen" if calm else off)
         rows.append(Row(name=series.name, key=series.raw, values=held, usual=str(range_ or ""), remark=word))
     told = {row.name: row for row in rows}
-    return Table(moments=moments, rows=tuple(replace(row, remark=row.remark or _asked(row, told, run)) for row in rows))
+    return Table(
+        moments=moments, rows=tuple(replace(row, remark=row.remark or _asked(row, told, run, updates)) for row in rows)
+    )
 
 
-def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
+def _asked(row: Row, told: Mapping[str, Row], run: Run, updates: float | None) -> str:
     """Return what people ask about a row: why an entropy rises, or a KL while less is clipped; what a norm is of."""
     if row.name == "entropy" and _grew(row) > GROWS:
         return "rises: more random"
@@ -88,8 +90,8 @@ def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
         return "falls, KL rises: few move far"
     if spread := _swings(row, run.series[row.name]):
         return spread
-    if row.name == "grad_norm" and (run.series["grad_norm"].aggregation or "").startswith("last"):
-        return "of the last step only"
+    if row.name == "grad_norm" and updates != 1 and (run.series["grad_norm"].aggregation or "").startswith("last"):
+        return "of the last update only"
     return ""
 
 

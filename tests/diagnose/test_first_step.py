@@ -96,3 +96,16 @@ def test_text_in_a_column_of_numbers_asks_for_that_column_and_not_for_the_rest_o
     assert "kl" in asked
     assert "line 7" in asked
     assert "whole log" in diagnose(replace(run, notes=(cells, torn)), load_pack()).first_step
+
+
+def test_a_short_log_whose_losses_are_all_0_is_not_told_to_train_on():
+    found = told(reward_mean=[0.3, 0.3, 0.0, 0.3, 0.3, 0.1, 0.3], loss=np.zeros(7))
+    assert "loss is 0 in all 7 records" in found.first_step
+    assert "Train on" in told(reward_mean=[0.3, 0.3, 0.0, 0.3, 0.3, 0.1, 0.3], loss=np.linspace(1, 2, 7)).first_step
+
+
+def test_a_log_most_of_whose_records_repeat_a_step_is_asked_to_be_several():
+    run = case_run({"series": {"reward_mean": "0.3"}})
+    merged = Note(text="2 records repeat a step", source=SourceRef(path="log"), count=2, kind="merged")
+    assert "Write a log for each" in diagnose(replace(run, notes=(merged,)), load_pack()).first_step
+    assert "Write a log for each" not in diagnose(run, load_pack()).first_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from ppo_doctor.derive import Observations
@@ -183,3 +184,26 @@ def test_updates_fade_by_right_where_the_rate_falls_the_reward_rises_or_samples_
     assert not fading(approx_kl=FADES, clip_fraction="0.3x9 0.01x190")
     assert not fading(approx_kl="0.0005x9 0.000006x190")  # never large
     assert fading({"ppo_epochs": 1, "num_minibatches": 1}, approx_kl=FADES) is None
+
+
+def test_a_policy_left_the_reference_where_the_first_kl_is_exactly_0_and_the_others_are_not():
+    jitter = " ".join(f"{0.008 + 0.002 * (step % 3)}" for step in range(40))
+    wide = " ".join(f"{3.5 + 0.2 * (step % 3 - 1)}" for step in range(41))
+    assert not told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl=f"0 {jitter}")
+    assert told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl="0x40")
+    assert told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl=" ".join(["1e-5"] * 41))
+
+
+def test_an_entropy_that_scatters_widely_is_no_sign_that_nothing_moves():
+    rng = np.random.default_rng(5)
+    for width, stands in ((0.02, True), (0.08, False)):
+        values = " ".join(f"{3.5 * (1 + width * deviation):.4f}" for deviation in rng.uniform(-1, 1, 60))
+        assert told("policy_stands", clip_fraction="0x59", entropy=values) is stands, width
+
+
+def test_what_is_0_by_construction_is_not_said_to_show_a_policy_that_stands():
+    series = {"clip_fraction": "0x19", "entropy": STAYS}
+    once = Observations(case_run({"series": series, "config": {"ppo_epochs": 1, "num_minibatches": 1}}))
+    often = Observations(case_run({"series": series, "config": K4}))
+    assert "clip_fraction" in often.fact("policy_stands").says
+    assert "clip_fraction" not in once.fact("policy_stands").says
