@@ -304,7 +304,7 @@ def test_rows_answer_what_people_ask_about_them() -> None:
     told = {row.name: row.remark for row in table.rows}
     assert told["entropy"].startswith("rises")
     assert told["clip_fraction"].startswith("falls, KL rises")
-    assert "last step" in told["grad_norm"]
+    assert "last update" in told["grad_norm"]
     calm = story(healthy(), a_run(series("entropy", [1.0, 0.9]), series("clip_fraction", [0.3, 0.29]))).table
     assert calm is not None
     assert [row.remark for row in calm.rows] == ["", ""]
@@ -364,3 +364,12 @@ def test_a_metric_with_one_number_among_many_records_has_no_course() -> None:
     few = story(inconclusive(), a_run(series("reward_mean", [0.1, 0.2]), once))
     assert few.table is not None
     assert [row.name for row in few.table.rows] == ["reward_mean", "entropy"]
+
+
+def test_a_norm_of_the_last_of_one_update_is_that_of_all() -> None:
+    summed = summary()
+    once = replace(healthy(), run=replace(summed, updates_per_batch=replace(summed.updates_per_batch, effective=1)))
+    norm = series("grad_norm", [1.0, 1.0], aggregation="last optimizer step")
+    table = story(once, a_run(series("entropy", [1.0, 0.9]), norm)).table
+    assert table is not None
+    assert [row.remark for row in table.rows if row.name == "grad_norm"] == [""]
