@@ -65,7 +65,7 @@ def became(outcome: Outcome) -> str:
     levels = way(outcome)
     since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
     sentences: Mapping[OutcomeKind, str] = {
-        "learned": f"{key} rises: {levels}",
+        "learned": f"{key} rises{' through wide scatter' if outcome.leans else ''}: {levels}",
         "levelled_off": f"{key} rose and levelled off{since}: {levels}",
         "at_ceiling": f"{key} is at its known ceiling: {levels}",
         "flat": f"{key} {_no_rise(outcome)}: {levels}",

@@ -104,7 +104,7 @@ def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     what, at = levels.course()
     leans = what == "flat" and levels.leans()
     if leans and levels.climbs():
-        what, leans = "learned", False
+        what = "learned"
     told = replace(told, first=levels.first(what), leans=leans, peaks=levels.peaks())
     told = replace(told, kept_below=levels.limit if what == "lost" else None)
     since = None if at is None else int(steps[at])

@@ -87,7 +87,7 @@ def of_outcome(
             return of_no_training
         few = "one reward is" if outcome.records == 1 else f"{outcome.records} rewards are"
         return f"Train on, to {ENOUGH} records at least: {few} too few to tell a rise from chance."
-    if outcome.leans:
+    if outcome.leans and not outcome.sound:
         return "Train on, twice as long: the second half lies above the first, but by too little to call it a rise."
     step = _before_centring(outcome, run) or _measured(outcome, run, completions=completions)
     return " ".join(filter(None, (step, _to_log(would_answer))))

@@ -169,7 +169,7 @@ def test_a_centred_mean_of_0_whose_samples_differ_is_flat_and_not_unpaid():
 def test_a_reward_that_leans_and_rises_along_a_straight_line_is_learned():
     steady = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 30) + np.linspace(0, 13, 150)
     found = run_of(episode_return=steady)
-    assert (found.what, found.leans, found.sound) == ("learned", False, True)
+    assert (found.what, found.sound, found.clear) == ("learned", True, False)
     short = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 3) + np.linspace(0, 13, 15)
     assert run_of(episode_return=short).what == "flat"
 
