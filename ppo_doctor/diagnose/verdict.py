@@ -52,8 +52,9 @@ def verdict(
 def _weighed(problem: Problem, outcome: Outcome, steps: tuple[int, int] | None) -> Verdict:
     """Return what a problem makes of the run.
 
-    Where the reward clearly rose, what stands still did not stop it; but where it is proven, critical and so from the start,
-    what rose is scatter. A critical finding says that the run is broken, however unsure its cause, unless it rose.
+    Where the reward clearly rose, what stands still did not stop it; but where it is proven, critical and so from the
+    start, what rose is scatter. A critical finding says that the run is broken, however unsure its cause, unless it
+    rose.
     """
     critical = problem.severity is Severity.CRITICAL
     if not outcome.clear:
