@@ -277,11 +277,15 @@ def policy_stands(observations: Observations) -> Fact | None:
 
 
 def _may_move(observations: Observations) -> bool:
-    """Tell whether the entropy is more than scatter about one mean, or nobody can tell: wide scatter hides much."""
+    """Tell whether the entropy is more than scatter about one mean, or nobody can tell.
+
+    Of one update per batch no ratio tells, and wide scatter hides much.
+    """
     entropy = entropy_of(observations)
     values = finite(entropy) if entropy is not None else np.empty(0)
-    narrow = len(values) > 0 and float(np.ptp(values)) < WIDE * max(abs(float(median(values))), LEAST_ENTROPY)
-    scatter = narrow and drift(values) < SCATTER
+    scatter = len(values) > 0 and drift(values) < SCATTER
+    if value_of(observations.fact("updates_effective")) == 1:  # nothing else tells that it stands
+        scatter = scatter and float(np.ptp(values)) < WIDE * max(abs(float(median(values))), LEAST_ENTROPY)
     return not scatter or truth_of(observations.fact("entropy_moves")) is not False
 
 

@@ -194,11 +194,12 @@ def test_a_policy_left_the_reference_where_the_first_kl_is_exactly_0_and_the_oth
     assert told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl=" ".join(["1e-5"] * 41))
 
 
-def test_an_entropy_that_scatters_widely_is_no_sign_that_nothing_moves():
+def test_an_entropy_that_scatters_widely_is_no_sign_that_nothing_moves_where_the_ratio_tells_nothing():
     rng = np.random.default_rng(5)
     for width, stands in ((0.02, True), (0.08, False)):
         values = " ".join(f"{3.5 * (1 + width * deviation):.4f}" for deviation in rng.uniform(-1, 1, 60))
-        assert told("policy_stands", clip_fraction="0x59", entropy=values) is stands, width
+        assert told("policy_stands", {}, "trl-grpo", clip_fraction="0x59", entropy=values) is stands, width
+        assert told("policy_stands", K4, clip_fraction="0x59", entropy=values), width  # of four epochs it tells
 
 
 def test_what_is_0_by_construction_is_not_said_to_show_a_policy_that_stands():
