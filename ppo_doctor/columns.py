@@ -81,7 +81,7 @@ def profile_of(
     other = other_algorithm(builder.path)
     if found is not None and other is not None and not framework and not frameworks.speaks_of_ppo(found, keys):
         raise DoctorError(
-            f"{name}: its name says that this is a run of {other}, and nothing in it is of PPO alone",
+            f"{name}: by its name it is a run of {other}, and no metric of it is one that only PPO logs",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
     profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)

@@ -60,10 +60,10 @@ def assemble(
     if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:
         guessed.add(spent.source.key or "")  # so is a decay that no logged rate shows
     became = outcome(observations.run, target=target)
-    found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.sound)
+    found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.clear)
     odd = unexplained(findings, pack, found)
     if odd is not None and all(group.leader.benign for group in found):
-        found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.sound, odd=odd.rule)
+        found = problems(possible, findings, guessed=guessed, planned=alone, learned=became.clear, odd=odd.rule)
     coverage = replace(cover(observations, rules, findings), failed=_failed(pack, findings))
     feeds = partial(_feeds, observations)
     links = chain(pack.chain, findings, feeds=feeds, broken=_broken(observations), steps=observations.run.steps)

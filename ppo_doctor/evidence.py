@@ -65,7 +65,7 @@ def became(outcome: Outcome) -> str:
     levels = way(outcome)
     since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
     sentences: Mapping[OutcomeKind, str] = {
-        "learned": f"{key} rises: {levels}",
+        "learned": f"{key} rises{' through wide scatter' if outcome.leans else ''}: {levels}",
         "levelled_off": f"{key} rose and levelled off{since}: {levels}",
         "at_ceiling": f"{key} is at its known ceiling: {levels}",
         "flat": f"{key} {_no_rise(outcome)}: {levels}",
@@ -120,19 +120,25 @@ def _few(records: int) -> str:
 
 
 def way(outcome: Outcome) -> str:
-    """Return the levels at start and end, with the best where much of it is gone at the end."""
-    rose = outcome.what == "fell" and outcome.first is not None
-    start = number(_rounded(outcome.first if rose else outcome.start))
+    """Return the levels at start and end, with the best where much of it is gone at the end.
+
+    Of a reward that was not lost the best is told where it has a peak, and not as a station of its way.
+    """
+    fell = outcome.what in ("lost", "fell")
+    start = number(_rounded(outcome.first if outcome.what == "fell" and outcome.first is not None else outcome.start))
     best, end = (number(_rounded(level)) for level in (outcome.best, outcome.end))
     if None in (outcome.start, outcome.best, outcome.end) or start == end == best:
         return f"{start} throughout"
-    gone = float(outcome.best or 0) - float(outcome.end or 0) > MUCH * (
-        float(outcome.best or 0) - min(float(outcome.start or 0), float(outcome.end or 0))
-    )
-    at = f" near step {outcome.best_step}" if outcome.best_step is not None else ""
-    higher = float(outcome.best or 0) > float(outcome.start or 0)  # the start may be a peak that no stretch keeps
-    middle = f"about {best}{at} → " if gone and higher and best not in (start, end) else ""
-    return f"{start} → {middle}{end}"
+    begun, highest, left = (float(level or 0) for level in (outcome.start, outcome.best, outcome.end))
+    gone = highest - left > MUCH * (highest - min(begun, left))
+    # the start may be a peak that no stretch keeps
+    if not gone or highest <= begun or best in (start, end) or not (fell or outcome.peaks):
+        return f"{start} → {end}"
+    if fell:
+        at = f" near step {outcome.best_step}" if outcome.best_step is not None else ""
+        return f"{start} → about {best}{at} → {end}"
+    at = f" around step {outcome.best_step}" if outcome.best_step is not None else ""
+    return f"{start} → {end}, and {best} in its best stretch{at}"
 
 
 def _rounded(value: float | None) -> float | None:

@@ -52,8 +52,8 @@ def explained_variance_alive(observations: Observations) -> Series | None:
     """Return the explained variance in records whose returns vary; elsewhere NaN.
 
     It is 1 - Var(R - V)/Var(R), so that constant returns send it to -infinity whatever the critic does. What varies is
-    judged by the returns' own spread, else by the value loss, at least their variance for a critic below 0, else
-    by whether the reward changes from record to record.
+    judged by the returns' own spread, else by the value loss, which is at least their variance for a critic below 0,
+    else by whether the reward changes from record to record.
     A critic's constant error is taken out where the logged number counts it. Where the spread of the values that
     advantages were taken against is logged, the number is at most 1 - (sd V/sd R - 1)², since Var(R - V) is at least
     (sd R - sd V)².

@@ -16,6 +16,8 @@ import numpy as np
 from ppo_doctor.arrays import median, running_medians, same, scatter_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import OUTCOMES, Fact, Outcome
+from ppo_doctor.signals.course import blocks
+from ppo_doctor.signals.rewards import spread_inside
 
 if TYPE_CHECKING:
     from ppo_doctor.derive import Observations
@@ -27,6 +29,10 @@ _OF_THE_BEST = re.compile(r"best|max|min|std|deviation", re.IGNORECASE)
 FEWEST = 5
 #: Standard errors by which two levels differ.
 ERRORS = 3.0
+#: Standard errors by which the best of a dozen stretches lies above the others where that is more than chance.
+PEAK_ERRORS = 4.0
+#: Fewest records through which a straight line tells a rise.
+MANY = 20
 #: A change is at least this share of the range that the reward covers, and of its size.
 OF_RANGE, OF_SIZE = 0.4, 0.005
 #: The reward is lost where so much of what it had over its floor is gone for good.
@@ -53,6 +59,8 @@ def outcome(run: Run, *, target: float | None = None) -> Outcome:
         named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
         return Outcome(what="not_logged", key=next(named, ""))
     judged = _judged(series, _ceiling(run, series))
+    if judged.what == "never_earned" and spread_inside(run, series) is not None:
+        judged = replace(judged, what="flat")  # a mean that was centred
     if run.steps is not None and len(series) and 2 * int(series.axis.steps[-1]) < run.steps[1]:
         judged = replace(judged, best_step=None)  # it is counted by another clock, as episodes beside updates
     if tested is not None and tested is not series:
@@ -94,7 +102,10 @@ def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # a record that stands twice says no more
         return told
     what, at = levels.course()
-    told = replace(told, first=levels.first(what), leans=what == "flat" and levels.leans())
+    leans = what == "flat" and levels.leans()
+    if leans and levels.climbs():
+        what = "learned"
+    told = replace(told, first=levels.first(what), leans=leans, peaks=levels.peaks())
     told = replace(told, kept_below=levels.limit if what == "lost" else None)
     since = None if at is None else int(steps[at])
     place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
@@ -169,6 +180,23 @@ class Levels:
         rise = median(self.values[half:]) - median(self.values[:half])
         error = 1.2533 * self.scatter * np.sqrt(2 / half)
         return bool(min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error)
+
+    def climbs(self) -> bool:
+        """Tell whether a straight line through the means of equal spans rises by more than their scatter about it."""
+        if len(self.values) < MANY:
+            return False
+        means = blocks(self.values)
+        places = np.arange(len(means)) - (len(means) - 1) / 2
+        slope = float(places @ means / (places @ places))
+        off = means - means.mean() - slope * places
+        error = float(np.sqrt(off @ off / (len(means) - 2) / (places @ places)))
+        return slope > ERRORS * error
+
+    def peaks(self) -> bool:
+        """Tell whether the best stretch lies above start and end by more than the best of so many does by chance."""
+        over = self.best - max(self.start, self.end)
+        error = 1.2533 * self.scatter * np.sqrt(1 / (self.best_to - self.best_from + 1) + 1 / self.late)
+        return bool(over > max(PEAK_ERRORS * error, OF_RANGE * self.range))
 
     def _limit(self) -> float | None:
         """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""

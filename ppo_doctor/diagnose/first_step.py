@@ -14,12 +14,14 @@ from ppo_doctor.evidence import number
 from ppo_doctor.model import QUESTIONS
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import ChainLink, Coverage, Finding, Outcome, Problem, RankedCause, Rule, Run
+    from ppo_doctor.model import ChainLink, Coverage, Finding, Note, Outcome, Problem, RankedCause, Rule, Run
 
 #: Nats from which on updates are large, and below which they usually stay.
 LARGE_KL, USUAL_KL, SMALL_KL = 0.1, 0.03, 0.001
 #: Records of a reward that show a course, and metrics that are named of those to log.
 ENOUGH, MOST_NAMED = 20, 3
+#: Losses of exactly 0 that are no chance.
+FEW = 5
 #: Algorithms of groups, nearly all of which are of completions.
 OF_GROUPS = ("grpo", "rloo")
 #: Checks of a fall that say what fell, whatever it did before.
@@ -71,8 +73,8 @@ def of_outcome(
     died = next((note.text for note in run.notes if note.died), None)
     if died is not None:
         return "Mend what ended the run, and train on from its last checkpoint."
-    if any(note.kind == "lost" for note in run.notes):
-        return "Let ppo-doctor read the whole log: what is missing may hold the fault."
+    if lost := [note for note in run.notes if note.kind == "lost"]:
+        return _whole(lost)
     completions = samples == "completions" or run.algorithm in OF_GROUPS
     if outcome.what == "not_logged":
         return _read_or_log(outcome, run, completions=completions)
@@ -81,11 +83,45 @@ def of_outcome(
     if outcome.what in GONE:
         return _back_to_the_peak(outcome, run)
     if outcome.records < ENOUGH:
-        few = f"{outcome.records} {'number' if outcome.records == 1 else 'numbers'} of the reward"
-        return f"Train on, to {ENOUGH} records at least: {few} {'shows' if outcome.records == 1 else 'show'} no course."
-    if outcome.leans:
-        return "Train on, twice as long: the second half lies above the first, and no level is reached."
-    return " ".join(filter(None, (_measured(outcome, completions=completions), _to_log(would_answer))))
+        if of_no_training := _repeated(outcome, run) or _untrained(run):
+            return of_no_training
+        few = "one reward is" if outcome.records == 1 else f"{outcome.records} rewards are"
+        return f"Train on, to {ENOUGH} records at least: {few} too few to tell a rise from chance."
+    if outcome.leans and not outcome.sound:
+        return "Train on, twice as long: the second half lies above the first, but by too little to call it a rise."
+    step = _before_centring(outcome, run) or _measured(outcome, run, completions=completions)
+    return " ".join(filter(None, (step, _to_log(would_answer))))
+
+
+def _repeated(outcome: Outcome, run: Run) -> str:
+    """Return how records could be told apart most of which repeat a step; nothing where few do."""
+    merged = sum(note.count for note in run.notes if note.kind == "merged" and note.source is not None)
+    if not outcome.records or merged < max(2, outcome.records):
+        return ""
+    return (
+        f"Write a log for each training, if they are several: {merged} records repeat a step, and the last is judged."
+    )
+
+
+def _untrained(run: Run) -> str:
+    """Return what to find out about a log whose losses are all 0, as an evaluation writes them; nothing otherwise."""
+    losses = next((run.series[name] for name in ("policy_loss", "loss") if name in run.series), None)
+    known = finite_of(losses.values) if losses is not None else np.empty(0)
+    if losses is None or len(known) < FEW or known.any():
+        return ""
+    return (
+        f"See whether this is a training at all: {losses.raw} is 0 in all {len(known)} records, as in an evaluation. "
+        "Judge the log of the training then."
+    )
+
+
+def _whole(lost: Sequence[Note]) -> str:
+    """Return how the rest of a log could be read: of a metric its cells, else the file."""
+    cells = next((note.source for note in lost if note.source is not None and note.source.key), None)
+    if cells is None or any(note.source is None or not note.source.key for note in lost):
+        return "Let ppo-doctor read the whole log: the fault may stand in what it has not read."
+    where = f", the first of them in line {cells.line}" if cells.line is not None else ""
+    return f"Log {cells.key} as a number in every record: cells of it hold none{where}, and the fault may show there."
 
 
 #: What is asked of a reward that was never paid, by whether completions earn it.
@@ -94,6 +130,10 @@ OF_NOTHING: Mapping[bool, str] = {
     "towards the goal; if not, mend the reward.",
     True: "Call the reward function on an answer that must earn a reward, then print ten completions beside theirs.",
 }
+
+
+#: What is asked for of groups of which no log tells how many are alike.
+OF_GROUPS_ALIKE = "and count the groups whose rewards are all equal: these teach nothing"
 
 
 def _read_or_log(outcome: Outcome, run: Run, *, completions: bool) -> str:
@@ -152,13 +192,24 @@ def _is_small(run: Run) -> bool:
     return len(known) >= ENOUGH and median(known) < SMALL_KL
 
 
-def _measured(outcome: Outcome, *, completions: bool) -> str:
+def _before_centring(outcome: Outcome, run: Run) -> str:
+    """Return what to log of rewards that differ while their mean is one number; nothing where they do not."""
+    inside = run.series.get("reward_std")
+    if outcome.metric != "reward_mean" or inside is None or not outcome.start == outcome.best == outcome.end:
+        return ""
+    if not median(finite_of(inside.values)) > 0:
+        return ""
+    return (
+        "Log the reward as it is before it is normalised, or evaluate the first and the last checkpoint on the same "
+        f"prompts: its mean is {_short(outcome.end)} whatever is learned, while rewards differ ({inside.raw})."
+    )
+
+
+def _measured(outcome: Outcome, run: Run, *, completions: bool) -> str:
     """Return the comparison that tells a task that is done, or cannot be done, from a policy that does not learn."""
     if completions:
-        return (
-            "Evaluate the first and the last checkpoint on the same few hundred prompts, "
-            "and count the groups whose rewards are all equal: these teach nothing."
-        )
+        count = "" if "frac_reward_zero_std" in run.series else ", " + OF_GROUPS_ALIKE
+        return f"Evaluate the first and the last checkpoint on the same few hundred prompts{count}."
     if outcome.first is not None:
         return (
             f"Compare {_short(outcome.end)} with the best that the task allows: if that is more, "

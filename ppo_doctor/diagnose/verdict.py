@@ -33,7 +33,7 @@ def verdict(
     """Return the verdict, and why; `steps` are the first and the last of the run."""
     worst = min((_weighed(problem, outcome, steps) for problem in problems), key=GRAVEST.index, default=None)
     dead = next((link for link in links if link.state == "dead" and link.entailed_by is None), None)
-    stands = dead is not None and dead.link in PATH and not outcome.sound
+    stands = dead is not None and dead.link in PATH and not outcome.clear
     if worst in ("unhealthy", "warning"):
         return ("unhealthy" if stands else worst), problems[0].title
     if dead is not None and stands and worst is None:
@@ -52,11 +52,12 @@ def verdict(
 def _weighed(problem: Problem, outcome: Outcome, steps: tuple[int, int] | None) -> Verdict:
     """Return what a problem makes of the run.
 
-    Where the reward rose, what stands still did not stop it; but where it is proven, critical and so from the start,
-    what rose is scatter. A critical finding says that the run is broken, however unsure its cause, unless it rose.
+    Where the reward clearly rose, what stands still did not stop it; but where it is proven, critical and so from the
+    start, what rose is scatter. A critical finding says that the run is broken, however unsure its cause, unless it
+    rose.
     """
     critical = problem.severity is Severity.CRITICAL
-    if not outcome.sound:
+    if not outcome.clear:
         return "unhealthy" if critical and problem.verdict == "warning" else problem.verdict
     stood = problem.state in ("dead", "weak") and problem.link in PATH
     never = critical and problem.proven and _from_the_start(problem, steps)

@@ -148,14 +148,15 @@ class Outcome:
     start: float | None = None
     best: float | None = None
     end: float | None = None
-    #: the step at which a record shows the best level
+    #: the step at which a record shows the best level, and whether that lies above start and end by more than chance
     best_step: int | None = None
+    peaks: bool = False
     #: how many records are its first and its last
     early: int = 0
     late: int = 0
     #: the level of its very first records, where it rose from there before it stood or fell
     first: float | None = None
-    #: a flat reward whose second half lies above its first: less than a rise that counts
+    #: a reward whose second half lies above its first by less than a rise that counts: flat, or learned by all records
     leans: bool = False
     #: the step from which it is so: lost, or no longer rising
     since_step: int | None = None
@@ -174,6 +175,11 @@ class Outcome:
     def sound(self) -> bool:
         """Tell whether the reward rose and stayed, or is at its known ceiling."""
         return self.what in ("learned", "levelled_off", "at_ceiling")
+
+    @property
+    def clear(self) -> bool:
+        """Tell whether it is sound by so much that nothing which stands still can have been in the way."""
+        return self.sound and not self.leans
 
 
 @frozen

@@ -20,6 +20,8 @@ WRITTEN_OUT = 20
 #: of one kind that are no accident, kinds that are named, and how much of a line is shown.
 LOOKED_AT, LONGEST_KIND, MOST_KINDS, RECURS, MOST_NAMED, SHOWN = 20_000, 400, 256, 4, 5, 80
 _NUMBER = re.compile(r"[-+]?\d[\d.,:eE+-]*")
+#: A line that may hold measurements: a name with a sign and a number, or a word beside a decimal or several numbers.
+_PAIR, _WORD, _DECIMAL = re.compile(r"[^\W\d]\w* ?[:=] ?[-+]?\d"), re.compile(r"[^\W\d]{2}"), re.compile(r"\d\.\d")
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -41,7 +43,7 @@ class Unread:
     def add(self, text: str, line: int, count: int = 1) -> None:
         """Take a line, or several of one kind of which it is the first."""
         self.lines += count
-        if self.lines > LOOKED_AT or not any(map(str.isdigit, text)):
+        if self.lines > LOOKED_AT or not any(map(str.isdigit, text)) or not _measures(text[:LONGEST_KIND]):
             return
         kind = _NUMBER.sub("#", text[:LONGEST_KIND])
         if kind in self._kinds or len(self._kinds) < MOST_KINDS:
@@ -55,6 +57,13 @@ class Unread:
         ]
         more = [f"{len(often) - MOST_NAMED} further kinds"] * (len(often) > MOST_NAMED)
         return f"{self.lines:,}" + (f"; with numbers: {', '.join(named + more)}" if named else "")
+
+
+def _measures(text: str) -> bool:
+    """Tell whether a line looks like one that holds measurements, and not like prose or a formula with a number."""
+    if _PAIR.search(text):
+        return True
+    return bool(_WORD.search(text)) and (_DECIMAL.search(text) is not None or len(_NUMBER.findall(text)) > 1)
 
 
 class Ledger:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue
     from ppo_doctor.readers.notes import Ledger
 
-#: Spellings of "no value here"; a missing value is an absent key, never a NaN.
-_ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>", "-", "--", "\N{EM DASH}"})
+#: Spellings of "no value here"; a missing value is an absent key, never a NaN. Notebooks of transformers say "No Log".
+_ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>", "-", "--", "\N{EM DASH}", "no log"})
 #: Words that are numbers: booleans, and NaN and infinity as old Windows and YAML spell them (float() reads the rest).
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf, ".inf": inf, "+.inf": inf, "-.inf": -inf}
 _WORDS |= {"∞": inf, "+∞": inf, "-∞": -inf}

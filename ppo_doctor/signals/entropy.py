@@ -235,5 +235,6 @@ def entropy_stands(observations: Observations) -> Fact | None:
         return None
     scale, swing = max(abs(told.start), 0.3), float(np.ptp(finite(series)))
     stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
-    says = f"{series.raw} lies within {swing:.2g} of {told.start:.4g}"
+    lowest, highest = float(finite(series).min()), float(finite(series).max())
+    says = f"{series.raw} stays between {lowest:.4g} and {highest:.4g}" if swing else f"{series.raw} stays {lowest:.4g}"
     return condition("entropy_stands", stands, series, says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,8 @@ RATIO_NOISE = 1e-5
 WIDE_CLIP = 0.4
 #: Whitened advantages gain so much (√(2·KL)) from no update that is not wild: a larger policy loss is their mean.
 OFFSET = 0.5
+#: Scatter of an entropy, over the larger of its median and so many nats, beside which a change would not show.
+WIDE, LEAST_ENTROPY = 0.15, 0.3
 #: Standard errors by which neighbours are alike: from where on an entropy drifts, and up to where it is mere scatter.
 DRIFTS, SCATTER = 3, 2
 #: Records from which on that nothing moved says something.
@@ -57,6 +60,8 @@ FINEST = 1e-6
 TREND, BLOCKS = 3.3, 5
 #: Reference KL that a policy which moved has reached, and one that stands has not.
 APART, AT_REFERENCE = 0.01, 0.01
+#: Of the records after a first KL of exactly 0, those that may be small though the policy left.
+FEW = 0.1
 #: By how much the KL to the reference grows from the first fifth of a run to its last quarter where the policy leaves.
 GROWN = 2
 
@@ -93,12 +98,20 @@ def divergence_largest(observations: Observations) -> Fact | None:
 
 def divergence_violent(observations: Observations) -> Fact | None:
     """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
-    usual, first = "in the median", "at a third of its largest value in the first fifth of the run"
-    one, other = (
-        _divergence(observations, "divergence_violent", pick, where)
-        for pick, where in ((lambda v: float(median(v)), usual), (lambda v: float(early(v).max() / 3), first))
-    )
-    return max(filter(None, (one, other)), key=lambda found: float(str(found.value)), default=None)
+    usual, series = observations.fact("divergence_usual"), divergence_of(observations)
+    if series is None:
+        return None
+    known = np.flatnonzero(np.isfinite(series.values))
+    size = np.abs(finite(series))
+    at = int(np.argmax(early(size)))
+    largest, middle = float(size[at]), float(median(size))
+    if usual is not None and largest / 3 <= middle:
+        return replace(usual, name="divergence_violent")
+    if largest / 3 <= series.resolution.absolute >= STILL_KL:
+        return usual and replace(usual, name="divergence_violent")
+    says = f"{series.raw} is {largest:.3g} at step {series.axis.steps[known[at]]}, and {middle:.3g} in the median"
+    found = fact("divergence_violent", largest / 3, series, says)
+    return replace(found, source=series.source(int(known[at])))
 
 
 def never_clipped(observations: Observations) -> bool | None:
@@ -160,6 +173,8 @@ def _witness(observations: Observations) -> Series | None:
 def _flatness(observations: Observations) -> str:
     told = told_of(observations, "divergence_high", "surrogate_high", "losses_repeat")
     clipped = series_of(observations, "clip_fraction")
+    if value_of(observations.fact("updates_effective")) == 1:
+        clipped = None  # of one update per batch it is 0 by construction, and shows nothing
     most = "" if clipped is None else f"{clipped.raw} reaches {np.nanmax(clipped.values):.3g}"
     return "; ".join(filter(None, (told, most)))
 
@@ -188,7 +203,9 @@ def left_the_reference(observations: Observations) -> bool | None:
     if series is None:
         return None
     end, begin = (abs(float(part(series, 2).mean())) for part in (late, early))
-    far = end > APART and end > 20 * abs(float(series[0]))
+    # adapters that are 0 make the first KL exactly 0; what two passes differ by would be there from the start
+    left = series[0] == 0 and len(series) >= FEWEST and float(quantile(np.abs(series[1:]), FEW)) > MOVING_KL
+    far = left or (end > APART and end > 20 * abs(float(series[0])))
     grows = len(series) >= FEWEST and end > MOVING_KL and end > GROWN * begin and drift(series) > DRIFTS
     return far or grows
 
@@ -273,9 +290,15 @@ def policy_stands(observations: Observations) -> Fact | None:
 
 
 def _may_move(observations: Observations) -> bool:
-    """Tell whether the entropy is more than scatter about one mean, or nobody can tell."""
+    """Tell whether the entropy is more than scatter about one mean, or nobody can tell.
+
+    Of one update per batch no ratio tells, and wide scatter hides much.
+    """
     entropy = entropy_of(observations)
-    scatter = entropy is not None and drift(finite(entropy)) < SCATTER
+    values = finite(entropy) if entropy is not None else np.empty(0)
+    scatter = len(values) > 0 and drift(values) < SCATTER
+    if value_of(observations.fact("updates_effective")) == 1:  # nothing else tells that it stands
+        scatter = scatter and float(np.ptp(values)) < WIDE * max(abs(float(median(values))), LEAST_ENTROPY)
     return not scatter or truth_of(observations.fact("entropy_moves")) is not False
 
 

@@ -31,7 +31,7 @@ from ppo_doctor.signals.course import (
 )
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact, FloatArray, Series
+    from ppo_doctor.model import Fact, FloatArray, Run, Series
     from ppo_doctor.signals.course import Observations
 
 #: KL of an update that moves log-probs by a twentieth of a nat.
@@ -75,7 +75,10 @@ def reward_of(observations: Observations, *names: str) -> tuple[Series, FloatArr
 
 
 def reward_spread(observations: Observations) -> Fact | None:
-    """Return the range of the rewards over the largest of them: exactly 0 where every record has the same."""
+    """Return the range of the rewards over the largest of them: exactly 0 where every record has the same.
+
+    A mean that stays while the samples behind it differ is that of rewards that were centred: the range is theirs then.
+    """
     first = filter(None, [reward_of(observations)])
     logged = (*first, *filter(None, (reward_of(observations, name) for name in REWARDS)))
     found = next(((s, values) for s, values in logged if len(values) >= _enough(observations, values)), None)
@@ -84,9 +87,22 @@ def reward_spread(observations: Observations) -> Fact | None:
     series, values = found
     size = float(np.abs(values).max())
     spread = 0.0 if constant(values) else float(np.ptp(values)) / size
+    inside = spread_inside(observations.run, series)
+    if inside is not None:
+        most = float(finite(inside).max())
+        says = f"{series.raw} is {values[0]:.4g} in all {len(values)} records, and {inside.raw} reaches {most:.4g}"
+        return fact("reward_spread", most / max(size, most), series, says)
     span = f"lies in {values.min():.4g} to {values.max():.4g} in" if spread else f"is {values[0]:.4g} in all"
     says = f"{series.raw} {span} {len(values)} records"
     return fact("reward_spread", spread, series, says)
+
+
+def spread_inside(run: Run, series: Series) -> Series | None:
+    """Return the deviation of the rewards of a batch where they differ though their mean is one number throughout."""
+    deviations, values = run.series.get("reward_std"), finite(series)
+    if deviations is None or series.name != "reward_mean" or not len(values) or not constant(values):
+        return None
+    return deviations if float(np.mean(deviations.values > 0)) > ODD else None
 
 
 def _enough(observations: Observations, values: FloatArray) -> int:

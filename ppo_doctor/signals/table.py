@@ -46,6 +46,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "divergence_largest": ("movement", _KL),
         "divergence_violent": ("movement", _KL),
         "divergence_zero": ("movement", _KL),
+        "divergence_fades": ("fading", _KL),
         "surrogate_high": ("surrogate", ("policy_loss",)),
         "surrogate_zero_share": ("surrogate", ("policy_loss",)),
         "surrogate_above_zero": ("surrogate", ("policy_loss",)),

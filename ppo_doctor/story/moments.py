@@ -39,6 +39,8 @@ COUNTERS = ("env_steps", "optimizer_steps_total")
 MOST_OF_THE_RUN = 0.8
 #: So many records whose steps end within this share of the run are counted by another clock.
 MANY, OTHERWISE = 8, 0.1
+#: Numbers that make a course, and records of a run of which a metric with fewer of them tells none.
+COURSE, LONG = 2, 12
 #: Longest gaps between two of its records after which a metric is not logged any more.
 ENDED = 2
 #: By this factor a metric has grown from its first number to its last.
@@ -75,10 +77,12 @@ def table(
         word = off and ("expected" if series.name in explained else f"{off}, no harm seen" if calm else off)
         rows.append(Row(name=series.name, key=series.raw, values=held, usual=str(range_ or ""), remark=word))
     told = {row.name: row for row in rows}
-    return Table(moments=moments, rows=tuple(replace(row, remark=row.remark or _asked(row, told, run)) for row in rows))
+    return Table(
+        moments=moments, rows=tuple(replace(row, remark=row.remark or _asked(row, told, run, updates)) for row in rows)
+    )
 
 
-def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
+def _asked(row: Row, told: Mapping[str, Row], run: Run, updates: float | None) -> str:
     """Return what people ask about a row: why an entropy rises, or a KL while less is clipped; what a norm is of."""
     if row.name == "entropy" and _grew(row) > GROWS:
         return "rises: more random"
@@ -86,8 +90,8 @@ def _asked(row: Row, told: Mapping[str, Row], run: Run) -> str:
         return "falls, KL rises: few move far"
     if spread := _swings(row, run.series[row.name]):
         return spread
-    if row.name == "grad_norm" and (run.series["grad_norm"].aggregation or "").startswith("last"):
-        return "of the last step only"
+    if row.name == "grad_norm" and updates != 1 and (run.series["grad_norm"].aggregation or "").startswith("last"):
+        return "of the last update only"
     return ""
 
 
@@ -113,7 +117,8 @@ def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     held = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
     logged = held.difference(COUNTERS)
     spoken = dict.fromkeys(name for f in telling for e in f.evidence for name in drawn(e, run) if name in logged)
-    usual = [name for names in MATTERS for name in [n for n in names if n in logged][:1]]
+    followed = {name for name in logged if name in OUTCOMES["reward"] or not _once(run.series[name], run)}
+    usual = [name for names in MATTERS for name in [n for n in names if n in followed][:1]]
     if (reward := run.outcome([name for name in OUTCOMES["reward"] if name in logged])) is not None:
         usual[0] = reward.name
     twins = {name for name in spoken if reward is not None and _equal(run.series[name], reward)}
@@ -122,6 +127,12 @@ def _chosen(run: Run, telling: Iterable[Finding]) -> list[str]:
     for name in (*first, *usual):
         by_key.setdefault(run.series[name].raw, name)
     return list(by_key.values())[:MOST_ROWS]
+
+
+def _once(series: Series, run: Run) -> bool:
+    """Tell whether a metric has one number where others have many: that is no course of it."""
+    most = max(map(len, run.series.values()))
+    return int(np.isfinite(series.values).sum()) < COURSE and most >= LONG
 
 
 def _equal(one: Series, other: Series) -> bool:
@@ -152,7 +163,7 @@ def _moments(steps: IntArray, onset: int | None) -> tuple[Moment, ...]:
 def entropy(run: Run, moments: Sequence[Moment]) -> Course | None:
     """Return what became of the entropy, from the first of the moments, or where it begins, to the last."""
     series = run.outcome(OUTCOMES["entropy"])
-    if series is None or not len(series) or series.how != "observed":
+    if series is None or not len(series) or series.how != "observed" or _once(series, run):
         return None
     first, last = values(series, (moments[0], moments[-1]))
     if last is None:

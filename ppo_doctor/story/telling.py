@@ -225,7 +225,7 @@ def _with_number(finding: Finding) -> str:
 
 
 #: What a reward that does not rise leaves open where nothing else is found.
-TO_GAIN = "whether the task allows more (tell what with --target-return)"
+TO_GAIN = "whether more can be earned (say how much is good with --target-return)"
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:

@@ -122,7 +122,7 @@ def test_a_reward_that_rose_at_once_and_stood_tells_where_it_began():
 
 
 def test_a_flat_reward_whose_second_half_is_higher_leans():
-    rising = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 12) + np.linspace(0, 20, 60)
+    rising = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 12) + np.repeat([0.0, 0.0, 12.0, 6.0], 15)
     found = run_of(episode_return=rising)
     assert (found.what, found.leans) == ("flat", True)
     assert not run_of(episode_return=noisy(50, 50, 50, scatter=0.3)).leans
@@ -159,3 +159,26 @@ def test_a_reward_that_was_as_low_before_only_wanders():
     low = noisy(-11, -13, -10.5, -11, -10.2, -12.5, scatter=0.01)
     assert run_of(episode_return=low).what == "flat"
     assert run_of(episode_return=noisy(-10, -10.5, -11, -11.5, -12, -12.5, scatter=0.01)).what == "fell"
+
+
+def test_a_centred_mean_of_0_whose_samples_differ_is_flat_and_not_unpaid():
+    assert run_of(reward_mean=np.zeros(40), reward_std=np.ones(40)).what == "flat"
+    assert run_of(reward_mean=np.zeros(40), reward_std=np.zeros(40)).what == "never_earned"
+
+
+def test_a_reward_that_leans_and_rises_along_a_straight_line_is_learned():
+    steady = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 30) + np.linspace(0, 13, 150)
+    found = run_of(episode_return=steady)
+    assert (found.what, found.sound, found.clear) == ("learned", True, False)
+    short = np.tile([0.0, 8.0, -8.0, 4.0, -4.0], 3) + np.linspace(0, 13, 15)
+    assert run_of(episode_return=short).what == "flat"
+
+
+def test_a_reward_that_wanders_does_not_rise_whatever_its_halves_say():
+    for seed in range(20):
+        assert run_of(episode_return=np.random.default_rng(seed).normal(50, 10, 200)).what == "flat", seed
+
+
+def test_the_best_of_many_stretches_is_a_peak_only_where_chance_does_not_make_it():
+    assert not run_of(episode_return=noisy(50, 50, 50, scatter=0.3)).peaks
+    assert run_of(episode_return=noisy(50, 90, 50)).peaks

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.pipeline import diagnose
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
@@ -74,3 +77,35 @@ def test_a_column_that_may_be_the_reward_is_offered_with_its_gaps_and_the_others
     assert "arousal=episode_return" in step
     assert "1 of 20 records, first at step 0." in step
     assert "best (0 in every record)" in step
+
+
+def test_a_mean_that_cannot_move_asks_for_the_reward_before_it_was_normalised():
+    centred = told(reward_mean=np.full(40, 0.0625), reward_std=scattered(0.1, 0.1, scatter=0.01))
+    assert "normalised" in centred.first_step
+    assert not any(cause.id == "whiten-amplifies-noise" for cause in centred.causes)
+    assert (
+        "normalised" not in told(reward_mean=scattered(0.5, 0.5, scatter=0.1), reward_std=np.full(40, 0.1)).first_step
+    )
+
+
+def test_text_in_a_column_of_numbers_asks_for_that_column_and_not_for_the_rest_of_the_file():
+    run = case_run({"series": {"reward_mean": " ".join(map(str, scattered(50, 50)))}})
+    cells = Note(text="3 cells of kl hold text", source=SourceRef(path="log", line=7, key="kl"), kind="lost")
+    torn = Note(text="the file goes on", source=SourceRef(path="log"), kind="lost")
+    asked = diagnose(replace(run, notes=(cells,)), load_pack()).first_step
+    assert "kl" in asked
+    assert "line 7" in asked
+    assert "whole log" in diagnose(replace(run, notes=(cells, torn)), load_pack()).first_step
+
+
+def test_a_short_log_whose_losses_are_all_0_is_not_told_to_train_on():
+    found = told(reward_mean=[0.3, 0.3, 0.0, 0.3, 0.3, 0.1, 0.3], loss=np.zeros(7))
+    assert "loss is 0 in all 7 records" in found.first_step
+    assert "Train on" in told(reward_mean=[0.3, 0.3, 0.0, 0.3, 0.3, 0.1, 0.3], loss=np.linspace(1, 2, 7)).first_step
+
+
+def test_a_log_most_of_whose_records_repeat_a_step_is_asked_to_be_several():
+    run = case_run({"series": {"reward_mean": "0.3"}})
+    merged = Note(text="2 records repeat a step", source=SourceRef(path="log"), count=2, kind="merged")
+    assert "Write a log for each" in diagnose(replace(run, notes=(merged,)), load_pack()).first_step
+    assert "Write a log for each" not in diagnose(run, load_pack()).first_step

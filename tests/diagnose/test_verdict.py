@@ -17,12 +17,12 @@ COMPLETE = {"movement": True, "signal": True, "numerics": True}
 LIKELY, SUSPECTED = 30, 5
 
 
-def said(causes=(), fired=(), became="learned", coverage=COMPLETE, failed=None, dead=(), since=None):
+def said(causes=(), fired=(), became="learned", coverage=COMPLETE, failed=None, dead=(), since=None, leans=False):
     findings = [a_finding(rule, "fired" if rule.name in fired else "clear", onset=since) for rule in RULES]
     covered = Coverage(**coverage, evaluated=2, clear=2, fired=0, skipped=0, errored=0, failed=failed or {})
     links = [ChainLink(link=name, state="dead", witness="it is 0 (run.jsonl:1)") for name in dead]
-    outcome = Outcome(what=became, start=1.0, best=2.0, end=1.0)
-    told = problems_shown(problems(causes, findings, learned=outcome.sound), findings, outcome, links)
+    outcome = Outcome(what=became, start=1.0, best=2.0, end=1.0, leans=leans)
+    told = problems_shown(problems(causes, findings, learned=outcome.clear), findings, outcome, links)
     return verdict(told, outcome, covered, links, (0, 1000))
 
 
@@ -144,6 +144,13 @@ def test_where_the_reward_rose_a_link_that_stands_still_is_a_warning_unless_it_i
     still = a_cause("it", {"symptom": 1}, proof=("symptom",), severity=severity, link="policy")
     assert said([still], fired=("symptom",), became="flat", since=since)[0] == "unhealthy"
     assert said([still], fired=("symptom",), became="learned", since=since)[0] == expected
+
+
+def test_a_rise_through_wide_scatter_is_healthy_by_itself_and_excuses_nothing():
+    assert said(became="learned", leans=True)[0] == "healthy"
+    assert said(became="learned", leans=True, dead=("step",))[0] == "unhealthy"
+    still = a_cause("it", {"symptom": 1}, proof=("symptom",), severity="high", link="policy")
+    assert said([still], fired=("symptom",), became="learned", since=10, leans=True)[0] == "unhealthy"
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(SELDOM / 2, "symptom"), (SELDOM * 2, None), (None, None)])

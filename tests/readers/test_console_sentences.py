@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.readers.console_sentences import MOST_NUMBERS, named_numbers, template_of
+from ppo_doctor.readers.notes import Unread
 
 
 @pytest.mark.parametrize(
@@ -125,3 +126,15 @@ def test_letters_right_behind_a_number_are_its_unit_and_no_part_of_the_next_name
     named = dict(named_numbers("tot -43.93 dock 0% | aim -0.053m crt 1.5335 r2 +0.107"))
     assert named["crt"] == "1.5335"
     assert named["aim"] == "-0.053"
+
+
+def test_prose_and_formulas_with_a_number_are_no_lines_that_may_hold_metrics():
+    unread = Unread()
+    for text in ("- Should be 2", "(13)", r"\[ 16^2 = 256 \]") * 8:
+        unread.add(text, 1)
+    assert str(unread) == "24"
+    for text in ("gap 0.25", "gap: 3", "the gap is 3 of 7"):
+        held = Unread()
+        for line in range(8):
+            held.add(text, line)
+        assert text in str(held)

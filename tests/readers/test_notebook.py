@@ -142,3 +142,13 @@ def test_a_frame_numbers_its_rows_in_a_column_without_a_name(reading):
     cell = {"cell_type": "code", "source": [], "metadata": {}, "outputs": [output]}
     got = reading(json.dumps({"cells": [cell], "nbformat": 4, "metadata": {}}, indent=1))
     assert got.records[3] == {"step": 30, "reward": 3.5, "kl": 0.03}
+
+
+def test_a_cell_that_says_no_log_is_an_empty_one(tmp_path):
+    rows = "".join(f"<tr><td>{n}</td><td>0.{n}</td><td>No Log</td><td>0.5</td></tr>" for n in range(1, 9))
+    head = "<tr><th>Step</th><th>reward</th><th>entropy</th><th>kl</th></tr>"
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    (tmp_path / "run.ipynb").write_text(written(notebook(shown(table)), 1))
+    (run,) = read_runs(str(tmp_path), Request())
+    assert "entropy" not in run.series
+    assert not [note for note in run.notes if note.kind in ("lost", "dropped")]

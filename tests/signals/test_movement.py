@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from ppo_doctor.derive import Observations
@@ -150,3 +151,60 @@ def test_a_kl_to_the_reference_that_grows_shows_movement_however_small():
     frozen = {"approx_kl": "0x39", "clip_fraction": "0x39", "entropy": "1.4x39"}
     assert told("policy_stands", K4, ref_kl=scatter, **frozen)
     assert not told("policy_stands", K4, ref_kl=grows, **frozen)
+
+
+def test_large_first_updates_are_told_by_a_number_that_the_log_holds_and_where():
+    found = Observations(case_run({"series": {"approx_kl": "0.02 0.9 0.02x18"}})).fact("divergence_violent")
+    assert found is not None
+    assert found.value == pytest.approx(0.3)
+    assert "0.9 at step 1" in found.says
+    assert found.source.line == 2
+    usual = Observations(case_run({"series": {"approx_kl": "0.02x9 0.2x10"}})).fact("divergence_violent")
+    assert usual is not None
+    assert usual.value == pytest.approx(0.2)
+
+
+FADES = "0.005x9 0.00006x190"
+
+
+def fading(config=None, **series):
+    found = Observations(case_run({"series": series, "config": config or {}})).fact("divergence_fades")
+    return None if found is None else found.value > 20
+
+
+def test_updates_that_vanish_while_nothing_is_gained_fade():
+    assert fading(approx_kl=FADES)
+    assert fading(approx_kl=FADES, learning_rate="3e-4x199")
+    assert fading(approx_kl=FADES, clip_fraction="0.3x9 0x190")
+
+
+def test_updates_fade_by_right_where_the_rate_falls_the_reward_rises_or_samples_are_still_clipped():
+    assert not fading(approx_kl=FADES, learning_rate="3e-4x20 3e-5x179")
+    assert not fading(approx_kl=FADES, reward_mean="0.1+0.01x199")
+    assert not fading(approx_kl=FADES, clip_fraction="0.3x9 0.01x190")
+    assert not fading(approx_kl="0.0005x9 0.000006x190")  # never large
+    assert fading({"ppo_epochs": 1, "num_minibatches": 1}, approx_kl=FADES) is None
+
+
+def test_a_policy_left_the_reference_where_the_first_kl_is_exactly_0_and_the_others_are_not():
+    jitter = " ".join(f"{0.008 + 0.002 * (step % 3)}" for step in range(40))
+    wide = " ".join(f"{3.5 + 0.2 * (step % 3 - 1)}" for step in range(41))
+    assert not told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl=f"0 {jitter}")
+    assert told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl="0x40")
+    assert told("policy_stands", clip_fraction="0x40", entropy=wide, ref_kl=" ".join(["1e-5"] * 41))
+
+
+def test_an_entropy_that_scatters_widely_is_no_sign_that_nothing_moves_where_the_ratio_tells_nothing():
+    rng = np.random.default_rng(5)
+    for width, stands in ((0.02, True), (0.08, False)):
+        values = " ".join(f"{3.5 * (1 + width * deviation):.4f}" for deviation in rng.uniform(-1, 1, 60))
+        assert told("policy_stands", {}, "trl-grpo", clip_fraction="0x59", entropy=values) is stands, width
+        assert told("policy_stands", K4, clip_fraction="0x59", entropy=values), width  # of four epochs it tells
+
+
+def test_what_is_0_by_construction_is_not_said_to_show_a_policy_that_stands():
+    series = {"clip_fraction": "0x19", "entropy": STAYS}
+    once = Observations(case_run({"series": series, "config": {"ppo_epochs": 1, "num_minibatches": 1}}))
+    often = Observations(case_run({"series": series, "config": K4}))
+    assert "clip_fraction" in often.fact("policy_stands").says
+    assert "clip_fraction" not in once.fact("policy_stands").says

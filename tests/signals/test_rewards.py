@@ -42,3 +42,11 @@ def test_a_reward_that_is_gone_is_so_since_a_step():
     found = Observations(case_run({"series": {"reward_mean": "1 2 1 2 1 2 1 2 0x9"}})).fact("reward_gone")
     assert found is not None
     assert (found.value, found.since) == (10, 8)
+
+
+def test_a_mean_that_stays_while_samples_differ_is_no_constant_reward():
+    assert fact("reward_spread", reward_mean="0.0625x19", reward_std="0.1x19") > 0
+    assert fact("reward_spread", reward_mean="0x19", reward_std="1x19") == 1
+    assert fact("reward_spread", reward_mean="0.0625x19", reward_std="0x19") == 0
+    assert fact("reward_spread", reward_mean="0.0625x19", reward_std="0x18 0.1") == 0  # an odd record
+    assert fact("reward_spread", episode_return="-200x19", reward_std="1x19") == 0  # of steps, not of episodes

@@ -112,7 +112,7 @@ def test_the_table_begins_where_every_metric_is_logged() -> None:
 
 
 def test_a_metric_that_is_logged_late_is_blank_before() -> None:
-    run = a_run(series("reward_mean", np.ones(20)), series("entropy", [2.0], steps=[15]))
+    run = a_run(series("reward_mean", np.ones(20)), series("entropy", [2.0, 2.0], steps=[15, 20]))
     told = story(healthy(), run)
     assert told.table is not None
     assert told.table.rows[1].values == (None, None, 2.0)
@@ -304,7 +304,7 @@ def test_rows_answer_what_people_ask_about_them() -> None:
     told = {row.name: row.remark for row in table.rows}
     assert told["entropy"].startswith("rises")
     assert told["clip_fraction"].startswith("falls, KL rises")
-    assert "last step" in told["grad_norm"]
+    assert "last update" in told["grad_norm"]
     calm = story(healthy(), a_run(series("entropy", [1.0, 0.9]), series("clip_fraction", [0.3, 0.29]))).table
     assert calm is not None
     assert [row.remark for row in calm.rows] == ["", ""]
@@ -353,3 +353,23 @@ def test_one_reward_under_two_names_is_one_row() -> None:
     table = story(diagnosis, run).table
     assert table is not None
     assert [row.name for row in table.rows] == ["reward_mean", "entropy"]
+
+
+def test_a_metric_with_one_number_among_many_records_has_no_course() -> None:
+    once = series("entropy", [0.0])
+    told = story(inconclusive(), a_run(series("reward_mean", np.linspace(0, 1, 50)), once))
+    assert told.entropy is None
+    assert told.table is not None
+    assert [row.name for row in told.table.rows] == ["reward_mean"]
+    few = story(inconclusive(), a_run(series("reward_mean", [0.1, 0.2]), once))
+    assert few.table is not None
+    assert [row.name for row in few.table.rows] == ["reward_mean", "entropy"]
+
+
+def test_a_norm_of_the_last_of_one_update_is_that_of_all() -> None:
+    summed = summary()
+    once = replace(healthy(), run=replace(summed, updates_per_batch=replace(summed.updates_per_batch, effective=1)))
+    norm = series("grad_norm", [1.0, 1.0], aggregation="last optimizer step")
+    table = story(once, a_run(series("entropy", [1.0, 0.9]), norm)).table
+    assert table is not None
+    assert [row.remark for row in table.rows if row.name == "grad_norm"] == [""]
