@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MANY = 8
 #: Value losses beside which the policy gets no step, and whose roots no critic reaches.
 LARGE, OUT_OF_REACH = 1e4, 1e6
+#: A gradient norm of which no usual bound leaves a hundredth, and the standard errors of a reward that rises.
+SWAMPED, RISES = 100.0, 3.0
 #: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
 STAYS, BEYOND = 0.7, 100
 
@@ -135,7 +137,7 @@ def value_clip_over_returns(observations: Observations) -> Fact | None:
 
 
 def critic_drowns_policy(observations: Observations) -> Fact | None:
-    """Tell whether a value loss above 1e4 leaves the policy no step, or one above 1e6 the critic no hope.
+    """Tell whether a value loss above 1e4 leaves the policy no step or no gain, or one above 1e6 the critic no hope.
 
     Policy and critic share the bound of the gradient norm. Errors in the thousands are out of reach for a network
     whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
@@ -148,8 +150,13 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
         return None
     size = float(finite_median(losses.values))
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
+    norms, rise = values_of(observations, "grad_norm"), value_of(observations.fact("reward_course"))
+    norm = 0.0 if norms is None else float(median(norms))
+    swamped = norm > SWAMPED and rise is not None and rise < RISES
+    if swamped:
+        beside = f"at a gradient norm of {norm:.3g} and a reward that does not rise"
     beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > BEYOND
-    drowns = size > LARGE and stands is True
+    drowns = size > LARGE and (stands is True or swamped)
     hopeless = size > OUT_OF_REACH and left is not None and left > STAYS and not beyond
     says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
     return condition("critic_drowns_policy", drowns or hopeless, losses, says)
