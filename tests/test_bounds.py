@@ -33,6 +33,11 @@ def new_key_in_every_line(size: int) -> str:
     return "".join(json.dumps({"step": i, "entropy": 1.0, f"k{i}": i}) + "\n" for i in range(size))
 
 
+def signs_of_two_trainers(size: int) -> str:
+    signs = ({"frac_reward_zero_std": 0.5, "loss": 0.1}, {"losses/old_approx_kl": 0.1, "losses/clipfrac": 0.1})
+    return "".join(json.dumps({"step": i, **signs[i % 2], f"k{i}": i}) + "\n" for i in range(size))
+
+
 def wide_objects(size: int) -> str:
     return "".join(json.dumps({"step": i, "entropy": 1.0} | {f"k{j}": j for j in range(size)}) + "\n" for i in range(9))
 
@@ -84,6 +89,7 @@ def opened_and_never_closed(size: int) -> str:
 
 LOGS: dict[str, tuple[Callable[[int], str], int]] = {
     "a new key in every line.jsonl": (new_key_in_every_line, 300),
+    "signs of two trainers.jsonl": (signs_of_two_trainers, 300),
     "wide objects.jsonl": (wide_objects, 300),
     "nested objects.jsonl": (nested_objects, 600),
     "texts.jsonl": (texts_in_every_cell, 1000),
