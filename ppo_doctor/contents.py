@@ -15,9 +15,10 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.joining import joined, linked
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of
-from ppo_doctor.reading import Content, collect, parts_of, told_apart
+from ppo_doctor.reading import Content, collect, parts_of
 from ppo_doctor.sources.naming import role_of
 from ppo_doctor.table import METHOD_KEYS
+from ppo_doctor.trainers import contents_in
 
 if TYPE_CHECKING:
     from ppo_doctor.reading import Request
@@ -39,7 +40,7 @@ def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dic
         if len(links) > 1 and all(monitors.is_monitor(link.builder.tables) for link in links):
             contents.append(_woven(links))
             continue
-        contents += [content for link in linked(links, together=source.together) for content in told_apart(link)]
+        contents += [part for link in linked(links, together=source.together) for part in contents_in(link, request)]
     if request.framework is None:
         contents = [_without_other_methods(_of_the_family(content)) for content in contents]
     return joined(contents, request.framework, together=source.together), failed

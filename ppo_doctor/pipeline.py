@@ -14,8 +14,9 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.engine import run_rules
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.reading import Request, collect, runs_in, told_apart
+from ppo_doctor.reading import Request, collect, runs_in
 from ppo_doctor.rulepack import Pack, load_pack
+from ppo_doctor.trainers import contents_in
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Rule, Run
@@ -73,7 +74,7 @@ def run_from_items(
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    contents = told_apart(collect(path, container, items, folders, request))
+    contents = contents_in(collect(path, container, items, folders, request), request)
     return [run for content in contents for run in runs_in(content, request)]
 
 

@@ -161,10 +161,11 @@ def told_apart(content: Content) -> list[Content]:
         parts = by_name(content.builder.tables) if content.container == "sqlite" else []
     if len(parts) < 2:
         return [content]
-    return [_own(content, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
+    return [own_content(content, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
 
 
-def _own(content: Content, tables: list[Table], suffix: str) -> Content:
+def own_content(content: Content, tables: list[Table], suffix: str) -> Content:
+    """Return some tables of a content, with what stood among them, as a content of its own."""
     first, last = min(int(table.lines[0]) for table in tables), max(int(table.lines[-1]) for table in tables)
     # What a cell of a notebook printed before its first record is its own.
     first = max((line for f in content.embedded if CELL in f.values and (line := _line(f)) < first), default=first)

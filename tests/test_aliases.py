@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -50,21 +48,24 @@ def analyzed(*arguments):
     return json.loads(result.stdout)["run"]
 
 
-def command(*arguments):
-    """Run the command line as a user does, and return its code, output and complaints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ppo_doctor", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def command(cli):
+    """Run the command line, and return its code, output and complaints."""
+
+    def run(*arguments):
+        done = cli(*arguments)
+        return done.code, done.out, done.err
+
+    return run
 
 
-def test_a_log_of_unknown_names_is_refused_with_the_way_out(log):
+def test_a_log_of_unknown_names_is_refused_with_the_way_out(command, log):
     code, _, said = command("analyze", log)
     assert code == 3
     assert "--alias zz=METRIC" in said
 
 
-def test_named_columns_are_read_and_are_no_guess(log):
+def test_named_columns_are_read_and_are_no_guess(command, log):
     run = analyzed(log, *NAMED)
     assert run["keys"]["guessed"] == 0
     assert run["inferred"] == {}
@@ -73,7 +74,7 @@ def test_named_columns_are_read_and_are_no_guess(log):
     assert "zz" in page.partition("episode_return")[0]
 
 
-def test_what_is_not_understood_stands_on_the_screen(log):
+def test_what_is_not_understood_stands_on_the_screen(command, log):
     _, page, _ = command("analyze", log, *NAMED)
     assert "1 column not understood: x9" in " ".join(page.split())
     assert "--alias x9=METRIC" in page
@@ -94,7 +95,7 @@ def test_a_column_can_be_the_clock(log):
     assert analyzed(log, *NAMED, "--alias", "T=step")["steps"] == [0, 100 * (RECORDS - 1)]
 
 
-def test_a_setting_can_be_named(log):
+def test_a_setting_can_be_named(command, log):
     (log.parent / "config.json").write_text('{"inner_loops": 7, "lr": 0.001}', encoding="utf-8")
     _, page, _ = command("inspect", log, *NAMED, "--alias", "inner_loops=ppo_epochs")
     assert "= 7" in page.partition("ppo_epochs")[2].partition("\n")[0]
@@ -103,7 +104,7 @@ def test_a_setting_can_be_named(log):
 @pytest.mark.parametrize(
     ("alias", "says"), [("zz=epsiode_return", "episode_return"), ("zz", "NAME=METRIC"), ("=entropy", "NAME=METRIC")]
 )
-def test_what_means_nothing_is_a_usage_error_that_helps(log, alias, says):
+def test_what_means_nothing_is_a_usage_error_that_helps(command, log, alias, says):
     code, _, said = command("analyze", log, "--alias", alias)
     assert code == 2
     assert says in said
@@ -115,7 +116,7 @@ def test_a_name_that_the_log_lacks_is_told(log):
 
 
 @pytest.mark.parametrize("verb", ["gate", "inspect", "compare", "watch"])
-def test_other_commands_take_names_too(log, verb):
+def test_other_commands_take_names_too(command, log, verb):
     further = {"compare": (log,), "watch": ("--until-idle", "1s", "--interval", "500ms", "--plain")}.get(verb, ())
     code, page, said = command(verb, log, *further, *NAMED)
     assert code in (0, 1, 4), said
@@ -124,7 +125,7 @@ def test_other_commands_take_names_too(log, verb):
     assert refused == 2
 
 
-def test_names_beside_the_log_and_of_the_project_hold_and_the_nearer_outweighs(log, tmp_path):
+def test_names_beside_the_log_and_of_the_project_hold_and_the_nearer_outweighs(command, log, tmp_path):
     project = tmp_path / "elsewhere" / "ppo-doctor.toml"
     project.write_text('[alias]\nzz = "policy_loss"\nww = "entropy"\nyy = "approx_kl"\n', encoding="utf-8")
     assert analyzed(log)["not_understood"] == ["x9"]
@@ -135,7 +136,7 @@ def test_names_beside_the_log_and_of_the_project_hold_and_the_nearer_outweighs(l
     assert found == {"zz": "episode_return", "ww": "entropy", "yy": "approx_kl", "x9": "loss"}
 
 
-def test_a_pyproject_holds_names_too(log, tmp_path):
+def test_a_pyproject_holds_names_too(command, log, tmp_path):
     table = '[tool.ppo-doctor.alias]\nzz = "episode_return"\nww = "entropy"\nyy = "approx_kl"\n'
     (tmp_path / "elsewhere" / "pyproject.toml").write_text(table, encoding="utf-8")
     assert analyzed(log)["not_understood"] == ["x9"]
@@ -152,7 +153,7 @@ def test_names_are_kept_beside_the_log_only_if_asked(log):
     assert analyzed(log)["not_understood"] == ["x9"]
 
 
-def test_saving_without_a_name_or_a_file_is_a_usage_error(log):
+def test_saving_without_a_name_or_a_file_is_a_usage_error(command, log):
     assert command("analyze", log, "--save-alias")[0] == 2
     assert command("analyze", "-", *NAMED, "--save-alias")[0] == 2
 
@@ -169,7 +170,7 @@ def test_a_file_that_is_there_keeps_the_rest(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["alias = 3", '[alias]\nG = "nothing"', "[alias]\nG = 1", "x = ["])
-def test_a_file_that_means_nothing_is_a_usage_error(log, text):
+def test_a_file_that_means_nothing_is_a_usage_error(command, log, text):
     (log.parent / "ppo-doctor.toml").write_text(text, encoding="utf-8")
     code, _, said = command("analyze", log, *NAMED)
     assert code == 2

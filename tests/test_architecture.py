@@ -141,7 +141,9 @@ ALLOWED: dict[str, set[str]] = {
     "joining": {"arrays", "builder", "frameworks", "model", "reading", "splitting", "table"},
     "contents": {
         *("builder", "errors", "frameworks", "joining", "model", "monitors", "readers", "reading", "sources", "table"),
+        "trainers",
     },
+    "trainers": {"builder", "frameworks", "model", "reading", "table"},
     "merging": {
         *("agreement", "arrays", "columns", "config_runs", "contents", "errors", "frameworks", "model"),
         *("reading", "sources"),
@@ -153,7 +155,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "pipeline": {
         *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
-        *("reading", "rulepack", "sources"),
+        *("reading", "rulepack", "sources", "trainers"),
     },
     "__init__": {"model", "pipeline"},
     "__main__": {"cli", "errors", "streams"},

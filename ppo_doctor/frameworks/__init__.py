@@ -43,6 +43,8 @@ __all__ = [
     "profile",
     "profiles",
     "speaks_of_ppo",
+    "trainer_of",
+    "trainers_in",
 ]
 
 FOLDER = Path(__file__).parent
@@ -177,6 +179,33 @@ def _knows(name: str, keys: Keys) -> bool:
     mean = {key for key in keys.names if metric_of(key) or metric_of(key, language=True)}
     known = len(mean - _profile(name).unknown(mean))
     return known >= HANDFUL or 2 * known >= len(mean)
+
+
+#: What a wrapper of an environment writes beside any trainer's log shows no trainer.
+_NO_TRAINERS = frozenset({CANONICAL, "gym-monitor"})
+
+
+def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
+    """Return the layouts of a log's records that show by themselves which trainer of the PPO family wrote them.
+
+    Of those with the same signs the first is looked at: there may be as many layouts as records.
+    """
+    layouts = list(layouts)
+    held = Keys(frozenset().union(*layouts))
+    signs = [sign for raw in _tables().values() for sign in raw["fingerprint"]["any"] if held.has_all(sign)]
+    telling: dict[tuple[bool, ...], list[frozenset[str]]] = {}
+    for layout in layouts:
+        telling.setdefault(tuple(map(Keys(layout).has_all, signs)), []).append(layout)
+    names = {shown: trainer_of(alike[0]) for shown, alike in telling.items() if any(shown)}
+    return {layout: name for shown, name in names.items() if name for layout in telling[shown]}
+
+
+def trainer_of(keys: frozenset[str]) -> str | None:
+    """Return the trainer of the PPO family that keys show, a kind of another by the name of the other."""
+    found = detect(keys)
+    if found is None or found.name in _NO_TRAINERS or not found.ppo_family:
+        return None
+    return str(_tables()[found.name].get("extends", found.name))
 
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from unicodedata import category
 
 #: Longest name, path or sentence that a report prints in full.
@@ -22,7 +23,7 @@ def plain(text: str, limit: int = LONGEST_NAME) -> str:
     Shortened text says how many characters are gone; the rest of a report therefore never cuts anything.
     """
     safe = text.isascii() and text.isprintable()
-    return bounded(text if safe else "".join(_visible(text)), limit)
+    return bounded(text if safe else _visible(text), limit)
 
 
 def prose(text: str, limit: int = LONGEST_TEXT) -> str:
@@ -48,13 +49,13 @@ def _selects_variation(character: str) -> bool:
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
-def _visible(text: str) -> list[str]:
-    marks = 0
-    out = []
-    for character in text:
-        marks = marks + 1 if category(character) in _MARKS else 0
-        out.append(_escape(character) if unsafe(character) or marks > MOST_MARKS else character)
-    return out
+def _visible(text: str) -> str:
+    """Return text with escapes; each distinct character is looked up once, however long the text."""
+    held = set(text)
+    if combining := "".join(re.escape(character) for character in held if category(character) in _MARKS):
+        stacks = re.compile(f"([{combining}]{{{MOST_MARKS}}})([{combining}]+)")
+        text = stacks.sub(lambda stack: stack[1] + "".join(map(_escape, stack[2])), text)
+    return text.translate({ord(character): _escape(character) for character in held if unsafe(character)})
 
 
 def _escape(character: str) -> str:

@@ -6,6 +6,7 @@ Text arrives here already made safe by `escape`. A no-break space keeps words to
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 from unicodedata import category, east_asian_width
 
@@ -50,6 +51,7 @@ def columns(text: str) -> int:
     return sum(_columns(character) for character in text)
 
 
+@lru_cache(maxsize=1024)
 def _columns(character: str) -> int:
     if category(character) in ("Mn", "Me"):
         return 0

@@ -310,10 +310,19 @@ def test_a_writer_that_died_within_a_change_costs_no_run(tmp_path, damage):
     assert ((tmp_path / "m.db").read_bytes(), journal.read_bytes()) == before
 
 
+@pytest.fixture(scope="module")
+def not_merged(tmp_path_factory):
+    """Return the bytes of a database whose writer died, and of the changes beside it."""
+    path = tmp_path_factory.mktemp("wal") / "m.db"
+    log = killed_within_a_change(path, "wal")
+    return path.read_bytes(), log.read_bytes()
+
+
 @pytest.mark.parametrize("how", ["whole", "half a frame", "NULs", "junk"])
-def test_changes_that_are_not_merged_and_damaged_are_told(tmp_path, how):
-    log = killed_within_a_change(tmp_path / "m.db", "wal")
-    data = log.read_bytes()
+def test_changes_that_are_not_merged_and_damaged_are_told(not_merged, tmp_path, how):
+    log = tmp_path / "m.db-wal"
+    whole, data = not_merged
+    (tmp_path / "m.db").write_bytes(whole)
     middle = len(data) // 2
     log.write_bytes(
         {

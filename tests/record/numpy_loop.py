@@ -19,12 +19,14 @@ def chosen(weights: Any, seen: Any, actions: Any) -> tuple[Any, Any]:
     return every[np.arange(len(actions)), actions], np.exp(every)
 
 
-def train(path: Path, rate: float, *, watched: bool = True, **told: Any) -> None:
+def train(
+    path: Path, rate: float, *, watched: bool = True, config: Any = None, updates: int = UPDATES, **told: Any
+) -> None:
     """Train, and record what a loop has at hand; `told` goes to `end_update`."""
     made = np.random.default_rng(0)
     weights, teacher = made.normal(0, 0.01, (FEATURES, ACTIONS)), made.normal(0, 1, (FEATURES, ACTIONS))
-    recorder = Recorder(path, clip_range=CLIP, model=(lambda: [weights]) if watched else None)
-    for _ in range(UPDATES):
+    recorder = Recorder(path, config=config, clip_range=CLIP, model=(lambda: [weights]) if watched else None)
+    for _ in range(updates):
         seen = made.normal(size=(BATCH, FEATURES))
         shares = chosen(weights, seen, np.zeros(BATCH, int))[1]
         actions = (shares.cumsum(1) > made.random((BATCH, 1))).argmax(1)

@@ -13,7 +13,7 @@ STANDING = {"lr-zero", "no-grad-path", "optimizer-orphaned-params"}
 
 @pytest.mark.parametrize("watched", [True, False])
 def test_advantages_that_reach_the_loss_are_not_called_zero(tmp_path, watched):
-    train(tmp_path / "run.jsonl", 0.0, watched=watched)
+    train(tmp_path / "run.jsonl", 0.0, watched=watched, updates=40)
     run, diagnosis = ppo_doctor.load_run(tmp_path / "run.jsonl"), ppo_doctor.analyze(tmp_path / "run.jsonl")
     assert run.series["advantages_std"].values == pytest.approx(1, abs=1e-6)
     assert diagnosis.verdict == "unhealthy"
@@ -24,10 +24,15 @@ def test_advantages_that_reach_the_loss_are_not_called_zero(tmp_path, watched):
     assert "established" not in leaders.values()
 
 
-def test_a_learning_rate_of_zero_that_is_told_is_the_cause(tmp_path):
-    train(tmp_path / "run.jsonl", 0.0, learning_rate=0.0)
-    first = ppo_doctor.analyze(tmp_path / "run.jsonl").causes[0]
-    assert (first.id, first.confidence) == ("lr-zero", "established")
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("how", [{"learning_rate": 0.0}, {"lr": 0}, {"config": {"learning_rate": 0.0}}], ids=str)
+def test_a_learning_rate_of_zero_that_is_told_is_the_cause(tmp_path, watched, how):
+    """Whether weights are given or not: without them, and without the rate, a log shows only that nothing moves."""
+    train(tmp_path / "run.jsonl", 0.0, watched=watched, updates=25, **how)
+    leaders = [
+        (cause.id, cause.confidence) for cause in ppo_doctor.analyze(tmp_path / "run.jsonl").causes if cause.leader
+    ]
+    assert leaders == [("lr-zero", "established")]
 
 
 @pytest.mark.parametrize("rate", [0.03, 0.07])

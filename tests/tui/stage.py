@@ -102,7 +102,9 @@ class Screen:
             await self.settle()
 
     async def type(self, text: str) -> None:
-        await self.press(*text)
+        """Press one key after the other, as fast as somebody types; what they lead to is waited for once."""
+        await self.pilot.press(*text)
+        await self.settle()
 
     async def settle(self) -> None:
         """Wait until nothing is on its way any more: messages, workers and redrawing."""

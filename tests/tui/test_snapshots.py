@@ -33,7 +33,7 @@ def check_golden(name: str, text: str) -> None:
 def test_every_view_at_every_size(size):
     async def script(screen: Screen) -> None:
         for key, name in VIEWS.items():
-            await screen.press("1", key)
+            await screen.press(key)
             check_golden(f"{name}-{size[0]}x{size[1]}", screen.text())
 
     drive(script, [a_case()], size=size)
