@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import CLIPPED, apart, hints_of, marked, words_for
+from ppo_doctor.ingest.hints import CLIPPED, apart, by_word, hints_of, marked, words_for
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -177,6 +177,8 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     groups = _groups(frozenset(keys))
     every = [word for part in words_of(key) for whole in part if whole not in _NEUTRAL for word in apart(whole)]
     said = [word for word in every if word not in groups] or every[-1:]
+    if len(said) == 1 and len(said[0]) > 2 and by_word().get(said[0], meant.keys()).isdisjoint(meant):
+        meant = {}  # a word that people use, not the letters that it can be taken apart into: "sat", "wall", "gate"
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
         allowed, meant = frozenset({"explained_variance"}), {}
     return Said(
