@@ -74,7 +74,8 @@ def still(
     Which column is which says nothing then.
     """
     taken = {reading.metric for reading in chosen.values()} | set(named)
-    zeros = [key for key, found in held.items() if found.zero and key not in chosen]
+    # of what was planned none is done: a bar that is printed as it begins
+    zeros = [key for key, found in held.items() if found.zero and key not in chosen and not told[key].executed]
     found: dict[str, Reading] = {}
     for metric in (m for m in (*_ZEROS, *_NAMED_ZEROS) if m not in taken):
         named_so = [
