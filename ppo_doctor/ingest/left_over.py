@@ -74,8 +74,7 @@ def still(
     Which column is which says nothing then.
     """
     taken = {reading.metric for reading in chosen.values()} | set(named)
-    # of what was planned none is done: a bar that is printed as it begins
-    zeros = [key for key, found in held.items() if found.zero and key not in chosen and not told[key].executed]
+    zeros = [key for key, found in held.items() if found.zero and key not in chosen]
     found: dict[str, Reading] = {}
     for metric in (m for m in (*_ZEROS, *_NAMED_ZEROS) if m not in taken):
         named_so = [

@@ -121,7 +121,8 @@ def by_form(
         if (fates := _weighed(key, found, told[key], company, named, silent, language=language))
     }
     held = _paired(_of_one_kind(held, named))
-    chosen = solved(held, {key: [m for m in fates if speaks(told[key], m)] for key, fates in held.items()})
+    spoken = {key: {m for m in fates if speaks(told[key], m)} for key, fates in held.items()}
+    chosen = solved(held, spoken)
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
@@ -197,6 +198,10 @@ def _weighed(
         if (name.allowed is not None and metric not in name.allowed) or (name.base and metric not in LOGGED[name.base]):
             continue
         if metric in MARKED - name.marks - shown - name.meant.keys():
+            continue
+        if (
+            metric == "optimizer_steps" and name.executed and found.known.min() < 1
+        ):  # a bar that is printed as it begins
             continue
         if metric not in said and fits.most > _MOST.get(metric, np.inf):
             continue
