@@ -85,7 +85,8 @@ def problems(
     by_rule = {finding.rule: finding for finding in findings}
     accounts = [entry for cause in causes if (entry := account(cause, by_rule, guessed, odd)) is not None]
     told = [entry for entry in accounts if _speaks(entry, odd)]
-    told += _best_of_unexplained(accounts, told, findings, _most_said_for(causes))
+    if not any(_is_firm(entry) for entry in told):
+        told += _best_of_unexplained(accounts, told, findings, _most_said_for(causes))
     proven = {entry.cause.id: entry.cause for entry in told if entry.proven}
     groups: dict[str, list[Account]] = {}
     for entry in told:
@@ -121,6 +122,12 @@ def _most_said_for(causes: Iterable[Cause]) -> dict[str, int]:
         for weight in cause.weights:
             most[weight.finding] = max(most.get(weight.finding, 0), weight.fired)
     return most
+
+
+def _is_firm(entry: Account) -> bool:
+    """Tell whether a fault is proven or likely: what else is shown may follow from it."""
+    likely = entry.score >= LIKELY_DB and not entry.cause.never_proven
+    return not entry.cause.benign and (entry.proven or likely)
 
 
 def _best_of_unexplained(
