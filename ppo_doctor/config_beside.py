@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.config_files import COMMANDS, is_model, known_settings, read_config
+from ppo_doctor.config_files import COMMANDS, fenced_settings, is_model, known_settings, read_config
 from ppo_doctor.configs import SCRIPTS
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
@@ -59,6 +59,8 @@ _WORD = re.compile(
 LAUNCHERS = frozenset({*COMMANDS, *SCRIPTS})
 #: A file of another name counts as a configuration when this many of the framework's settings are in it.
 ENOUGH = 2
+#: Documents that a log is pasted into.
+MARKDOWN = (".md", ".markdown")
 #: Bytes at the head of a log that are searched for the name of a file.
 HEAD = 1 << 18
 
@@ -93,7 +95,11 @@ def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[l
         if not is_model(config) and (path.name in _NAMES or known_settings(config, profile) >= ENOUGH):
             found.append(Beside(found=config, linked=False))
     launchers = sum(_starts(one.path) for one in found)
-    return [replace(one, linked=_linked(one.path, log, alone=launchers == 1)) for one in found], notes
+    found = [replace(one, linked=_linked(one.path, log, alone=launchers == 1)) for one in found]
+    if log.suffix.lower() in MARKDOWN:  # pasted above its own log
+        inside = (one for one in fenced_settings(log) if known_settings(one, profile) >= ENOUGH)
+        found = [*(Beside(found=one, linked=True) for one in inside), *found]
+    return found, notes
 
 
 def _starts(path: Path) -> bool:

@@ -34,6 +34,16 @@ MOST_OTHER_LINES = 40
 #: Files of commands, which nobody logs to.
 COMMANDS = (".sh", ".bash")
 
+#: Languages of blocks of code in Markdown that hold settings, and the suffix of their files; blocks that are looked at.
+_LANGUAGES = {
+    **dict.fromkeys(("python", "py", "python3"), ".py"),
+    **dict.fromkeys(("yaml", "yml"), ".yaml"),
+    **dict.fromkeys(("bash", "sh", "shell"), ".sh"),
+    **{language: f".{language}" for language in ("json", "toml")},
+}
+_FENCED = re.compile(rf"^```({'|'.join(_LANGUAGES)})[^\S\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+MOST_BLOCKS = 20
+
 
 def read_config(path: Path) -> Found:
     """Read a configuration file.
@@ -50,6 +60,26 @@ def read_config(path: Path) -> Found:
     values = followed(flatten(written.values))
     lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
     return Found(values=values, source=SourceRef(path=str(path)), lines=lines, imports=written.imports)
+
+
+def fenced_settings(path: Path) -> Iterator[Found]:
+    """Yield the settings of each block of code in a Markdown file whose language is one of configurations.
+
+    A block that is not in its language, or holds no settings, is passed over: people paste parts of programs.
+    """
+    try:
+        text = _text(path)
+    except (OSError, UnreadableError):
+        return
+    for block in islice(_FENCED.finditer(text), MOST_BLOCKS):
+        above = "\n" * text.count("\n", 0, block.start(2))  # a line keeps its number
+        try:
+            written = parse(_LANGUAGES[block[1].lower()], above + block[2])
+        except UnreadableError:
+            continue
+        values = followed(flatten(written.values))
+        lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
+        yield Found(values=values, source=SourceRef(path=str(path)), lines=lines, imports=written.imports)
 
 
 def _unreadable(path: Path, why: str, line: int | None = None) -> DoctorError:

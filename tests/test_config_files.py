@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from ppo_doctor.config_beside import beside
-from ppo_doctor.config_files import read_config
+from ppo_doctor.config_files import fenced_settings, read_config
 from ppo_doctor.configs import parse
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks import profile
@@ -194,3 +194,19 @@ def test_a_dict_as_pprint_writes_it_is_read(tmp_path):
     (tmp_path / "args.txt").write_text(text, encoding="utf-8")
     values = read_config(tmp_path / "args.txt").values
     assert (values["gamma"], values["ppo_epochs"]) == (0.98, 8)
+
+
+def test_settings_pasted_above_a_log_are_read_from_their_block(tmp_path, cli):
+    rows = "\n".join(f"{step},{10 + step},{0.01 + step / 1e4:.4f}" for step in range(1, 21))
+    log = tmp_path / "issue.md"
+    log.write_text(
+        "Why is it slow?\n\n```python\nmodel = PPO('MlpPolicy', env, n_steps=512, batch_size=64,\n"
+        "            n_epochs=7, clip_range=0.15)\n```\n\n```python\nmodel = PPO(\n```\n\n"
+        f"```\nstep,rollout/ep_rew_mean,train/approx_kl\n{rows}\n```\n",
+        encoding="utf-8",
+    )
+    blocks = list(fenced_settings(log))
+    values = {key.rpartition(".")[2]: value for found in blocks for key, value in found.values.items()}
+    assert values["n_epochs"] == 7
+    assert {line for found in blocks for key, line in found.lines.items() if key.endswith("clip_range")} == {5}
+    assert "issue.md" in cli("inspect", log).out.partition("Configuration")[2].partition("Time")[0]

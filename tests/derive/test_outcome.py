@@ -182,3 +182,10 @@ def test_a_reward_that_wanders_does_not_rise_whatever_its_halves_say():
 def test_the_best_of_many_stretches_is_a_peak_only_where_chance_does_not_make_it():
     assert not run_of(episode_return=noisy(50, 50, 50, scatter=0.3)).peaks
     assert run_of(episode_return=noisy(50, 90, 50)).peaks
+
+
+def test_a_reward_within_its_last_printed_digits_has_no_course():
+    rounded = "0 0 0.01 0 0.01 0 0.01 0.02 0.01 0.01 0.02 0.01 0.01 0.01 0 0 0 0 0 0"
+    assert outcome(case_run({"series": {"episode_return": rounded}})).what == "flat"
+    told = rounded.replace("0.0", "0.000")  # of so many digits that the same numbers are no noise of printing
+    assert outcome(case_run({"series": {"episode_return": told.replace(" 0 ", " 0.00001 ")}})).what != "never_earned"

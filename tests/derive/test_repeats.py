@@ -36,3 +36,12 @@ def test_a_mean_that_no_one_sets_repeats_from_the_first_record_on():
 def test_a_return_alone_tells_nothing():
     assert repeats(episode_return=SAME) is None
     assert repeats(reward_mean=[0.955] * 20, reward_std=[0.0] * 20) is None
+
+
+def test_returns_and_lengths_repeat_together_or_beside_a_counter_that_stands():
+    sampled, moving = [1600.0] * 20, [1600.0 * n for n in range(1, 21)]
+    alike, differ = [31.99] * 20, [31.99 + n / 100 for n in range(20)]
+    assert repeats(episode_return=SAME, episode_length=alike, env_steps=moving) == 18
+    assert repeats(episode_return=SAME, episode_length=differ, env_steps=moving) == 0
+    assert repeats(episode_return=SAME, env_steps=sampled) == 18
+    assert repeats(episode_return=[200.0] * 20, episode_length=[200.0] * 20, env_steps=moving) == 0  # a solved task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.diagnose.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
+from ppo_doctor.model import Severity
 from tests.synthetic import a_cause, a_finding, a_rule
 
 RULES = [a_rule(name) for name in ("one", "two", "three")]
@@ -173,3 +174,20 @@ def test_where_the_reward_rose_other_causes_stay_as_sure():
     cause = a_cause("it", {"one": LIKELY_DB + 3}, link="step", complaints=("steps-too-large",))
     (group,) = problems([cause], [a_finding(RULES[0])], learned=True)
     assert group.leader.confidence == "likely"
+
+
+def test_a_grave_finding_without_a_cause_brings_in_the_one_that_it_is_usual_for():
+    grave = a_finding(a_rule("grave", severity=Severity.MEDIUM), "fired")
+    other = a_finding(a_rule("other", severity=Severity.LOW), "clear")
+    usual = a_cause("usual", {"grave": 6}, prior=-14)
+    (group,) = problems([usual, a_cause("rarer", {"grave": 3}, prior=-10)], [grave, other])
+    assert [(cause.id, cause.confidence) for cause in group.causes] == [("usual", "suspected")]
+    assert problems([a_cause("refuted", {"grave": 6, "other": (0, -8)}, prior=-4)], [grave, other]) == ()
+    mild = a_finding(a_rule("grave", severity=Severity.LOW), "fired")
+    assert problems([usual], [mild, other]) == ()
+
+
+def test_beside_a_likely_fault_no_finding_brings_in_a_cause():
+    findings = [a_finding(a_rule(name, severity=Severity.MEDIUM), "fired") for name in ("one", "grave")]
+    likely, usual = a_cause("likely", {"one": LIKELY_DB}), a_cause("usual", {"grave": 6}, prior=-14)
+    assert [cause.id for group in problems([likely, usual], findings) for cause in group.causes] == ["likely"]

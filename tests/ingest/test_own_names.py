@@ -67,3 +67,14 @@ def test_what_many_names_begin_with_says_nothing_of_one_among_them():
 @pytest.mark.parametrize("key", ["row_offset_mm", "jacket_celsius", "pump_kwh"])
 def test_units_of_the_task_leave_no_metric(key):
     assert told(key).allowed == frozenset()
+
+
+def test_a_word_that_people_use_is_not_taken_apart_into_letters():
+    assert not told("sat").meant
+    assert says(told("sat"), "clip_fraction")
+    assert "value_loss" in told("vl").meant
+
+
+def test_a_count_beside_what_was_planned_counts_optimizer_steps():
+    assert says(told("mini", "mini planned"), "optimizer_steps")
+    assert not says(told("mini"), "optimizer_steps")

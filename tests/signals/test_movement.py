@@ -208,3 +208,9 @@ def test_what_is_0_by_construction_is_not_said_to_show_a_policy_that_stands():
     often = Observations(case_run({"series": series, "config": K4}))
     assert "clip_fraction" in often.fact("policy_stands").says
     assert "clip_fraction" not in once.fact("policy_stands").says
+
+
+def test_an_exact_kl_of_0_to_the_reference_says_more_than_a_sampled_entropy():
+    sampled = "0.34 0.39 0.36 0.41 0.33 0.4 0.35 0.38 0.3 0.42 0.37 0.4 0.39 0.41 0.4 0.42 0.41 0.43 0.42 0.44"
+    assert told("policy_stands", ref_kl="0x19", entropy=sampled, policy_loss="0.01 -0.02x18")
+    assert not told("policy_stands", ref_kl="0x1 0.01x17", entropy=sampled, policy_loss="0.01 -0.02x18")

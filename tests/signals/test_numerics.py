@@ -40,3 +40,14 @@ def breaks(reward):
 def test_a_reward_that_is_none_to_the_end_breaks_only_where_it_is_longer_than_before():
     assert breaks("5x9 nan nan nan") == 1
     assert breaks("nan nan nan 5 nan nan nan nan 6 nan nan nan nan 7 nan nan") == 0
+
+
+def test_one_gradient_spike_counts_as_two_where_the_reward_is_gone_after_it():
+    def spikes(reward):
+        run = case_run({"series": {"grad_norm": "0.3x19 900 0.3x19", "reward_mean": reward}})
+        return Observations(run).fact("gradient_spikes")
+
+    gone = spikes("0.5 0.52 0.5x17 0.5 0.5 0.02x17")
+    assert (gone.value, gone.since) == (2, 20)
+    assert spikes("0.5 0.52 0.5x37").value == 1
+    assert spikes("0.5 0.52 0.5x29 0.02x7").value == 1  # long after it
