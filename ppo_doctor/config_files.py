@@ -57,6 +57,10 @@ def read_config(path: Path) -> Found:
         raise _unreadable(path, error.strerror or str(error)) from error
     except UnreadableError as error:
         raise _unreadable(path, str(error), error.line) from error
+    return _found(path, written)
+
+
+def _found(path: Path, written: Written) -> Found:
     values = followed(flatten(written.values))
     lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
     return Found(values=values, source=SourceRef(path=str(path)), lines=lines, imports=written.imports)
@@ -77,9 +81,7 @@ def fenced_settings(path: Path) -> Iterator[Found]:
             written = parse(_LANGUAGES[block[1].lower()], above + block[2])
         except UnreadableError:
             continue
-        values = followed(flatten(written.values))
-        lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}
-        yield Found(values=values, source=SourceRef(path=str(path)), lines=lines, imports=written.imports)
+        yield _found(path, written)
 
 
 def _unreadable(path: Path, why: str, line: int | None = None) -> DoctorError:

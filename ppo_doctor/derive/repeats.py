@@ -95,7 +95,7 @@ def _told(observations: Observations) -> list[Series]:
         told += [series for series in pair if series is not None] if None not in pair else []
     elif counter is not None and (series := _fine(observations, "episode_return", COARSER)) is not None:
         length = _fine(observations, "episode_length", COARSER)
-        told += [series, counter] if length is None else [series, length, counter]
+        told += [one for one in (series, length, counter) if one is not None]
     elif (paid := _never_changes(observations)) is not None:
         told = [paid, *(series for series in told if series.name != "explained_variance")]  # a critic is trained on
     if not told or len(told[0]) < 2:

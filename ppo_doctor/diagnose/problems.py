@@ -126,8 +126,7 @@ def _most_said_for(causes: Iterable[Cause]) -> dict[str, int]:
 
 def _is_firm(entry: Account) -> bool:
     """Tell whether a fault is proven or likely: what else is shown may follow from it."""
-    likely = entry.score >= LIKELY_DB and not entry.cause.never_proven
-    return not entry.cause.benign and (entry.proven or likely)
+    return not entry.cause.benign and _confidence(entry, frozenset()) != "suspected"
 
 
 def _best_of_unexplained(
@@ -148,7 +147,7 @@ def _best_of_unexplained(
             entry
             for entry in accounts
             if entry.score >= FAINT_DB
-            and any(line.finding.rule == finding.rule and line.db >= max(usual, 1) for line in entry.lines)
+            and _said_for(entry, finding.rule) >= max(usual, 1)
             and not _spoken_against(entry, finding.rule)
         ]
         if supported:
@@ -157,11 +156,14 @@ def _best_of_unexplained(
     return list(best.values())
 
 
+def _said_for(entry: Account, rule: str) -> int:
+    return sum(line.db for line in entry.lines if line.finding.rule == rule)
+
+
 def _spoken_against(entry: Account, rule: str) -> bool:
     """Tell whether what speaks against a cause outweighs a small doubt, or most of what a check says for it."""
     against = -sum(line.db for line in entry.lines if line.db < 0)
-    said = sum(line.db for line in entry.lines if line.finding.rule == rule)
-    return against >= max(DOUBT_DB, MOSTLY * said)
+    return against >= max(DOUBT_DB, MOSTLY * _said_for(entry, rule))
 
 
 def _rank(best: Account, unsure: Set[str]) -> tuple[bool, int, bool, int]:

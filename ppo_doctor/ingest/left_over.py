@@ -40,23 +40,9 @@ MANY_SAMPLES, SEVERAL = 32, 4
 #: Words of a counter that is one of optimizer steps, whatever it grows by.
 OF_OPTIMIZERS = frozenset(
     (
-        *(
-            "opt",
-            "opts",
-            "nopt",
-            "nopts",
-            "optim",
-            "optimizer",
-            "optimiser",
-            "optsteps",
-            "sgd",
-            "adam",
-            "gradsteps",
-            "gs",
-            "backward",
-        ),
-        *("backwards", "backprops", "nudge", "nudges", "push", "pushes", "shove", "shoves", "mb", "mbs"),
-        *("minibatch", "minibatches"),
+        *("opt", "opts", "nopt", "nopts", "optim", "optimizer", "optimiser", "optsteps", "sgd", "adam", "gradsteps"),
+        *("gs", "backward", "backwards", "backprops", "nudge", "nudges", "push", "pushes", "shove", "shoves"),
+        *("mb", "mbs", "minibatch", "minibatches"),
     )
 )
 

@@ -199,9 +199,8 @@ def _weighed(
             continue
         if metric in MARKED - name.marks - shown - name.meant.keys():
             continue
-        if (
-            metric == "optimizer_steps" and name.executed and found.known.min() < 1
-        ):  # a bar that is printed as it begins
+        # a progress bar that is printed as it begins counts no steps
+        if metric == "optimizer_steps" and name.executed and found.known.min() < 1:
             continue
         if metric not in said and fits.most > _MOST.get(metric, np.inf):
             continue

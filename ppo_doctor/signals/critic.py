@@ -25,6 +25,7 @@ from ppo_doctor.signals.course import (
     value_of,
     values_of,
 )
+from ppo_doctor.signals.rewards import does_not_rise
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 MANY = 8
 #: Value losses beside which the policy gets no step, and whose roots no critic reaches.
 LARGE, OUT_OF_REACH = 1e4, 1e6
-#: A gradient norm of which no usual bound leaves a hundredth, and the standard errors of a reward that rises.
-SWAMPED, RISES = 100.0, 3.0
+#: A gradient norm of which no usual bound leaves a hundredth.
+SWAMPED = 100.0
 #: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
 STAYS, BEYOND = 0.7, 100
 
@@ -150,13 +151,13 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
         return None
     size = float(finite_median(losses.values))
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
-    norms, rise = values_of(observations, "grad_norm"), value_of(observations.fact("reward_course"))
+    norms = values_of(observations, "grad_norm")
     norm = 0.0 if norms is None else float(median(norms))
-    swamped = norm > SWAMPED and rise is not None and rise < RISES
+    swamped = size > LARGE and norm > SWAMPED and does_not_rise(observations)
     if swamped:
         beside = f"at a gradient norm of {norm:.3g} and a reward that does not rise"
     beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > BEYOND
-    drowns = size > LARGE and (stands is True or swamped)
+    drowns = swamped or (size > LARGE and stands is True)
     hopeless = size > OUT_OF_REACH and left is not None and left > STAYS and not beyond
     says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
     return condition("critic_drowns_policy", drowns or hopeless, losses, says)

@@ -22,7 +22,7 @@ from ppo_doctor.signals.course import (
     values_of,
 )
 from ppo_doctor.signals.movement import DRIFTS, FEWEST
-from ppo_doctor.signals.rewards import passes, reward_of
+from ppo_doctor.signals.rewards import does_not_rise, passes, reward_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray, Series
@@ -34,8 +34,6 @@ PER_DIMENSION, MANY_DIMENSIONS = 0.9, 8.0
 SPENT, FELL = 0.3, 0.25
 #: Of the highest entropy: with less every choice is made. Of what is left to earn: what still counts as a gain.
 DECIDED, GAINS = 0.05, 0.1
-#: Standard errors of a clear rise, as in reward-rises.
-RISES = 3.0
 #: Entropy, in nats, of a policy that has something to lose.
 ALIVE = 0.1
 #: Nats of entropy that a policy does not lose by chance.
@@ -133,8 +131,7 @@ def gain_once_certain(observations: Observations) -> Fact | None:
     span = float(np.ptp(np.convolve(earned, np.ones(few) / few, "valid")))
     says = f"{series.raw} stays below {SPENT:.0%} of its highest from step {since} on; {reward.raw} began at "
     gain = (after - begun) / span if span else 0.0
-    rise = value_of(observations.fact("reward_course"))
-    if gain > 0 and values[-1] < DECIDED * values.max() and rise is not None and rise < RISES:
+    if gain > 0 and values[-1] < DECIDED * values.max() and does_not_rise(observations):
         gain = 0.0
     told = fact("gain_once_certain", gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
     return replace(told, since=since)

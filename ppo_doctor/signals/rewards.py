@@ -208,6 +208,8 @@ def settled_at_once(observations: Observations) -> bool:
 
 #: Of what the best sample earned, a mean that says that next to none earns it.
 RARE = 0.01
+#: Standard errors by which a reward rises that rises.
+RISES = 3.0
 #: Rewards of at most so many units of the last printed digit are next to nothing.
 VISIBLE = 6
 
@@ -241,6 +243,12 @@ def reward_zero_share(observations: Observations) -> Fact | None:
     least = f"at most {bound:.3g}" if bound > 0 else "exactly 0"
     says = f"{found[0].raw} is {least} in {zero.mean():.0%} of the records"
     return fact("reward_zero_share", share, found[0], says)
+
+
+def does_not_rise(observations: Observations) -> bool:
+    """Tell whether a reward is logged that does not rise by three standard errors, as `reward-rises` asks."""
+    rise = value_of(observations.fact("reward_course"))
+    return rise is not None and rise < RISES
 
 
 def reward_course(observations: Observations) -> Fact | None:
