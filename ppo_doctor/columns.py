@@ -38,6 +38,8 @@ MOST_STEPS = 10_000
 BARE_CRITICS = (("value",), ("v",), ("critic",))
 #: Metrics of a critic, which an algorithm of groups has not.
 OF_A_CRITIC = ("value_loss", "explained_variance")
+#: Metrics of an algorithm that compares answers with each other and with a reference.
+OF_COMPARISONS = ("ref_kl", "frac_reward_zero_std")
 #: A learning rate by its Greek letter, which is a time of the machine elsewhere.
 GREEK_RATES = ((("eta",),),)
 #: What a policy achieves in some scripts, and how fast the machine is in most.
@@ -188,12 +190,23 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         for raw, reading in found.items()
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
+    profile = _of_answers(profile, {*held, *metrics})
     return replace(
         profile,
         metrics=dict(profile.metrics) | metrics,
         fuzzy=dict(profile.fuzzy) | inferred,
         inferred=inferred,
     )
+
+
+def _of_answers(profile: Profile, metrics: Set[str]) -> Profile:
+    """Return a profile in which a bare length is that of answers, where groups of these are compared."""
+    length = profile.metrics.get("episode_length")
+    grouped = not metrics.isdisjoint(OF_COMPARISONS) and metrics.isdisjoint(OF_A_CRITIC)
+    if length is None or not grouped or "response_length" in metrics:
+        return profile
+    kept = {name: metric for name, metric in profile.metrics.items() if metric is not length}
+    return replace(profile, metrics=kept | {"response_length": replace(length, name="response_length")})
 
 
 def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
@@ -205,7 +218,7 @@ def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     if not held.isdisjoint(OF_STEPS):
         return profile
-    unknown = frozenset(profile.unknown(keys))
+    unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # what stands is no clock
     counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
     key = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None)
     if key is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import beside
+from ppo_doctor.arrays import beside, finite_of, median
 from ppo_doctor.arrays import same as same_number
 from ppo_doctor.derive.policy import while_alive
 from ppo_doctor.model import EXACT, Fact, Resolution, Series
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Share of its choices that a policy may have changed over the run behind the digits that are printed.
 HIDDEN = 0.01
+#: Logarithm of the choices that a policy has at most where an entropy is compared with the share that changed.
+MOST_CHOICES = 4.0
 #: Metrics that are at their identity value exactly when new and old log-probs agree on every sample.
 IDENTITIES = (
     ("approx_kl", 0.0),
@@ -59,16 +61,38 @@ def ratio_departure(observations: Observations) -> Series | None:
 def _resolution(observations: Observations, held: list[Series]) -> Resolution:
     """Return how exactly a distance from identity is known: exactly, where no print could hide what the policy moved.
 
-    An update changes at most √(KL/2) of the choices (Pinsker), and half as much as its ratios deviate.
+    An update changes at most √(KL/2) of the choices (Pinsker), and half as much as its ratios deviate. A share T of
+    the choices that changed changes an entropy by T ln(n) - T ln(T) - (1 - T) ln(1 - T) at most (Fannes, Audenaert).
     """
     moved = observations.fact("moves_apart_from_ratio")
     hidden = (
         len(s) * (math.sqrt(s.resolution.absolute / 2) if s.name == "approx_kl" else s.resolution.absolute / 2)
         for s in held
     )
-    if moved is not None and moved.value == 1 and min(hidden) < HIDDEN:
+    share = min(hidden)
+    if (
+        moved is not None
+        and moved.value == 1
+        and (share < HIDDEN or _entropy_within(share) < _entropy_moved(observations))
+    ):
         return EXACT
     return Resolution(absolute=max(s.resolution.absolute for s in held))
+
+
+def _entropy_within(share: float) -> float:
+    """Return by how much an entropy can differ at most where so much of the choices changed, in nats."""
+    if share >= 0.5:
+        return math.inf
+    rest = -share * math.log(share) - (1 - share) * math.log(1 - share) if share > 0 else 0.0
+    return share * MOST_CHOICES + rest
+
+
+def _entropy_moved(observations: Observations) -> float:
+    """Return how far apart the entropies of the first and the last quarter lie, in nats."""
+    entropy = observations.run.series.get("entropy")
+    known = finite_of(entropy.values) if entropy is not None else np.zeros(0)
+    part = len(known) // 4
+    return abs(median(known[:part]) - median(known[-part:])) if part else 0.0
 
 
 def _off(series: Series, identity: float) -> FloatArray:

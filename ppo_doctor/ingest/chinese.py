@@ -72,8 +72,19 @@ _SPOKEN = re.compile("|".join(sorted(_ENGLISH, key=len, reverse=True)))
 _IDEOGRAPHS = re.compile("[\u4e00-\u9fff]+")
 
 
+#: What a sign says of the number beside it: "rho^" is the largest, "±R" the deviation.
+_TOP = re.compile(r"(?<=[^\W\d])\^(?!\w)")
+#: A name that goes on in small letters behind this one: "KLref", "dKLalt".
+_KL = re.compile(r"(?<![A-Z])KL(?=[a-z])")
+
+
 def english(key: str) -> str:
     """Return a key with its Chinese words in English; one that is not in the table becomes a word nobody knows."""
+    if "^" in key:
+        key = _TOP.sub("_max", key)
+    if "KL" in key:
+        key = _KL.sub("KL_", key)
     if key.isascii():
         return key
+    key = key.replace("±", " std_")
     return _IDEOGRAPHS.sub(" ideograph ", _SPOKEN.sub(lambda found: f" {_ENGLISH[found[0]]} ", key))

@@ -41,6 +41,7 @@ _METRICS: Mapping[str, str] = {
     "passes": "epochs_executed",
     "after": CLIPPED,
     "absolute": f"{MEAN_ABSOLUTE} ratio_abs_dev",
+    "truncated": "truncated_fraction",
     "flat": "frac_reward_zero_std",
     "groups": "frac_reward_zero_std reward_std",
     "term": "kl_term",
@@ -91,9 +92,16 @@ def by_word() -> Mapping[str, frozenset[str]]:
 
 
 #: Letters by which papers and scripts call an importance ratio.
-RATIOS = frozenset("rw")
-#: Letters that two forms of a word have in common: "snip" and "snipped".
-STEM = 4
+RATIOS = frozenset("rwq")
+#: Letters that two forms of a word have in common: "snip" and "snipped"; of a word that is cut short: "rec".
+STEM, CUT_SHORT = 4, 3
+#: Words of three letters, and short forms, that are no beginning of another word.
+_WHOLE_WORDS = (
+    "run med exp max min avg num per pre all new old raw sub set log abs out now day val err tot std"
+    " dev obs act env buf tst trn eta tau phi psi chi rho adv mov cum end top low big one two his win"
+    " mem idx fps sps sec len pct bit nat ent kld div pen dif rat net enc dec lag gap lim hit map key sum"
+)
+_WHOLE = frozenset(_WHOLE_WORDS.split())
 #: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
 WHOLE, SHORT = 3, 5
 _VOWELS = re.compile(r"[aeiou]")
@@ -104,7 +112,7 @@ _DOUBLED = re.compile(r"(.)\1")
 def hinted(word: str) -> frozenset[str]:
     """Return the metrics that a word, or another form of it, hints at; nothing for a word that nobody knows."""
     hints = by_word()
-    if word in hints or len(word) < STEM:
+    if word in hints or len(word) < CUT_SHORT or word in _WHOLE:
         return hints.get(word, frozenset())
     kin = [w for w in hints if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
     if not kin and len(word) <= SHORT:

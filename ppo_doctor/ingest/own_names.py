@@ -55,11 +55,15 @@ HINTED, MISSED = 2.5, 1.3
 GROUP_HINTED, GROUPED = 1.2, 3
 #: What a unit or a sign that only some metrics have weighs for them.
 UNITED = 2.6
-FRACTIONS = frozenset({"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"})
+FRACTIONS = frozenset(
+    {"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"}
+    | {"truncated_fraction"}
+)
 #: Shares that few logs hold, so that a percent sign alone does not speak for them.
-RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate"})
+RARE_SHARES = frozenset({"frac_reward_zero_std", "success_rate", "truncated_fraction", "ratio_abs_dev"})
 #: Those of which a share in percent is not found out by its numbers later.
 SHARES_BY_NAME = frozenset({"explained_variance", "ratio_abs_dev"})
+PERCENT, PER_MILLE = 100.0, "\u2030"
 _IN_NATS = frozenset({"entropy", "approx_kl", "ref_kl", "probe_kl"})
 #: Units of the task's own quantities.
 _OF_TASKS = (
@@ -69,6 +73,7 @@ _OF_TASKS = (
 #: word or sign of a name → the metrics that it may be said of; all others are out.
 _SAID_OF: Mapping[str, frozenset[str]] = {
     "%": FRACTIONS,
+    PER_MILLE: FRACTIONS,
     "pct": FRACTIONS,
     "percent": FRACTIONS,
     "nat": _IN_NATS,
@@ -84,7 +89,7 @@ _BY_CONVENTION = {
 }
 #: A letter, perhaps with the base of the logarithm behind it.
 _LETTER = re.compile(r"([A-Z])[b2]?")
-_SIGNED = re.compile(r"%|[^\W\d_]+")
+_SIGNED = re.compile(r"[%\u2030]|[^\W\d_]+")
 #: Bases of logarithms, and how a name says of its number that it is one.
 _LOGARITHMS: Mapping[float, re.Pattern[str]] = {
     10.0: re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE),
@@ -94,12 +99,13 @@ _LOGARITHMS: Mapping[float, re.Pattern[str]] = {
 }
 #: What is taken as a logarithm; to the base e a policy's deviation alone, which is a weight of it as such.
 LOGGED = {10.0: frozenset({"grad_norm", "learning_rate", "approx_kl", "action_std"}), math.e: frozenset({"action_std"})}
-PERCENT = 100.0
 #: Thousandths of a unit: "leash_mnat", "kl_milli", "rate x1e3".
 _THOUSANDTHS = re.compile(
-    r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d)|\u2030)", re.IGNORECASE
+    r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d))|\u2030|[\[(]mn[\])]", re.IGNORECASE
 )
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])(?<!\br_)sq(?![a-z])", re.IGNORECASE)
+#: So many each second, or minute.
+_PACE = re.compile(r"[^\W\d_]{2,}/(?:s|sec|min|h)\Z", re.IGNORECASE)
 _PLANNED = re.compile(rf" {PLANNED}\Z")
 _OUTSIDE = frozenset(
     {
@@ -156,12 +162,12 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     bare = key.replace("%", " ")
     for sign in _LOGARITHMS.values():
         bare = sign.sub(" ", bare)
-    bare = _THOUSANDTHS.sub(r" \1 ", bare)
+    bare = _THOUSANDTHS.sub(_without_factor, bare)
     both = set(readings(bare, language=language))
     if bare.strip() or bare == key:
         both |= set(readings(key, language=language))
     meant = {one.metric: one for one in sorted(both, key=lambda each: -each.cost) if one.cost <= FAR_FETCHED}
-    signs = [sign.lower() for sign in _SIGNED.findall(_THOUSANDTHS.sub(r" \1 ", key))]
+    signs = [sign.lower() for sign in _SIGNED.findall(_THOUSANDTHS.sub(_without_factor, key))]
     words = {word for part in words_of(key) for word in part} | set(signs)
     sets = [_SAID_OF[word] for word in words if word in _SAID_OF]
     if any(extends(key, other) for other in keys):  # a statistic of what that is
@@ -180,11 +186,15 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     if len(said) == 1 and len(said[0]) > 2 and by_word().get(said[0], meant.keys()).isdisjoint(meant):
         meant = {}  # a word that people use, not the letters that it can be taken apart into: "sat", "wall", "gate"
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
-        allowed, meant = frozenset({"explained_variance"}), {}
+        meant = {}
+        allowed = frozenset({"explained_variance"}).union(*_hints(said, meant)) & FRACTIONS
+    hints = _hints(said, meant)
+    if percent and any(one.metric == "entropy" and one.cost <= PLAINLY for one in both):
+        allowed = frozenset({"entropy"})  # of the most that it can be
     return Said(
         meant=meant,
         allowed=allowed,
-        hints=_hints(said, meant),
+        hints=hints,
         marks=marked(said),
         group=frozenset[str]().union(*(hint for word in set(every) - set(said) for hint in hints_of(word))),
         gain=not words_for("gain").isdisjoint(said),
@@ -194,6 +204,11 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
+
+
+def _without_factor(factor: re.Match[str]) -> str:
+    """Return what is left of a unit without what makes it thousandths of one: of shares the sign itself."""
+    return f" {factor[1] or ''}{factor[0] if factor[0] == PER_MILLE else ''} "
 
 
 def _hints(words: Sequence[str], meant: Mapping[str, Reading]) -> tuple[frozenset[str], ...]:
@@ -210,10 +225,13 @@ def _groups(keys: frozenset[str]) -> frozenset[str]:
     return frozenset(word for word, count in first.items() if count >= GROUPED and word in parts)
 
 
-def is_outside(key: str) -> bool:
+def is_outside(key: str, keys: Collection[str]) -> bool:
     """Tell whether a column is a clock, a time of the machine, an index, of the sampler, or what was planned."""
+    if f"{key} {PLANNED}" in keys:
+        return False  # minibatches of so many, and no megabytes
     words = {word for part in words_of(key) for word in part}
-    return not words.isdisjoint(_OUTSIDE) or _PLANNED.search(key) is not None or key.lower() in CLOCKS
+    told = _PLANNED.search(key) is not None or _PACE.search(key) is not None
+    return told or not words.isdisjoint(_OUTSIDE) or key.lower() in CLOCKS
 
 
 def plain(values: FloatArray, name: Said) -> FloatArray:

@@ -28,7 +28,10 @@ DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
 FEW, FAR = 0.1, 0.3
 #: A unit that scripts print a KL in without saying so; by how much a KL is beyond the largest log-ratio's square.
 THOUSANDTH, BEYOND = 1e-3, 3.0
-_BITS = re.compile(r"(?<![a-z])bits?(?![a-z])", re.IGNORECASE)
+#: What scripts multiply before they print it, and how their names say so: "kl100", "lr_x1e4", "lrA4".
+_SMALL = _DIVERGENCES | {"learning_rate"}
+_TIMES = re.compile(r"(?<=[^\W\d_])_?(?:[x*]?(10{2,6})|(?:[x*]?1?e|(?<=[a-z])A)([2-6]))\Z")
+_BITS = re.compile(r"(?:(?<![A-Za-z])|(?<=[A-Z]))[Bb]its?(?![a-z])|(?<![A-Z])BITS?(?![A-Z])")
 #: What says percent in a name; a percentage is at most so much.
 _PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
 
@@ -82,6 +85,9 @@ def _beyond(divergence: Series, largest: Series) -> bool:
 
 def _as_named(one: Series) -> Series | None:
     """Return what is named as bits in nats, and as percent as a fraction; a share of at most 1 is one already."""
+    if one.name in _SMALL and (times := _TIMES.search(one.raw)):
+        power = len(times[1]) - 1 if times[1] else int(times[2])
+        return _scaled(one, 10.0**-power, f"{one.name} times 1e{power}")
     if one.unit == "nats" and _BITS.search(one.raw):
         return _scaled(one, math.log(2), f"{one.name} in bits")
     known = one.values[np.isfinite(one.values)]

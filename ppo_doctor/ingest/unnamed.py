@@ -50,13 +50,16 @@ if TYPE_CHECKING:
 TURNED = 1.0
 #: What it weighs that a log holds a return, and that scripts print it first.
 EARNED, FIRST = 1.0, 0.5
+#: What it weighs that a column's spread is logged beside it, and how that is called.
+SPREAD, _SPREAD_OF = 1.5, ("±{}", "{} std", "{}_std", "std_{}", "{}_sd")
 #: How much of how common a metric is counts: authors of scripts log what trainers log, and less of it.
 COMMON = 0.5
 #: How much rarer than others a metric is taken for at most, where a name speaks of both.
 RAREST = -2.0
 #: Columns that say that groups of samples are compared: then the return is a reward.
-_OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length"})
+_OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length", "truncated_fraction"})
 _OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
+_LENGTHS = frozenset({"episode_length", "response_length"})
 #: By how much rarer a metric is in logs of the other kind of training.
 OTHER_KIND = 1.5
 _OF_LANGUAGE = frozenset({"reward_mean", "response_length", "ref_kl", "returns_mean"})
@@ -71,13 +74,17 @@ _BY_NUMBERS = (
 _BY_WORDS = (
     *("ref_kl", "kl_term", "optimizer_steps", "epochs_executed", "ratio_abs_dev", "ratio_max", "ratio_min", "loss"),
     *("reward_std", "frac_reward_zero_std", "action_std", "episode_length", "response_length", "values_mean"),
-    *("success_rate", "advantages_std", "grad_norm", "probe_kl", *OF_NO_METRIC),
+    *("success_rate", "advantages_std", "grad_norm", "probe_kl", "truncated_fraction", *OF_NO_METRIC),
 )
 ASKED = (*_BY_NUMBERS, *_BY_WORDS)
+#: No mean entropy of an action, or of an answer, is as large, in nats.
+MOST_NATS = 500.0
 #: The least and the most that metrics can be by what they are.
 _LIMITS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("clip_fraction", "frac_reward_zero_std", "success_rate", "truncated_fraction"), (0.0, 1.0)),
-    **dict.fromkeys(("value_loss", "learning_rate", "grad_norm", "actor_grad_norm", "critic_grad_norm"), (0.0, np.inf)),
+    **dict.fromkeys(("value_loss", "grad_norm", "actor_grad_norm", "critic_grad_norm"), (0.0, np.inf)),
+    "learning_rate": (0.0, 1.0),
+    "entropy": (-MOST_NATS, MOST_NATS),
     **dict.fromkeys(("ratio_abs_dev", "ratio_mean", "ratio_std", "update_norm", "action_std"), (0.0, np.inf)),
     **dict.fromkeys(("reward_std", "advantages_std", "returns_std", "values_std", *OF_NO_METRIC), (0.0, np.inf)),
     **dict.fromkeys(("episode_length", "response_length", "optimizer_steps", "epochs_executed"), (0.0, np.inf)),
@@ -107,13 +114,16 @@ def by_form(
     if any(map(of_others, keys)) or (any(map(of_other_tasks, keys)) and not is_of_a_policy(keys, named)):
         return {}
     lasting = [k for k in keys if k not in columns or not counts_up(columns[k][np.isfinite(columns[k])])]
-    told = {k: told_by(k, lasting, language) for k in columns if not (is_outside(k) or of_other_tasks(k))}
+    told = {k: told_by(k, lasting, language) for k in columns if not (is_outside(k, keys) or of_other_tasks(k))}
     values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
     company = related({key: values[key] for key in held_numbers})
     if held_numbers and EARNINGS.isdisjoint(named):
         first = next(iter(held_numbers)), "episode_return"  # scripts print first what they are for
         company[first] = company.get(first, 0.0) + FIRST
+    for key in held_numbers:  # whose spread is logged beside is what earns
+        if any(form.format(key) in keys for form in _SPREAD_OF):
+            company[key, "episode_return"] = company.get((key, "episode_return"), 0.0) + SPREAD
     silent = _silent([told[key] for key in held_numbers])
     held = {
         key: fates
@@ -164,8 +174,10 @@ def _paired(columns: Mapping[str, Fates]) -> dict[str, Fates]:
 def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[str, Fates]:
     """Return the columns with the metrics of one kind of training: with a critic, or by groups of samples.
 
-    The kind is that of which names have settled a metric, else the one with the heavier assignment.
+    The kind is that of which names have settled a metric, else the one with the heavier assignment. Lengths are of
+    either: a bare "length" is said of episodes and of answers.
     """
+    named = set(named) - _LENGTHS
     kinds = [
         {key: {m: fate for m, fate in fates.items() if m not in others} for key, fates in held.items()}
         for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS, _OF_GROUPS))
@@ -272,7 +284,9 @@ class _Fits:
             return -np.inf
         if (form := self._forms.get((scale, offset))) is None:  # few records have none
             form = self._forms[scale, offset] = forms.form(found) if len(found.known) >= LEAST else {}
-        return forms.support(metric, form)
+        fit = forms.support(metric, form)
+        counts = metric == "optimizer_steps" and found.known.min() >= 1
+        return max(fit, 0.0) if counts else fit  # whatever stops an update
 
 
 def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *, shown: bool) -> tuple[float, float]:

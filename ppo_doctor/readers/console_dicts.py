@@ -14,6 +14,8 @@ from ppo_doctor.literals import python_literal
 from ppo_doctor.readers.jsonl import CONFIG_KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from ppo_doctor.readers.console_base import Line, Sink
 
 _TOKEN = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|[{}\[\]()]|,")
@@ -33,6 +35,8 @@ _JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 _COUNTER = re.compile(r"((?:[Gg]lobal[ _])?[Ss]tep|[Ii]ter(?:ation)?|[Rr]ollout|[Ee]pisode)\s*[:#]?\s*(\d+)\s*:?\s*\Z")
 _BEFORE = re.compile(r"(?:.*[\]:>|)]|\s*)\s*\[?\s*\Z|.*\d\s*:?\s*\Z", re.DOTALL)
 _AFTER = re.compile(r"\s*\]?\s*(?:\d+%\|.*)?\Z|\s*\|?\s*\d+/\d+ \[.*|\s*,\s*\Z", re.DOTALL)
+#: The bar that transformers moves to the step of which it then prints the record; other bars are described.
+_STEPS_BAR = re.compile(r"\s*\d{1,3}%\|[^|]*\| *(\d{1,12})/(\d{1,12}) \[")
 #: Between two dicts of a list.
 _NEXT = re.compile(r"\s*,\s*(?=\{)")
 _MOST_LINES, _FEWEST_LINES = 1_000, 10
@@ -51,9 +55,16 @@ class Dicts:
         self._depth = 0
         #: lines to wait for the end of a dict; less with each that has none
         self._patience = _MOST_LINES
+        #: where the bar of steps stands, and the steps of the first one under which a record stood
+        self._at, self._of, self._of_run = "", "", ""
+        #: what was told of the step at which it stands
+        self._told: Set[str] = frozenset()
 
     def take(self, line: Line) -> bool:
         """Read a line that holds a dict, opens one, or goes on with an open one."""
+        if "%|" in line.text and (bar := _STEPS_BAR.match(line.text)) and self._of_run in ("", bar[2]):
+            self._told = self._told if bar[1] == self._at else frozenset()
+            self._at, self._of = bar[1], bar[2]
         if self._open:
             if not (_starts_dict(line.text) or self._is_code(line)):
                 return self._go_on(line)
@@ -155,6 +166,9 @@ class Dicts:
         counter = _COUNTER.search(before)
         if counter and "step" not in record:
             record = {counter[1]: int(counter[2]), **record}
+        elif self._at and "epoch" in record and record.keys().isdisjoint(("step", "global_step", *self._told)):
+            self._of_run, self._told = self._of, record.keys() - {"epoch"}
+            record = {"step": int(self._at), **record}
         self._sink.mapping(line.number, record)
         return True
 

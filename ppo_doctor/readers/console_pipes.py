@@ -16,12 +16,16 @@ _DASHES = r"(?::?-{2,}:?|:-:)"
 _RULE = re.compile(rf"(?:\|? ?{_DASHES} *(?:\| *{_DASHES} *)+\|?|-{{2,}}(?:\+-{{2,}})+)\Z")
 #: A rule of a grid; two columns are a box.
 _GRID = re.compile(r"[+|][-=]{3,}(?:\+[-=]{3,}){2,}[+|]\Z")
-_NUMBER, _NAME = re.compile(NUMBER), re.compile(r"[^\W\d][\w./%()-]{0,99}")
+_NUMBER = re.compile(NUMBER)
+#: A name in one word, perhaps with a sign before it, and its unit: "±Bel", "H[bit]", "clip‰", "rho^".
+_NAME = re.compile(r"[±<>~#$∇Δ‖]?[^\W\d][][\w./%‰()^*'<>°±‖+-]{0,99}")
 #: The header of a grid's column: words with one blank between them.
 _TITLE = re.compile(r"\S++(?: \S++){0,9}")
 _CELL = re.compile(r"[^\s|]+")
 #: Two numbers of a table whose columns are too narrow for them ("-1.43170275175661.57"), as many decimals in each.
 _GLUED = re.compile(r"([-+]?\d+\.)(\d+\.)(\d{1,6})")
+#: The size of something, where bars stand between columns too.
+_SIZE = re.compile(r"(?<![^\s|])\|([^\W\d_]{1,4})\|(?![^\s|])")
 #: Counts in brackets behind the last column, which has no name.
 _COUNTS = re.compile(r"\[[\d.,\s]*\]\s*\Z")
 #: The number that a frame gives the first rows of its own.
@@ -168,7 +172,7 @@ class Rows:
             self._above = text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
-        names = _CELL.findall(above)
+        names = _numbers(above)
         open_end = bool(names) and names[-1].lower() in _AND_SO_ON and len(names) < len(cells)
         names = names[:-1] if open_end else names
         if not open_end and len(cells) == len(names) + 1 and above[:1].isspace() and _INDEX.match(line.text):
@@ -197,7 +201,7 @@ class Rows:
 def _numbers(text: str) -> list[str]:
     """Return the cells of a line; two numbers without a blank between them are two."""
     cells = []
-    for cell in _COUNTS.sub("", text).replace("|", " ").split():
+    for cell in _SIZE.sub(r" ‖\1‖ ", _COUNTS.sub("", text)).replace("|", " ").split():
         glued = _GLUED.fullmatch(cell)
         size = len(glued[3]) if glued else 0
         cells += (

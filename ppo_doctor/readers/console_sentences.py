@@ -54,7 +54,7 @@ _UNIT = re.compile(r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|mi
 _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
-_WORD = re.compile(rf"(?:[^\W\d_]|[∇∂])[\w{MARKS}/∇∂]*")
+_WORD = re.compile(rf"(?:[^\W\d_]|[∇∂‖])[\w{MARKS}/∇∂‖]*")
 #: Letters right behind a number, which are its unit and no part of the next name: "-0.053m crt 1.53".
 _GLUED = re.compile(r"[^\W\d_]{1,4}(?=[\s,;|)\]])")
 #: The first word behind a number, which is a unit where it comes again behind the next.

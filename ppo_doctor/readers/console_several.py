@@ -62,7 +62,7 @@ _TUPLE = re.compile(rf"\('([\w./ ]{{1,100}})', ({_N})\)")
 _ITEM = rf"'?{_N}'?"
 _LIST = re.compile(
     rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})(\s{{0,4}}[:=]\s{{0,8}})(?:[\w.]{{1,20}}\()?"
-    rf"\[++\s*+({_ITEM}(?:[\s,]++{_ITEM})*+),?\s*+\]++(?:(?:, ?\w+=[\w.':<>]+)*+\))?"
+    rf"\[++\s*+({_ITEM}(?:(?:[\s,;]++|\.\.+ ?){_ITEM})*+),?\s*+\]++(?:(?:, ?\w+=[\w.':<>]+)*+\))?"
 )
 #: What the losses of one list are called by their first letters.
 _LOSSES = {
@@ -132,11 +132,15 @@ def _by_letters(match: re.Match[str]) -> str:
 
 
 def _summary(match: re.Match[str]) -> str:
-    """Return the one number of a list, or mean and standard deviation of its numbers; two are a range."""
+    """Return the one number of a list, the ends of a range, or mean and standard deviation of more numbers."""
     name, sign, items = match.groups()
-    numbers = [float(item.strip("'")) for item in re.split(r"[\s,]+", items)]
-    if len(numbers) < 3:
-        return f"{name}{sign}{numbers[0]!r}" if len(numbers) == 1 else match[0]
+    numbers = [float(item.strip("'")) for item in re.split(r"[\s,;]+|\.\.+ ?", items)]
+    if len(numbers) == 2:
+        low, high = numbers
+        measured = low <= high and (";" in items or ".." in items)  # between commas a setting may stand
+        return f"{name}_min{sign}{low!r}, {name}_max{sign}{high!r}" if measured else match[0]
+    if len(numbers) == 1:
+        return f"{name}{sign}{numbers[0]!r}"
     return f"{name}{sign}{fmean(numbers)!r}, {name}{SPREAD}{sign}{_spread(numbers)!r}"
 
 

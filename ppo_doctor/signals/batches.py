@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median
+from ppo_doctor.arrays import correlation, median
 from ppo_doctor.signals.course import (
     both,
     condition,
@@ -16,6 +16,7 @@ from ppo_doctor.signals.course import (
     finite,
     given,
     late,
+    paired,
     series_of,
     truth_of,
     values_of,
@@ -98,6 +99,27 @@ def length_late(observations: Observations) -> Fact | None:
         return None
     size = float(late(finite(series), 2).mean())
     return fact("length_late", size, series, f"{series.raw} is {size:.3g} at the end")
+
+
+def reward_length_link(observations: Observations) -> Fact | None:
+    """Return the size of the correlation of reward and completion length over the records, and over their changes.
+
+    The smaller one counts: two series that rise, or one jump, correlate without being the same. The largest change of
+    the length is left out for that reason.
+    """
+    reward, lengths = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
+    if reward is None or lengths is None:
+        return None
+    paid, sizes = paired(reward, lengths)
+    if len(paid) < 6 or np.ptp(paid) == 0 or np.ptp(sizes) == 0:
+        return None
+    steps = np.diff(sizes)
+    rest = np.arange(len(steps)) != np.argmax(np.abs(steps))
+    changes = np.diff(paid)[rest], steps[rest]
+    alike = abs(correlation(*changes)) if np.ptp(changes[0]) and np.ptp(changes[1]) else 0.0
+    whole = abs(correlation(paid, sizes))
+    says = f"{reward.raw} and {lengths.raw} correlate by {whole:.4f}, and from record to record by {alike:.4f}"
+    return fact("reward_length_link", min(whole, alike), reward, says)
 
 
 def groups_alike_at_first(observations: Observations) -> Fact | None:
@@ -190,6 +212,29 @@ def several_updates(observations: Observations) -> Fact | None:
     clipped = series_of(observations, "value_clip_fraction")
     if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
         return condition("several_updates", True, clipped, f"{clipped.raw} is above 0: values move within a batch")
+    return _moved_far(observations)
+
+
+#: What one optimizer step does not move a policy by, in nats: a median KL, entropy that one of the first updates takes.
+FAR_FOR_ONE, LOST_IN_ONE, FIRST_UPDATES = 0.01, 0.1, 5
+
+
+def _moved_far(observations: Observations) -> Fact | None:
+    """Tell that a batch is used for several steps by how far one update goes, where clipping is logged beside a critic.
+
+    Who logs the share of clipped samples of a policy with a critic means to use a batch more than once.
+    """
+    names = observations.run.series
+    if "clip_fraction" not in names or "value_loss" not in names:
+        return None
+    probe, entropy = values_of(observations, "probe_kl"), values_of(observations, "entropy")
+    if probe is not None and len(probe) and (size := float(median(probe))) > FAR_FOR_ONE:
+        says = f"an update moves the policy by a KL of {size:.2g}, further than one optimizer step does"
+        return condition("several_updates", True, names["probe_kl"], says)
+    lost = -np.diff(entropy[: FIRST_UPDATES + 1]) if entropy is not None else np.zeros(0)
+    if len(lost) and lost.max() > LOST_IN_ONE:
+        says = f"an update takes {lost.max():.2g} nats of entropy, more than one optimizer step does"
+        return condition("several_updates", True, names["entropy"], says)
     return None
 
 

@@ -44,6 +44,9 @@ class Observations(Protocol):
     def fact(self, name: str) -> Fact | None:
         """Return a fact of the run or a derived one."""
 
+    def series(self, name: str) -> Series | None:
+        """Return a metric of the run or a derived one."""
+
     def number(self, name: str) -> float | None:
         """Return a setting as a number."""
 

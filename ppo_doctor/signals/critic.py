@@ -36,7 +36,7 @@ MANY = 8
 #: Value losses beside which the policy gets no step, and whose roots no critic reaches.
 LARGE, OUT_OF_REACH = 1e4, 1e6
 #: A gradient norm of which no usual bound leaves a hundredth.
-SWAMPED = 100.0
+SWAMPED, HALF_LEFT = 100.0, 0.5
 #: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
 STAYS, BEYOND = 0.7, 100
 
@@ -153,9 +153,11 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
     norms = values_of(observations, "grad_norm")
     norm = 0.0 if norms is None else float(median(norms))
-    swamped = size > LARGE and norm > SWAMPED and does_not_rise(observations)
+    stays = left is not None and left > HALF_LEFT
+    swamped = size > LARGE and norm > SWAMPED and (stays or does_not_rise(observations))
     if swamped:
-        beside = f"at a gradient norm of {norm:.3g} and a reward that does not rise"
+        which = f"{left:.2g} of the first is left" if stays else "a reward that does not rise"
+        beside = f"at a gradient norm of {norm:.3g}, and {which}"
     beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > BEYOND
     drowns = swamped or (size > LARGE and stands is True)
     hopeless = size > OUT_OF_REACH and left is not None and left > STAYS and not beyond

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import median, quantile
+from ppo_doctor.model import EXACT
 from ppo_doctor.signals.course import (
     all_known,
     any_known,
@@ -114,6 +115,10 @@ def divergence_violent(observations: Observations) -> Fact | None:
     return replace(found, source=series.source(int(known[at])))
 
 
+#: What is logged of a ratio but for its mean.
+_OF_RATIOS = ("ratio_std", "ratio_abs_dev", "ratio_max", "ratio_min")
+
+
 def never_clipped(observations: Observations) -> bool | None:
     """Return whether no sample was ever clipped, for none of a ratio that never spreads is."""
     clipped, spread = values_of(observations, "clip_fraction"), values_of(observations, "ratio_std")
@@ -139,6 +144,10 @@ def ratio_flat(observations: Observations) -> Fact | None:
 
 
 def _ratios_at_one(observations: Observations) -> bool | None:
+    departure = observations.series("ratio_departure")
+    told = departure is not None and not set(_OF_RATIOS).isdisjoint(observations.run.series)
+    if departure is not None and told and departure.resolution == EXACT and not departure.values.any():
+        return True  # by more than its digits: no ratio behind them is what the policy moved by
     ratios = values_of(observations, "ratio_mean")
     return None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
 
@@ -272,6 +281,10 @@ def policy_stands(observations: Observations) -> Fact | None:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = truth_of(observations.fact("entropy_stands"))
         return condition("policy_stands", stays, _witness(observations), told_of(observations, "entropy_stands"))
+    gradient = series_of(observations, "actor_grad_norm", "grad_norm")
+    silent = gradient is not None and not finite(gradient).any() and _at_one_in_print(observations)
+    if gradient is not None and silent and truth_of(observations.fact("policy_moves")) is not True:
+        return condition("policy_stands", True, gradient, f"{gradient.raw} is 0 in every record, and the ratio 1")
     flat = _is_flat(observations)
     if flat is None:
         return None
@@ -287,6 +300,12 @@ def policy_stands(observations: Observations) -> Fact | None:
     holds = both(flat, stands, *([] if rise is None else [rise <= TREND]))
     says = "; ".join(filter(None, (_flatness(observations), told_of(observations, "entropy_stands"))))
     return condition("policy_stands", holds, _witness(observations), says)
+
+
+def _at_one_in_print(observations: Observations) -> bool:
+    """Tell whether the ratio is 1 in every record as far as the log prints it."""
+    departure = observations.series("ratio_departure")
+    return departure is not None and len(departure) > 0 and bool(departure.at(0).all())
 
 
 def _may_move(observations: Observations) -> bool:

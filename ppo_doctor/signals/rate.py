@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.arrays import beside, median
 from ppo_doctor.signals.course import (
     any_known,
     both,
@@ -19,7 +20,7 @@ from ppo_doctor.signals.course import (
     value_of,
     zero_share,
 )
-from ppo_doctor.signals.movement import STILL_KL, stays_at_reference
+from ppo_doctor.signals.movement import STILL_KL, divergence_of, stays_at_reference
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -156,3 +157,28 @@ def rate_warms_up_for_ever(observations: Observations) -> Fact | None:
     still = any_known(*stand, stays_at_reference(observations))
     says = f"{series.raw} rises in every record and reaches {rates[-1]:.3g}"
     return condition("rate_warms_up_for_ever", both(rising, still), series, says)
+
+
+#: A rate of at most this share of the run's largest moves next to nothing; records of it, at least.
+NEXT_TO_NONE, SOME = 0.05, 3
+
+
+def kl_left_without_rate(observations: Observations) -> Fact | None:
+    """Return the median |KL| where the learning rate is next to nothing, over that where it is at least a third.
+
+    What learning moves falls with the square of the rate, to a hundredth of it and less here.
+    """
+    rates, divergence = series_of(observations, "learning_rate"), divergence_of(observations)
+    sizes = beside(rates, divergence)
+    if rates is None or divergence is None or sizes is None:
+        return None
+    most = float(finite(rates).max(initial=0.0))
+    known = np.isfinite(sizes.values) & np.isfinite(rates.values)
+    low, high = (known & at for at in (rates.values <= NEXT_TO_NONE * most, rates.values >= most / 3))
+    if most <= 0 or low.sum() < SOME or high.sum() < SOME:
+        return None
+    left, usual = (float(median(np.abs(sizes.values[at]))) for at in (low, high))
+    if usual <= max(divergence.resolution.absolute, STILL_KL):
+        return None
+    says = f"{divergence.raw} is {left:.3g} in the median where {rates.raw} is next to 0, and {usual:.3g} before"
+    return fact("kl_left_without_rate", left / usual, divergence, says)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import correlation, has_two_decimals, median
+from ppo_doctor.arrays import has_two_decimals, median
 from ppo_doctor.model import SINGLE
 from ppo_doctor.signals.course import (
     any_known,
@@ -23,7 +23,6 @@ from ppo_doctor.signals.course import (
     given,
     late,
     on_average,
-    paired,
     series_of,
     truth_of,
     value_of,
@@ -31,7 +30,7 @@ from ppo_doctor.signals.course import (
 )
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact, FloatArray, Run, Series
+    from ppo_doctor.model import BoolArray, Fact, FloatArray, Run, Series
     from ppo_doctor.signals.course import Observations
 
 #: KL of an update that moves log-probs by a twentieth of a nat.
@@ -179,7 +178,7 @@ def return_at_floor(observations: Observations) -> Fact | None:
 def reward_gone(observations: Observations) -> Fact | None:
     """Return how many records at the end pay exactly 0, after rewards that varied and did not fade before.
 
-    The last tenth of what was paid is held against the best tenth, for one episode says little, and against what
+    The last fifth of what was paid is held against the best tenth, for one episode says little, and against what
     changes from record to record, for costs that were lowered are smaller than they were.
     """
     found = reward_of(observations)
@@ -193,7 +192,8 @@ def reward_gone(observations: Observations) -> Fact | None:
     least = blocks.max() / 2 if len(blocks) else 0.0
     if len(blocks) and paid.max() <= 0:
         least = min(least, LEAP * median(np.abs(np.diff(paid[-2 * size :]))))
-    at_once = np.count_nonzero(paid) >= GONE and not constant(paid) and bool(blocks[-1] >= least)
+    lately = bool(len(blocks)) and bool(blocks[-2:].max() >= least)  # a mean of episodes fades
+    at_once = np.count_nonzero(paid) >= GONE and not constant(paid) and lately
     at_once = at_once and not (len(paid) < EARLY * len(found[1]) and settled_at_once(observations))
     count = tail if at_once else 0
     gone = fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
@@ -233,6 +233,8 @@ def reward_zero_share(observations: Observations) -> Fact | None:
     elif found[0].resolution.least and printed > bound:
         return None
     zero = np.abs(found[1]) <= bound  # a reward that is negative at times has a bound of 0
+    if (seldom := _seldom_paid(observations)) is not None:
+        zero |= seldom
     if zero.all():
         return fact("reward_zero_share", 1.0, found[0], f"{found[0].raw} is at most {bound:.3g} in every record")
     third = len(zero) // 3
@@ -243,6 +245,20 @@ def reward_zero_share(observations: Observations) -> Fact | None:
     least = f"at most {bound:.3g}" if bound > 0 else "exactly 0"
     says = f"{found[0].raw} is {least} in {zero.mean():.0%} of the records"
     return fact("reward_zero_share", share, found[0], says)
+
+
+#: Share of episodes below which next to none is paid.
+SELDOM = 0.05
+
+
+def _seldom_paid(observations: Observations) -> BoolArray | None:
+    """Return in which records next to no episode succeeds, where nothing but success is paid; None where more is."""
+    reward, success = reward_of(observations), observations.run.series.get("success_rate")
+    if reward is None or success is None or len(success) != len(reward[1]) or reward[1].min() < 0:
+        return None
+    paid = reward[1] > 0
+    alone = int((~paid).sum()) >= FEWEST and bool(success.values[paid].all())
+    return success.values < SELDOM if alone else None
 
 
 def does_not_rise(observations: Observations) -> bool:
@@ -310,18 +326,6 @@ def reward_rose_first(observations: Observations) -> Fact | None:
     error = PER_CHANGE * float(np.abs(np.diff(values)).mean()) * math.sqrt(2 / width)
     fall = min(begun - last, BY_CHANCE * error) if error > 0 else begun - last
     return fact("reward_rose_first", (best - begun) / fall, series, says)
-
-
-def reward_length_link(observations: Observations) -> Fact | None:
-    """Return the size of the correlation of reward and completion length over the records."""
-    reward, lengths = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
-    if reward is None or lengths is None:
-        return None
-    paid, sizes = paired(reward, lengths)
-    if len(paid) < 6 or np.ptp(paid) == 0 or np.ptp(sizes) == 0:
-        return None
-    link = abs(correlation(paid, sizes))
-    return fact("reward_length_link", link, reward, f"{reward.raw} and {lengths.raw} correlate by {link:.4f}")
 
 
 def evaluation_beats_training(observations: Observations) -> Fact | None:

@@ -33,7 +33,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "reward_course": ("rewards", _REWARD),
         "reward_below_start": ("rewards", _REWARD),
         "reward_rose_first": ("rewards", _REWARD),
-        "reward_length_link": ("rewards", ("reward_mean+response_length",)),
+        "reward_length_link": ("batches", ("reward_mean+response_length",)),
         "evaluation_beats_training": ("rewards", ("episode_return+eval_return",)),
         "movement_without_gain": (
             "rewards",
@@ -67,7 +67,10 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "policy_stands_beside_critic": ("movement", ("approx_kl+value_loss", "policy_loss+entropy+value_loss")),
         "several_updates": (
             "batches",
-            ("optimizer_steps", "epochs_executed", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
+            (
+                *("optimizer_steps", "epochs_executed", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
+                "clip_fraction+value_loss",
+            ),
         ),
         "root_divergence_per_rate": ("movement", ("approx_kl+learning_rate",)),
         "reward_repeats": ("batches", ("reward_mean+reward_std+entropy",)),
@@ -89,6 +92,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "rate_ordinary": ("rate", _RATE),
         "rate_zero_share": ("rate", _RATE),
         "rate_spent_at": ("rate", ("learning_rate", "schedule_steps")),
+        "kl_left_without_rate": ("rate", ("approx_kl+learning_rate",)),
         "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
         "nonfinite_at_times": ("numerics", ("policy_loss", "loss", "approx_kl", "grad_norm")),
         "density_fall": ("entropy", _ENTROPY),

@@ -224,13 +224,17 @@ def _with_number(finding: Finding) -> str:
     return ": ".join((finding.title, *numbers[:1]))
 
 
-#: What a reward that does not rise leaves open where nothing else is found.
+#: What a reward that does not rise, or no longer, leaves open where nothing else is found and no target was told.
 TO_GAIN = "whether more can be earned (say how much is good with --target-return)"
 
 
 def _open(diagnosis: Diagnosis) -> Iterable[Open]:
     """Yield the questions that stay open, with the metrics whose absence keeps them open."""
-    if diagnosis.outcome.what == "flat" and not diagnosis.problems:
+    if (
+        diagnosis.outcome.what in ("flat", "levelled_off")
+        and diagnosis.outcome.reached is None
+        and not diagnosis.problems
+    ):
         yield Open(question=TO_GAIN)
     for question in QUESTIONS:
         if not getattr(diagnosis.coverage, question):

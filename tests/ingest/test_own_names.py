@@ -53,7 +53,29 @@ def test_a_word_that_nobody_knows_weighs_nothing():
 
 @pytest.mark.parametrize("key", ["wall seconds", "fps", "turns planned"])
 def test_clocks_and_plans_are_outside(key):
-    assert is_outside(key)
+    assert is_outside(key, [key])
+
+
+def test_minibatches_beside_what_was_planned_are_no_megabytes():
+    assert is_outside("mb", ["mb"])
+    assert not is_outside("mb", ["mb", "mb planned"])
+
+
+def test_a_pace_is_outside():
+    assert is_outside("ticks/s", [])
+
+
+@pytest.mark.parametrize(("key", "unit"), [("clip\u2030", 1000.0), ("KLalt[mn]", 1000.0), ("hit%", 100.0)])
+def test_a_unit_that_stands_in_a_name(key, unit):
+    assert told(key).unit == unit
+
+
+def test_a_share_that_a_word_says_more_of_is_not_the_explained_variance():
+    assert "clip_fraction" in (told("cl %").allowed or ())
+
+
+def test_an_entropy_in_percent_is_one_of_the_most_that_it_can_be():
+    assert told("H%").allowed == {"entropy"}
 
 
 def test_what_many_names_begin_with_says_nothing_of_one_among_them():

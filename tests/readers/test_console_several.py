@@ -20,6 +20,7 @@ from ppo_doctor.readers.console_words import words_of
         ("losses (pi/v) = -0.01/0.5", {"policy loss": "-0.01", "value loss": "0.5"}),
         ("reward: -12.5 +/- 3.5, loss: 2", {"reward": "-12.5", "reward std": "3.5", "loss": "2"}),
         ("best: 3.5 ± 1e-3", {"best": "3.5", "best std": "1e-3"}),
+        ("rz=[0.66;1.48] kl=1", {"rz_min": "0.66", "rz_max": "1.48", "kl": "1"}),
         ("statistics:[('value', -0.5), ('n_updates', 320)]", {"value": "-0.5", "n_updates": "320"}),
         ("episodic_return=[22.], step=3", {"episodic_return": "22.0", "step": "3"}),
         ("Score: ['1.0', '2.0', '3.0', '4.0'] kl: 1", {"Score": "2.5", "Score std": repr(math.sqrt(1.25)), "kl": "1"}),
