@@ -19,6 +19,7 @@ from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
 from ppo_doctor.ingest.columns import clocks
 from ppo_doctor.ingest.forms import counts_up
+from ppo_doctor.ingest.left_over import EARNINGS
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.readings import words_of
 from ppo_doctor.ingest.settings_words import PLANNED
@@ -40,6 +41,8 @@ BARE_CRITICS = (("value",), ("v",), ("critic",))
 OF_A_CRITIC = ("value_loss", "explained_variance")
 #: Metrics of an algorithm that compares answers with each other and with a reference.
 OF_COMPARISONS = ("ref_kl", "frac_reward_zero_std")
+#: What stands before the name of a number of an evaluation that is told in the words of training.
+EVALUATED = "eval "
 #: A learning rate by its Greek letter, which is a time of the machine elsewhere.
 GREEK_RATES = ((("eta",),),)
 #: What a policy achieves in some scripts, and how fast the machine is in most.
@@ -191,6 +194,10 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
     profile = _of_answers(profile, {*held, *metrics})
+    earned = {f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in EARNINGS}
+    tested = next((key for key in earned if key in keys and "eval_return" not in held), None)
+    if tested is not None:
+        metrics["eval_return"] = MetricProfile(name="eval_return", keys=(tested,), scale=earned[tested])
     return replace(
         profile,
         metrics=dict(profile.metrics) | metrics,

@@ -57,6 +57,11 @@ _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
 _WORD = re.compile(rf"(?:[^\W\d_]|[∇∂‖])[\w{MARKS}/∇∂‖]*")
 #: Letters right behind a number, which are its unit and no part of the next name: "-0.053m crt 1.53".
 _GLUED = re.compile(r"[^\W\d_]{1,4}(?=[\s,;|)\]])")
+#: How a sentence of an evaluation begins, which tells other numbers than those of training under the same names.
+_EVALUATES = re.compile(
+    r"\W*(?:eval(?:uation|uated)?|test|probe|validation|greedy|deterministic|pr(?:ue|ü)fung|prueba|prova|essai)\b(?=\W)",
+    re.IGNORECASE,
+)
 #: The first word behind a number, which is a unit where it comes again behind the next.
 _FIRST = re.compile(r" ?(?:[A-Za-z€$£]{1,12}(?=[ ,]))?")
 
@@ -153,7 +158,8 @@ class Sentences:
     def _read(self, line: Line, template: str) -> None:
         body = _body(line.text)
         if template not in self._names:  # what is said is the same in every line of a template
-            self._names[template] = _names(body)
+            evaluated = "eval " if _EVALUATES.match(body) else ""
+            self._names[template] = [name and evaluated + name for name in _names(body)]
         cells = dict(_paired(self._names[template], body))
         if template in self._holds or any(self._cells.get(key, cell) != cell for key, cell in cells.items()):
             self._close()
