@@ -74,7 +74,10 @@ _IDEOGRAPHS = re.compile("[\u4e00-\u9fff]+")
 
 #: What a sign says of the number beside it: "rho^" is the largest, "±R" the deviation.
 _TOP = re.compile(r"(?<=[^\W\d])\^(?!\w)")
-#: A name that goes on in small letters behind this one: "KLref", "dKLalt".
+#: A unit that is written short: "KL[mn]", "drift_mn".
+_MILLINATS = re.compile(r"[\[(_ ]mn(?:[\])]|\Z)")
+#: A name that goes on in small letters behind this one: "KLref", "dKLalt", "KLr".
+_TO_REFERENCE = re.compile(r"KL_r(?![a-z])")
 _KL = re.compile(r"(?<![A-Z])KL(?=[a-z])")
 
 
@@ -83,7 +86,9 @@ def english(key: str) -> str:
     if "^" in key:
         key = _TOP.sub("_max", key)
     if "KL" in key:
-        key = _KL.sub("KL_", key)
+        key = _TO_REFERENCE.sub("KL_ref", _KL.sub("KL_", key))
+    if "mn" in key:
+        key = _MILLINATS.sub("_mnat ", key)
     if key.isascii():
         return key
     key = key.replace("±", " std_")

@@ -48,6 +48,7 @@ _METRICS: Mapping[str, str] = {
     "total": "loss episode_return reward_mean",
     "share": "clip_fraction success_rate frac_reward_zero_std explained_variance learning_rate",
     "later": "probe_kl",
+    "previous": "approx_kl",
     "largest": "ratio_max",
     "smallest": "ratio_min",
     "task": OF_THE_TASK,
@@ -133,6 +134,8 @@ def hints_of(word: str) -> tuple[frozenset[str], ...]:
     hints = by_word()
     cuts = [] if word in hints else [(word[:at], word[at:]) for at in range(WHOLE, len(word) - WHOLE + 1)]
     both = [(a, b) for a, b in cuts if a in hints and b in hints]
+    if not both and word[:1] == "l" and word[1:] in hints:  # "Lactor", as mathematicians write a loss
+        return hints["loss"], hints[word[1:]]
     if not both and (whole := hinted(word)):
         return (whole,)
     if not both:  # one of them cut short: "polhav"

@@ -101,7 +101,9 @@ _LOGARITHMS: Mapping[float, re.Pattern[str]] = {
 LOGGED = {10.0: frozenset({"grad_norm", "learning_rate", "approx_kl", "action_std"}), math.e: frozenset({"action_std"})}
 #: Thousandths of a unit: "leash_mnat", "kl_milli", "rate x1e3".
 _THOUSANDTHS = re.compile(
-    r"(?<![a-z])(?:m(?=(nats?|bits?)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d))|\u2030|[\[(]mn[\])]", re.IGNORECASE
+    r"(?<![a-z])(?:m(?=(nats?|bits?|KL)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d))"
+    r"|\u2030|[\[(_ ]mn(?:[\])]|\Z)",
+    re.IGNORECASE,
 )
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])(?<!\br_)sq(?![a-z])", re.IGNORECASE)
 #: So many each second, or minute.

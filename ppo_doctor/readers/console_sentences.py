@@ -50,6 +50,8 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _OPENING = re.compile(r"\s*\[([A-Za-z_]+ *[#:=]?) *(\d+)(?:/\d+)?\]")
+#: "d007 | …": a counter that is written together with what it counts
+_COUNTED = re.compile(r"\s*([^\W\d_]{1,5})(\d{1,9})(?=\s*[|:,;])")
 _UNIT = re.compile(r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|min(?:ute)?s?\b|hours?\b)", re.IGNORECASE)
 _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
@@ -224,7 +226,7 @@ def _names(body: str) -> list[str]:
 
 def _body(text: str) -> str:
     """Return what a line says, without the time and the level of a logger; "[iter 3]" is a counter."""
-    opening = _OPENING.match(text)
+    opening = _OPENING.match(text) or _COUNTED.match(text)
     if opening:
         return f"{opening[1]} {opening[2]}, {spelled_out(text[opening.end() :])}"
     prefix = PREFIX.match(text)
@@ -262,5 +264,6 @@ def _before(text: str) -> str:
 def _words(clause: str, *, first: bool) -> str:
     """Return the words that say something, the first or the last of them."""
     spoken = clause.replace("'s", "").replace("\N{RIGHT SINGLE QUOTATION MARK}s", "")
-    words = [word for word in _WORD.findall(spoken) if word.lower() not in _FILLER]
+    held = _WORD.findall(spoken)
+    words = held if len(held) == 1 else [word for word in held if word.lower() not in _FILLER]
     return " ".join(words[:MOST_WORDS] if first else words[-MOST_WORDS:])

@@ -34,6 +34,8 @@ _EXECUTED = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}}) ?[:=] ?(\d++) 
 _INFORMATION = re.compile(
     rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?((?:[mµμ]|milli)?bits?|(?:[mµμ]|milli)nats?){_END}"
 )
+#: "wob 1.903b step 3.265mb": bits, where thousandths of them stand beside
+_SHORT, _BITS, _MILLIBITS = (re.compile(rf"(\d\.\d++) ?({unit})(?=[\s,;|)]|\Z)") for unit in ("m?b", "b", "mb"))
 _ARROWS = r"(?:[-=]?>|→|⇒|↦)"
 #: "grad 0.65→0.48", "0.65 -> 0.48": a number before something was done to it, and after
 _CHANGED = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?{_ARROWS} ?({_N})(?![\d.]|[eE]\d)")
@@ -64,6 +66,8 @@ _LIST = re.compile(
     rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})(\s{{0,4}}[:=]\s{{0,8}})(?:[\w.]{{1,20}}\()?"
     rf"\[++\s*+({_ITEM}(?:(?:[\s,;]++|\.\.+ ?){_ITEM})*+),?\s*+\]++(?:(?:, ?\w+=[\w.':<>]+)*+\))?"
 )
+#: Names of two numbers that are set, not measured.
+_OF_SETTINGS = re.compile(r"range|beta|shape|size|bound|limit|dim|layer|hidden|arch|interval", re.IGNORECASE)
 #: What the losses of one list are called by their first letters.
 _LOSSES = {
     "p": "policy loss",
@@ -88,6 +92,8 @@ def spelled_out(text: str) -> str:
         text = _THEN.sub(r"\1\2\3, \1 \5\2\4", text)
     if " of " in text:
         text = _EXECUTED.sub(rf"\1: \2, \1 {PLANNED}: \3", text)
+    if _BITS.search(text) and _MILLIBITS.search(text):
+        text = _SHORT.sub(lambda unit: f"{unit[1]} {'mbit' if unit[2] == 'mb' else 'bit'}", text)
     if "bit" in text or "nat" in text:
         text = _INFORMATION.sub(r"\1 \4\2\3", text)
     if "=" in text and ":" in text:
@@ -137,7 +143,7 @@ def _summary(match: re.Match[str]) -> str:
     numbers = [float(item.strip("'")) for item in re.split(r"[\s,;]+|\.\.+ ?", items)]
     if len(numbers) == 2:
         low, high = numbers
-        measured = low <= high and (";" in items or ".." in items)  # between commas a setting may stand
+        measured = low <= high and not _OF_SETTINGS.search(name)
         return f"{name}_min{sign}{low!r}, {name}_max{sign}{high!r}" if measured else match[0]
     if len(numbers) == 1:
         return f"{name}{sign}{numbers[0]!r}"

@@ -12,13 +12,16 @@ from ppo_doctor.signals.course import (
     both,
     condition,
     constant,
+    course,
     fact,
     finite,
     given,
     late,
+    on_average,
     paired,
     series_of,
     truth_of,
+    value_of,
     values_of,
 )
 from ppo_doctor.signals.rewards import AT_FIRST, passes
@@ -33,6 +36,8 @@ PART, LEAST_GROUP = "reward_component.", 4.0
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 #: Records after which a loss scaler has found its scale: it halves it in each of its first steps.
 SEARCHED = 10
+#: Standard errors by which a reward rises, and a rate of success falls, that do.
+FALLS = 3.0
 #: What DeepSpeed says where even the smallest scale overflows.
 SMALLEST_SCALE = "loss scale already at minimum"
 
@@ -246,3 +251,17 @@ def reward_repeats(observations: Observations) -> Fact | None:
     repeats = constant(finite(rewards)) and float(median(deviations)) > 0
     holds = both(repeats, truth_of(observations.fact("policy_moves")))
     return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")
+
+
+def success_lost(observations: Observations) -> Fact | None:
+    """Return the share of its first success rate that is gone, 0 where that is within its scatter or the reward falls.
+
+    The reward has to be another number than the rate.
+    """
+    rate, rise = observations.run.series.get("success_rate"), value_of(observations.fact("reward_course"))
+    told = None if rate is None else course(finite(rate))
+    if rate is None or told is None or rise is None:
+        return None
+    lost = 1 - told.end / told.start if told.start > 0 else 0.0
+    falls = told.change < -FALLS and rise > FALLS
+    return fact("success_lost", lost if falls else 0.0, rate, on_average(rate.raw, told.start, told.end))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ppo_doctor.signals.course import Observations
 
 #: Nats for each action dimension by which the entropy of a density runs off.
-PER_DIMENSION, MANY_DIMENSIONS = 0.9, 8.0
+PER_DIMENSION, MANY_DIMENSIONS = 0.6, 8.0
 #: Of the highest entropy: a choice with less is nearly made. Three sound runs of four keep more to the end.
 SPENT, FELL = 0.3, 0.25
 #: Of the highest entropy: with less every choice is made. Of what is left to earn: what still counts as a gain.
@@ -82,7 +82,7 @@ def entropy_left(observations: Observations) -> Fact | None:
 def entropy_growth(observations: Observations) -> Fact | None:
     """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats.
 
-    Of a density it is 0.9 nats for each action dimension, a deviation 2.5 times as large; of eight where nobody knows
+    Of a density it is 0.6 nats for each action dimension, a deviation 1.8 times as large; of eight where nobody knows
     how many there are.
     """
     found = _entropy(observations)

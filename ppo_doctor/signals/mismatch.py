@@ -256,3 +256,24 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
     held = max(float(quantile(sizes, 0.9)), float(late(sizes).mean())) < 0.05 and size > 0.05
     over = size / max(apart, 1e-9) if held else 0.0
     return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
+
+
+#: Records of a policy that began at its reference, and a KL of an update of which more counts, in nats.
+BEGINNING, COUNTS = 3, 0.02
+
+
+def kl_beyond_reference(observations: Observations) -> Fact | None:
+    """Return the first KL to the sampler's policy over that to the reference; 0 where it is small.
+
+    A policy that begins at its reference is no further from the policy of a moment ago than from where it began.
+    """
+    reference, update = series_of(observations, "ref_kl"), series_of(observations, "approx_kl")
+    if reference is None or update is None:
+        return None
+    sizes, origins = (np.abs(values) for values in paired(update, reference))
+    if len(sizes) < LEAST:
+        return None
+    size, origin = (float(median(values[:BEGINNING])) for values in (sizes, origins))
+    least = max(origin, reference.resolution.absolute, 1e-6)
+    says = f"{update.raw} is {size:.3g} in the first records, {reference.raw} {origin:.3g}"
+    return fact("kl_beyond_reference", size / least if size > COUNTS else 0.0, update, says)

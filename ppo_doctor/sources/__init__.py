@@ -198,6 +198,7 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
             )
             doubtful = sorted(doubtful, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
         doubtful = pages.instead(doubtful, pages.of_a_run(tree)[:MOST_LOOKED_INTO])
+        doubtful = doubtful or pages.of_numbers(tree)[:MOST_LOOKED_INTO]
         sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
     sure = any(source.logs for source in sources)
     sources = [
