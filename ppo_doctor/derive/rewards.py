@@ -141,3 +141,16 @@ def flat_share(observations: Observations) -> Fact | None:
     return Fact(
         name="flat_share", value=min(first, last), how="observed", unit="of groups", source=flat.source(), says=says
     )
+
+
+def flat_share_late(observations: Observations) -> Fact | None:
+    """Return the median share of groups without any difference in reward over the last quarter of the run."""
+    flat = observations.run.series.get("frac_reward_zero_std")
+    known = finite_of(flat.values) if flat is not None else np.empty(0)
+    if flat is None or len(known) < 4 * FEWEST:
+        return None
+    quarters = [median(quarter) for quarter in parts(known, 4)]
+    says = f"{flat.raw} is {quarters[-1]:.3g} in the last quarter, {quarters[0]:.3g} in the first"
+    return Fact(
+        name="flat_share_late", value=quarters[-1], how="observed", unit="of groups", source=flat.source(), says=says
+    )

@@ -100,6 +100,7 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "reward_ceiling_level": _row("rewards:reward_ceiling_level", "reward_mean", "episode_return"),
         "reward_trend": _row("rewards:reward_trend", "reward_mean", "episode_return"),
         "flat_share": _row("rewards:flat_share", "frac_reward_zero_std"),
+        "flat_share_late": _row("rewards:flat_share_late", "frac_reward_zero_std"),
         "share_cut": _row("batches:share_cut", "truncated_fraction", "response_length+max_response_length"),
         "explained_variance_trained": _row("critic:explained_variance_trained", "explained_variance"),
         "explained_variance_alive": _row(

@@ -372,12 +372,14 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
 
     `columns` hold the finite numbers of each column, `metrics` are metric → column.
     """
-    shown = {}
+    shown = dict[str, float]()
     for executed, setting in (("optimizer_steps", "updates_per_batch"), ("epochs_executed", "ppo_epochs")):
         planned = columns.get(f"{metrics.get(executed, '')} {PLANNED}")
         if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
             shown[setting] = float(planned[0])
     norm = metrics.get("grad_norm", "")
+    if len(alone := columns.get(norm, np.zeros(0))) >= LEAST and np.allclose(alone, alone[0], rtol=1e-3, atol=0):
+        shown["max_grad_norm"] = float(alone[0])  # what it was cut to
     for key, cut in columns.items():
         before = columns.get(norm)
         # A rate is constant and below every norm too: the name has to say that it is the same norm.

@@ -13,6 +13,7 @@ from ppo_doctor.signals.course import (
     condition,
     constant,
     course,
+    entropy_of,
     fact,
     finite,
     given,
@@ -220,26 +221,34 @@ def several_updates(observations: Observations) -> Fact | None:
     return _moved_far(observations)
 
 
-#: What one optimizer step does not move a policy by, in nats: a median KL, entropy that one of the first updates takes.
+#: What one optimizer step does not move a policy by, in nats: a median KL, entropy that one of the first updates takes,
+#: and entropy that so many updates take together.
 FAR_FOR_ONE, LOST_IN_ONE, FIRST_UPDATES = 0.01, 0.1, 5
+LOST_IN_ALL, FEW_RECORDS = 0.3, 200
 
 
 def _moved_far(observations: Observations) -> Fact | None:
-    """Tell that a batch is used for several steps by how far one update goes, where clipping is logged beside a critic.
+    """Tell that a batch is used for several steps by how far the policy goes, where clipping is logged beside a critic.
 
     Who logs the share of clipped samples of a policy with a critic means to use a batch more than once.
     """
     names = observations.run.series
-    if "clip_fraction" not in names or "value_loss" not in names:
+    if "clip_fraction" not in names or not ("value_loss" in names or "explained_variance" in names):
         return None
-    probe, entropy = values_of(observations, "probe_kl"), values_of(observations, "entropy")
+    probe, entropy = values_of(observations, "probe_kl"), entropy_of(observations)
     if probe is not None and len(probe) and (size := float(median(probe))) > FAR_FOR_ONE:
         says = f"an update moves the policy by a KL of {size:.2g}, further than one optimizer step does"
         return condition("several_updates", True, names["probe_kl"], says)
-    lost = -np.diff(entropy[: FIRST_UPDATES + 1]) if entropy is not None else np.zeros(0)
-    if len(lost) and lost.max() > LOST_IN_ONE:
-        says = f"an update takes {lost.max():.2g} nats of entropy, more than one optimizer step does"
-        return condition("several_updates", True, names["entropy"], says)
+    known = finite(entropy) if entropy is not None else np.zeros(0)
+    if entropy is None or len(known) < FIRST_UPDATES:
+        return None
+    lost = float((-np.diff(known[: FIRST_UPDATES + 1])).max())
+    if lost > LOST_IN_ONE:
+        says = f"an update takes {lost:.2g} nats of entropy, more than one optimizer step does"
+        return condition("several_updates", True, entropy, says)
+    if len(known) <= FEW_RECORDS and (moved := abs(float(known[-1] - known[0]))) > LOST_IN_ALL:
+        says = f"{len(known)} updates change the entropy by {moved:.2g} nats, more than as many optimizer steps do"
+        return condition("several_updates", True, entropy, says)
     return None
 
 

@@ -69,7 +69,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "batches",
             (
                 *("optimizer_steps", "epochs_executed", "epochs_executed_total", "value_clip_fraction", "ppo_epochs"),
-                "clip_fraction+value_loss",
+                *("clip_fraction+value_loss", "clip_fraction+explained_variance"),
             ),
         ),
         "root_divergence_per_rate": ("movement", ("approx_kl+learning_rate",)),
