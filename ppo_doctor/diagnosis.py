@@ -111,11 +111,9 @@ def _ends_early(run: Run) -> str:
 
 
 def _placed(ordered: Sequence[RankedCause], told: Sequence[Problem]) -> list[RankedCause]:
-    """Return causes in the order of the problems that they are told under; one of none leads nothing and comes last."""
+    """Return causes under the problems that are told; one of none leads nothing and comes last."""
     where = {name: problem.id for problem in told for name in problem.causes}
-    places = {problem.id: number for number, problem in enumerate(told)}
     placed = [replace(c, problem=where.get(c.id, "")) for c in ordered if c.benign or c.id in where]
-    placed.sort(key=lambda cause: places.get(cause.problem, len(told)))
     loose = [c for c in ordered if not c.benign and c.id not in where]
     placed += [replace(cause, problem="", leader=False, level_with=()) for cause in loose]
     return [replace(cause, rank=rank) for rank, cause in enumerate(placed, start=1)]

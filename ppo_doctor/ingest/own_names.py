@@ -252,7 +252,8 @@ def by_words(metric: str, name: Said, reading: Reading | None) -> float:
         weight = max(weight, NAMED - reading.cost)
     elif name.meant and (weight <= 0 or any(one.cost <= PLAINLY for one in name.meant.values())):
         weight = -OTHERWISE
-    weight += UNITED * (name.allowed is not None)
+    if name.allowed is not None:  # beside a word that nobody knows it may be a share of anything
+        weight += UNITED if name.meant or all(name.hints) else UNITED / 2
     weight += HINTED * ((name.base > 0) + (name.squared and metric == "value_loss"))
     return weight + 3.0 * HINTED * (name.executed and metric in ("optimizer_steps", "epochs_executed"))
 

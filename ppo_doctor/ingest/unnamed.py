@@ -77,11 +77,13 @@ _BY_WORDS = (
     *("success_rate", "advantages_std", "grad_norm", "probe_kl", "truncated_fraction", *OF_NO_METRIC),
 )
 ASKED = (*_BY_NUMBERS, *_BY_WORDS)
+#: Shares of samples, which are 0 or at least one of so many.
+_COUNTED, ONE_OF = frozenset({"clip_fraction", "frac_reward_zero_std", "success_rate", "truncated_fraction"}), 1e-7
 #: No mean entropy of an action, or of an answer, is as large, in nats.
 MOST_NATS = 500.0
 #: The least and the most that metrics can be by what they are.
 _LIMITS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("clip_fraction", "frac_reward_zero_std", "success_rate", "truncated_fraction"), (0.0, 1.0)),
+    **dict.fromkeys(_COUNTED, (0.0, 1.0)),
     **dict.fromkeys(("value_loss", "grad_norm", "actor_grad_norm", "critic_grad_norm"), (0.0, np.inf)),
     "learning_rate": (0.0, 1.0),
     "entropy": (-MOST_NATS, MOST_NATS),
@@ -279,6 +281,8 @@ class _Fits:
             return -np.inf  # what is done is counted
         if metric == "ratio_mean" and found.known.min() >= 1 and float(np.median(found.known)) > ABOVE_ONE:
             return -np.inf  # a mean over samples of the old policy lies on both sides of 1
+        if metric in _COUNTED and found.known.max() > 0 and found.known[found.known > 0].min() < ONE_OF:
+            return -np.inf
         beyond = ((found.known < low - 1e-6) | (found.known > high + 1e-3)).mean() > DAMAGED
         if beyond:
             return -np.inf

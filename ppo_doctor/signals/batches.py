@@ -37,6 +37,8 @@ PART, LEAST_GROUP = "reward_component.", 4.0
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 #: Records after which a loss scaler has found its scale: it halves it in each of its first steps.
 SEARCHED = 10
+#: Correlation of their changes from which on two series are of one thing, in other digits or units.
+ALIKE = 0.7
 #: Standard errors by which a reward rises, and a rate of success falls, that do.
 FALLS = 3.0
 #: What DeepSpeed says where even the smallest scale overflows.
@@ -110,8 +112,8 @@ def length_late(observations: Observations) -> Fact | None:
 def reward_length_link(observations: Observations) -> Fact | None:
     """Return the size of the correlation of reward and completion length over the records, and over their changes.
 
-    The smaller one counts: two series that rise, or one jump, correlate without being the same. The largest change of
-    the length is left out for that reason.
+    Where the changes do not agree their correlation counts: two series that rise, or one jump, correlate without being
+    the same. The largest change of the length is left out for that reason.
     """
     reward, lengths = observations.run.series.get("reward_mean"), observations.run.series.get("response_length")
     if reward is None or lengths is None:
@@ -125,7 +127,7 @@ def reward_length_link(observations: Observations) -> Fact | None:
     alike = abs(correlation(*changes)) if np.ptp(changes[0]) and np.ptp(changes[1]) else 0.0
     whole = abs(correlation(paid, sizes))
     says = f"{reward.raw} and {lengths.raw} correlate by {whole:.4f}, and from record to record by {alike:.4f}"
-    return fact("reward_length_link", min(whole, alike), reward, says)
+    return fact("reward_length_link", whole if alike > ALIKE else min(whole, alike), reward, says)
 
 
 def groups_alike_at_first(observations: Observations) -> Fact | None:
@@ -233,8 +235,11 @@ def _moved_far(observations: Observations) -> Fact | None:
     Who logs the share of clipped samples of a policy with a critic means to use a batch more than once.
     """
     names = observations.run.series
-    if "clip_fraction" not in names or not ("value_loss" in names or "explained_variance" in names):
+    clipped = names.get("clip_fraction")
+    if clipped is None or not ("value_loss" in names or "explained_variance" in names):
         return None
+    if observations.run.keys.get(clipped.raw) != "guessed":
+        return None  # a trainer's settings tell, or its defaults
     probe, entropy = values_of(observations, "probe_kl"), entropy_of(observations)
     if probe is not None and len(probe) and (size := float(median(probe))) > FAR_FOR_ONE:
         says = f"an update moves the policy by a KL of {size:.2g}, further than one optimizer step does"
