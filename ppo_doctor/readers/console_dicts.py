@@ -14,8 +14,6 @@ from ppo_doctor.literals import python_literal
 from ppo_doctor.readers.jsonl import CONFIG_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Set
-
     from ppo_doctor.readers.console_base import Line, Sink
 
 _TOKEN = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|[{}\[\]()]|,")
@@ -46,6 +44,54 @@ _HISTORY = 3
 _CONFIG_SIZE = 4
 
 
+class _Bars:
+    """Gives records of transformers, which have an epoch and no step, the step of the bar above them.
+
+    Where a buffer holds records back, several follow one position of the bar, and it says nothing of any.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        #: where the bar stands, of how many steps, and those of the run's bar
+        self._at = self._of = self._of_run = ""
+        #: the last position under which a record stood, and its names
+        self._last: tuple[str, frozenset[object]] = "", frozenset()
+        self._held: tuple[int, dict[Any, Any]] | None = None
+        self._told: bool | None = None
+
+    def look(self, text: str) -> None:
+        """Take a position of the bar of the run."""
+        bar = _STEPS_BAR.match(text)
+        if bar is not None and self._of_run in ("", bar[2]):
+            self._at, self._of = bar[1], bar[2]
+
+    def hand_on(self, number: int, record: dict[Any, Any]) -> None:
+        """Hand on a record; the first waits for the second, which shows whether the bar moves between them."""
+        if not self._at or "epoch" not in record or "step" in record or "global_step" in record or self._told is False:
+            self._sink.mapping(number, record)
+            return
+        names = frozenset(record) - {"epoch"}
+        again = self._at == self._last[0] and not names.isdisjoint(self._last[1])
+        if self._last[0]:
+            self._told = not again if self._told is None else self._told
+            self.finish()
+        self._of_run = self._of
+        if not self._last[0]:
+            self._held = number, record
+        elif self._told and not again:
+            self._sink.mapping(number, {"step": int(self._at), **record})
+        else:
+            self._sink.mapping(number, record)
+        self._last = self._at, names
+
+    def finish(self) -> None:
+        """Hand on the record that waits."""
+        if self._held is not None:
+            number, record = self._held
+            self._sink.mapping(number, {"step": int(self._last[0]), **record} if self._told else record)
+            self._held = None
+
+
 class Dicts:
     """Reads dicts, whole or split over lines; what does not read as a literal is never evaluated."""
 
@@ -55,16 +101,12 @@ class Dicts:
         self._depth = 0
         #: lines to wait for the end of a dict; less with each that has none
         self._patience = _MOST_LINES
-        #: where the bar of steps stands, and the steps of the first one under which a record stood
-        self._at, self._of, self._of_run = "", "", ""
-        #: what was told of the step at which it stands
-        self._told: Set[str] = frozenset()
+        self._bars = _Bars(sink)
 
     def take(self, line: Line) -> bool:
         """Read a line that holds a dict, opens one, or goes on with an open one."""
-        if "%|" in line.text and (bar := _STEPS_BAR.match(line.text)) and self._of_run in ("", bar[2]):
-            self._told = self._told if bar[1] == self._at else frozenset()
-            self._at, self._of = bar[1], bar[2]
+        if "%|" in line.text:
+            self._bars.look(line.text)
         if self._open:
             if not (_starts_dict(line.text) or self._is_code(line)):
                 return self._go_on(line)
@@ -92,6 +134,7 @@ class Dicts:
         """Use what can be had of a dict that is never closed."""
         if self._open:
             self._torn()
+        self._bars.finish()
 
     def _is_code(self, line: Line) -> bool:
         """Tell a brace alone on its line that opens no dict of words, as in the source lines of a traceback."""
@@ -166,10 +209,7 @@ class Dicts:
         counter = _COUNTER.search(before)
         if counter and "step" not in record:
             record = {counter[1]: int(counter[2]), **record}
-        elif self._at and "epoch" in record and record.keys().isdisjoint(("step", "global_step", *self._told)):
-            self._of_run, self._told = self._of, record.keys() - {"epoch"}
-            record = {"step": int(self._at), **record}
-        self._sink.mapping(line.number, record)
+        self._bars.hand_on(line.number, record)
         return True
 
 

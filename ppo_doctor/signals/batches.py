@@ -251,7 +251,8 @@ def _moved_far(observations: Observations) -> Fact | None:
     if lost > LOST_IN_ONE:
         says = f"an update takes {lost:.2g} nats of entropy, more than one optimizer step does"
         return condition("several_updates", True, entropy, says)
-    if len(known) <= FEW_RECORDS and (moved := abs(float(known[-1] - known[0]))) > LOST_IN_ALL:
+    wholly = "approx_kl" in names and not {"ratio_max", "ratio_min", "ratio_abs_dev", "ratio_mean"}.isdisjoint(names)
+    if wholly and len(known) <= FEW_RECORDS and (moved := abs(float(known[-1] - known[0]))) > LOST_IN_ALL:
         says = f"{len(known)} updates change the entropy by {moved:.2g} nats, more than as many optimizer steps do"
         return condition("several_updates", True, entropy, says)
     return None

@@ -14,7 +14,6 @@ def test_dicts_of_transformers_4_among_progress_bars(reading):
     )
     assert got.container == "console"
     assert got.records[0]["learning_rate"] == 1e-06
-    assert got.records[0]["step"] == 1  # of the bar, once
     assert isnan(got.records[0]["grad_norm"])
     assert got.records[1] == {"loss": -inf, "epoch": 1.0}
     assert got.lines == [1, 2]
@@ -25,6 +24,12 @@ def test_records_have_the_steps_of_the_bar_above_them(reading):
     other = "100%|##########| 7/7 [00:01<00:00,  9.0it/s]\n"
     got = reading(bars.format(5, 0.01) + other + bars.format(10, 0.02) + "{'eval_loss': 2.0, 'epoch': 0.02}\n")
     assert [record["step"] for record in got.records] == [5, 10, 10]
+
+
+def test_records_that_a_buffer_held_back_have_no_steps(reading):
+    bars = "".join(f" 5%|#    | {at}/200 [00:39<3:09, 36.04s/it]\r" for at in range(1, 40))
+    got = reading(bars + "\n" + "{'loss': 0.1, 'epoch': 0.01}\n" * 3)
+    assert [record.get("step") for record in got.records] == [None] * 3
 
 
 def test_dicts_of_transformers_5_quote_their_numbers(reading):
