@@ -75,7 +75,7 @@ _IDEOGRAPHS = re.compile("[\u4e00-\u9fff]+")
 #: What a sign says of the number beside it: "rho^" is the largest, "±R" the deviation.
 _TOP = re.compile(r"(?<=[^\W\d])\^(?!\w)")
 #: A unit that is written short: "KL[mn]", "drift_mn".
-_MILLINATS = re.compile(r"[\[(_ ]mn(?:[\])]|\Z)")
+_MILLINATS = re.compile(r"(?:[\[(_ ]|(?<=KL))mn(?:[\])]|\Z)")
 #: A name that goes on in small letters behind this one: "KLref", "dKLalt", "KLr".
 _TO_REFERENCE = re.compile(r"KL_r(?![a-z])")
 _KL = re.compile(r"(?<![A-Z])KL(?=[a-z])")

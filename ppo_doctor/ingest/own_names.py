@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
-from ppo_doctor.ingest.hints import CLIPPED, apart, by_word, hints_of, marked, words_for
+from ppo_doctor.ingest.hints import CLIPPED, apart, by_word, hinted, hints_of, marked, words_for
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
 from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
@@ -102,9 +102,11 @@ LOGGED = {10.0: frozenset({"grad_norm", "learning_rate", "approx_kl", "action_st
 #: Thousandths of a unit: "leash_mnat", "kl_milli", "rate x1e3".
 _THOUSANDTHS = re.compile(
     r"(?<![a-z])(?:m(?=(nats?|bits?|KL)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d))"
-    r"|\u2030|[\[(_ ]mn(?:[\])]|\Z)",
+    r"|\u2030|(?:[\[(_ ]|(?<=KL))mn(?:[\])]|\Z)|_mb\Z",
     re.IGNORECASE,
 )
+#: A power of ten that numbers were multiplied by: "lr_e5", "kl x1e4".
+_POWER = re.compile(r"[_x* ]1?e([2-6])\Z")
 _SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])(?<!\br_)sq(?![a-z])", re.IGNORECASE)
 #: So many each second, or minute.
 _PACE = re.compile(r"[^\W\d_]{2,}/(?:s|sec|min|h)\Z", re.IGNORECASE)
@@ -164,7 +166,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     bare = key.replace("%", " ")
     for sign in _LOGARITHMS.values():
         bare = sign.sub(" ", bare)
-    bare = _THOUSANDTHS.sub(_without_factor, bare)
+    bare = _THOUSANDTHS.sub(_without_factor, _POWER.sub(" ", bare))
     both = set(readings(bare, language=language))
     if bare.strip() or bare == key:
         both |= set(readings(key, language=language))
@@ -179,6 +181,8 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
     percent = "%" in key or not words.isdisjoint({"pct", "percent", "prozent", "perc"})
     unit = PERCENT if percent else 1000.0 if _THOUSANDTHS.search(key) else 1.0
+    if power := _POWER.search(key):
+        unit = 10.0 ** int(power[1])
     base = next((base for base, sign in _LOGARITHMS.items() if sign.search(key)), 0.0)
     if base:
         meant = {metric: reading for metric, reading in meant.items() if metric in LOGGED[base]}
@@ -232,6 +236,8 @@ def is_outside(key: str, keys: Collection[str]) -> bool:
     if f"{key} {PLANNED}" in keys:
         return False  # minibatches of so many, and no megabytes
     words = {word for part in words_of(key) for word in part}
+    if "mb" in words and any(map(hinted, words - {"mb"})):
+        words.discard("mb")  # thousandths of a bit
     told = _PLANNED.search(key) is not None or _PACE.search(key) is not None
     return told or not words.isdisjoint(_OUTSIDE) or key.lower() in CLOCKS
 

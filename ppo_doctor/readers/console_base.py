@@ -36,7 +36,7 @@ NUMBER = (
 )
 #: A word of a name: letters of any alphabet with their accents, and the signs that mathematicians write.
 MARKS = "\u0300-\u036f"
-WORD = rf"(?:[^\W\d]|[∇∂⟨‖])[\w{MARKS}./%@()∇∂⟩‖-]{{0,99}}"
+WORD = rf"(?:[^\W\d]|[∇∂⟨‖])[\w{MARKS}./%@()∇∂⟩‖^-]{{0,99}}"
 #: A number and a unit that adds nothing to it, then perhaps more words.
 _WITH_UNIT = re.compile(
     r"([-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)"

@@ -168,7 +168,7 @@ class Rows:
         cells = _numbers(text) if len(text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
-        if not all(cell == _ABSENT or _NUMBER.fullmatch(cell) for cell in cells):
+        if not all(cell == _ABSENT or _NUMBER.fullmatch(cell.removesuffix("%")) for cell in cells):
             self._above = text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
@@ -194,7 +194,11 @@ class Rows:
         """Nothing is ever open."""
 
     def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
-        held = [(name, cell) for name, cell in zip(names, cells, strict=False) if name and cell != _ABSENT]
+        held = [
+            (f"{name} %" if cell[-1] == "%" and "%" not in name else name, cell.removesuffix("%"))
+            for name, cell in zip(names, cells, strict=False)
+            if name and cell != _ABSENT
+        ]
         return self._sink.pairs(line, held)
 
 

@@ -52,11 +52,15 @@ _NUMBER = re.compile(
 _OPENING = re.compile(r"\s*\[([A-Za-z_]+ *[#:=]?) *(\d+)(?:/\d+)?\]")
 #: "d007 | …": a counter that is written together with what it counts
 _COUNTED = re.compile(r"\s*([^\W\d_]{1,5})(\d{1,9})(?=\s*[|:,;])")
-_UNIT = re.compile(r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|min(?:ute)?s?\b|hours?\b)", re.IGNORECASE)
+_UNIT = re.compile(
+    r" ?(%|percent\b|nats?\b|bits?\b|[mu]?s(?:ec(?:ond)?s?)?\b|min(?:ute)?s?\b|hours?\b"
+    r"|(?:[cmk]m|deg|kg|k?wh?|px|rpm|hz|km/?h)\b)",
+    re.IGNORECASE,
+)
 _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
-_WORD = re.compile(rf"(?:[^\W\d_]|[∇∂‖])[\w{MARKS}/∇∂‖]*")
+_WORD = re.compile(rf"(?:[^\W\d_]|[∇∂‖])[\w{MARKS}/∇∂‖]*\^?")
 #: Letters right behind a number, which are its unit and no part of the next name: "-0.053m crt 1.53".
 _GLUED = re.compile(r"[^\W\d_]{1,4}(?=[\s,;|)\]])")
 #: How a sentence of an evaluation begins, which tells other numbers than those of training under the same names.
@@ -206,7 +210,9 @@ def _names(body: str) -> list[str]:
         after = body[number.end() : end]
         depth = max(0, depth + before.count("(") - before.count(")"))
         of = counted = _OF.fullmatch(after) is not None
-        if planned_of:
+        if not i and before.strip() == "#":
+            name, counted = "step", True  # "#004 J -9.38": what is behind it names the next number
+        elif planned_of:
             name, planned_of = f"{planned_of} {PLANNED}", ""
         elif of:
             behind = body[numbers[i + 1].end() :] if i + 1 < len(numbers) else ""

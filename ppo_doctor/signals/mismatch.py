@@ -260,6 +260,8 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
 
 #: Records of a policy that began at its reference, and a KL of an update of which more counts, in nats.
 BEGINNING, COUNTS = 3, 0.02
+#: Share of samples that such a KL clips at least.
+CLIPPED_BY_IT = 0.1
 
 
 def kl_beyond_reference(observations: Observations) -> Fact | None:
@@ -274,6 +276,10 @@ def kl_beyond_reference(observations: Observations) -> Fact | None:
     if len(sizes) < LEAST:
         return None
     size, origin = (float(median(values[:BEGINNING])) for values in (sizes, origins))
+    clipped = values_of(observations, "clip_fraction")
+    guessed = observations.run.keys.get(update.raw) == "guessed"
+    if guessed and (clipped is None or float(median(clipped[:BEGINNING])) < CLIPPED_BY_IT):
+        return None  # so large a KL clips samples: it may be another number
     least = max(origin, reference.resolution.absolute, 1e-6)
     says = f"{update.raw} is {size:.3g} in the first records, {reference.raw} {origin:.3g}"
     return fact("kl_beyond_reference", size / least if size > COUNTS else 0.0, update, says)
