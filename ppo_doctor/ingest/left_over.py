@@ -66,7 +66,9 @@ def still(
         named_so = [
             key
             for key in zeros
-            if key not in found and (_means(told[key], metric) if metric in _NAMED_ZEROS else says(told[key], metric))
+            if key not in found
+            and (_means(told[key], metric) if metric in _NAMED_ZEROS else says(told[key], metric))
+            and not _is_some_loss(told[key], metric)
         ]
         if named_so:  # the name that can mean the least else
             key = min(named_so, key=lambda key: _hinted_less(told[key], metric))
@@ -80,6 +82,16 @@ def still(
     if len(plain) < len(some):
         return found
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
+
+
+def _is_some_loss(name: Said, metric: str) -> bool:
+    """Tell whether a name says of a loss of zeros only that it is a loss, or an error, of whatever."""
+    losses = {"policy_loss", "value_loss"}
+    return (
+        metric in losses
+        and metric not in name.meant
+        and all(losses <= hint or not losses & hint for hint in name.hints)
+    )
 
 
 def _means(name: Said, metric: str) -> bool:

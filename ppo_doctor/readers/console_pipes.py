@@ -139,7 +139,7 @@ class Grids:
 
 
 #: Where a cell between commas or semicolons is empty, and what stands for one that is.
-_EMPTY, _ABSENT = re.compile(r"([,;])(?=[,;]|\Z)"), "-"
+_EMPTY, _ABSENT = re.compile(r"([,;])(?=[,;]|\Z)"), ("-", "--", ".", "n/a")
 #: Cells between commas or semicolons, without a blank, as many as make a table.
 _SEPARATED = re.compile(r"\s*[^\s,;]++(?:[,;][^\s,;]*+){3,}\s*")
 
@@ -164,11 +164,11 @@ class Rows:
         # NumPy's savetxt and gnuplot take a line of names behind this sign
         text = line.text.replace("#", " ", 1) if line.text.lstrip().startswith("# ") else line.text
         if len(text) <= _LONGEST and _SEPARATED.fullmatch(text):  # a CSV file, pasted among words
-            text = _EMPTY.sub(rf"\1{_ABSENT}", text.strip()).replace(",", "\t").replace(";", "\t")
+            text = _EMPTY.sub(rf"\1{_ABSENT[0]}", text.strip()).replace(",", "\t").replace(";", "\t")
         cells = _numbers(text) if len(text) <= _LONGEST else []
         if len(cells) < _FEWEST_COLUMNS:
             return False
-        if not all(cell == _ABSENT or _NUMBER.fullmatch(cell.removesuffix("%")) for cell in cells):
+        if not all(cell in _ABSENT or _NUMBER.fullmatch(cell.removesuffix("%")) for cell in cells):
             self._above = text if all(map(_NAME.fullmatch, cells)) and len(set(cells)) == len(cells) else ""
             return False
         # Of names as many as those of the table, which may be a message, those of the table count.
@@ -197,7 +197,7 @@ class Rows:
         held = [
             (f"{name} %" if cell[-1] == "%" and "%" not in name else name, cell.removesuffix("%"))
             for name, cell in zip(names, cells, strict=False)
-            if name and cell != _ABSENT
+            if name and cell not in _ABSENT
         ]
         return self._sink.pairs(line, held)
 
@@ -215,9 +215,12 @@ def _numbers(text: str) -> list[str]:
 
 
 def _aligned(names: str, numbers: str) -> bool:
-    """Tell whether each number stands below its name, or tabs set both; one wider than its column moves the rest."""
+    """Tell whether each number stands below its name, or tabs or bars set both; one that is wider moves the rest."""
     if names.strip().count("\t") == numbers.strip().count("\t") > 0:
         return True
+    groups = [[len(part.split()) for part in text.split("|")] for text in (names, numbers)]
+    if len(groups[0]) > 1 and groups[0] == groups[1]:
+        return True  # as many between each two bars
     above, below = ([found.span() for found in _CELL.finditer(text.expandtabs())] for text in (names, numbers))
     moved, end = 0, 0
     for name, number in zip(above, below, strict=True):
