@@ -300,7 +300,7 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *
     """
     scale, offset = (reading.scale, reading.offset) if reading is not None else (1.0, 0.0)
     scales = [(scale, 0.0)]
-    if metric == "value_loss" and fits.most < 0 and speaks(name, metric):
+    if metric == "value_loss" and fits.most < 0 and any(metric in hint for hint in name.hints):
         return 0.0, scale  # what cannot be one is named so: its sign is wrong
     if reading is None and metric == "policy_loss":
         scales = [(1.0, TURNED * name.gain), (-1.0, TURNED * (not name.gain))]

@@ -247,13 +247,19 @@ def _name(before: str, after: str, quantity: str, *, inside: bool) -> str:
     unit = _UNIT.match(after)
     rest = after[unit.end() :] if unit else after
     words = "" if _counts_samples(before) else _before(before)
-    words = words or _words(_BREAK.split(rest)[0], first=True)
+    words = words or _words(_BREAK.split(rest)[0], first=True) or _alone(before)
     if quantity and words and (inside or words.lower() in _STATISTICS):
         statistic = _STATISTICS.get(words.lower())
         words = f"{quantity} {words if statistic is None else statistic}".strip()
     if unit is None:
         return words
     return f"{words} {'seconds' if _TIMES.fullmatch(unit[1]) else unit[1].lower()}".strip()
+
+
+def _alone(text: str) -> str:
+    """Return the one word of the clause that a number ends, whatever it says: "out 2.4%" between bars."""
+    words = _WORD.findall(_BREAK.split(text)[-1])
+    return words[0] if len(words) == 1 else ""
 
 
 def _counts_samples(text: str) -> bool:
@@ -270,6 +276,5 @@ def _before(text: str) -> str:
 def _words(clause: str, *, first: bool) -> str:
     """Return the words that say something, the first or the last of them."""
     spoken = clause.replace("'s", "").replace("\N{RIGHT SINGLE QUOTATION MARK}s", "")
-    held = _WORD.findall(spoken)
-    words = held if len(held) == 1 else [word for word in held if word.lower() not in _FILLER]
+    words = [word for word in _WORD.findall(spoken) if word.lower() not in _FILLER]
     return " ".join(words[:MOST_WORDS] if first else words[-MOST_WORDS:])

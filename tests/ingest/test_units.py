@@ -82,3 +82,11 @@ def test_a_kl_beyond_what_the_largest_ratio_allows_is_in_thousandths():
     assert len(says) == 1
     wide = series("ratio_max", [1.3] * 20)
     assert in_own_units({"approx_kl": kl, "ratio_max": wide}, {"approx_kl"})[1] == []
+
+
+@pytest.mark.parametrize(("raw", "factor"), [("kl100", 1e-2), ("kl_x1e4", 1e-4), ("klA4", 1e-4), ("kl2", 1.0)])
+def test_a_power_of_ten_in_a_name_is_believed(raw, factor):
+    from dataclasses import replace
+
+    found, _ = read(replace(series("approx_kl", [0.001, 0.002, 0.004]), raw=raw))
+    assert found.values.tolist() == pytest.approx([0.001 * factor, 0.002 * factor, 0.004 * factor])

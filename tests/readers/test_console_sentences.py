@@ -138,3 +138,24 @@ def test_prose_and_formulas_with_a_number_are_no_lines_that_may_hold_metrics():
         for line in range(8):
             held.add(text, line)
         assert text in str(held)
+
+
+def test_a_number_behind_a_hash_is_a_counter():
+    cells = dict(named_numbers("#004 J -9.38 e_end 134.2cm sat 3% |g| 1.1"))
+    assert cells == {"step": "004", "J": "-9.38", "e_end cm": "134.2", "sat %": "3", "‖g‖": "1.1"}
+
+
+def test_a_counter_that_is_one_word_with_what_it_counts():
+    first, second = "d000 | tip 0.29 sd 0.4 | out 2.45%", "d001 | tip 0.33 sd 0.5 | out 0.27%"
+    assert template_of(first) == template_of(second)
+    assert dict(named_numbers(second)) == {"d": "001", "tip": "0.33", "tip std": "0.5", "out %": "0.27"}
+
+
+def test_what_an_evaluation_tells_is_no_training_record(reading):
+    lines = "".join(
+        f"({i}) harvest {i}.5 coins, drift {i}.25 nats\n-- Probe (no noise): harvest {i}.75, {i}/12 fallen\n"
+        for i in range(10, 20)
+    )
+    got = reading(lines)
+    assert [record["harvest"] for record in got.records] == [i + 0.5 for i in range(10, 20)]
+    assert [record["eval harvest"] for record in got.records] == [i + 0.75 for i in range(10, 20)]

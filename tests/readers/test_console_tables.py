@@ -115,3 +115,19 @@ def test_a_table_in_a_quotation(reading):
     table = "-----------------------\n| approx_kl  | 0.01  |\n| value_loss | 2.5   |\n-----------------------\n"
     got = reading("".join(f"> {line}\n" for line in table.splitlines()) * 2)
     assert got.records == [{"approx_kl": 0.01, "value_loss": 2.5}] * 2
+
+
+GROUPS = (
+    "  It |   Bel   ±Bel  hit%  proef | rho^   clip‰ |   |g|  H[bit] n |sig\n"
+    "   2 | 0.532  0.344    3%    2.4 | 1.70    13.1 |  0.59   0.859 40 |0.7\n"
+    "   4 | 0.541  0.342    4%      . | 1.73     4.2 |  0.59   0.819 40 |0.6\n"
+)
+
+
+def test_bars_between_groups_of_columns_set_a_table(reading):
+    got = reading(GROUPS)
+    assert [record["±Bel"] for record in got.records] == [0.344, 0.342]
+    assert [record.get("proef") for record in got.records] == [2.4, None]
+    assert [record["‖g‖"] for record in got.records] == [0.59, 0.59]
+    assert [record["sig"] for record in got.records] == [0.7, 0.6]
+    assert [record["hit%"] for record in got.records] == [3, 4]

@@ -214,3 +214,8 @@ def test_an_exact_kl_of_0_to_the_reference_says_more_than_a_sampled_entropy():
     sampled = "0.34 0.39 0.36 0.41 0.33 0.4 0.35 0.38 0.3 0.42 0.37 0.4 0.39 0.41 0.4 0.42 0.41 0.43 0.42 0.44"
     assert told("policy_stands", ref_kl="0x19", entropy=sampled, policy_loss="0.01 -0.02x18")
     assert not told("policy_stands", ref_kl="0x1 0.01x17", entropy=sampled, policy_loss="0.01 -0.02x18")
+
+
+def test_a_policy_that_goes_too_far_for_one_step_was_stepped_several_times():
+    near = {"approx_kl": "0x19", "clip_fraction": "0x19", "value_loss": "1x19"}
+    assert told("several_updates", entropy="1 0.7 0.5 0.4 0.3x15", **near) is None  # a trainer's own settings tell

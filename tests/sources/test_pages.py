@@ -52,3 +52,15 @@ def test_pages_without_records_leave_a_configuration_alone_to_be_judged(tmp_path
     )
     (source,) = sources_in(tmp_path)
     assert [path.name for path in source.config] == ["config.yaml"]
+
+
+def test_a_file_of_numbers_is_the_log_of_a_folder_without_another(tmp_path, cli):
+    write(tmp_path, {"till.jnl": LINES, "train.py": LINES, "notes.bin": "word\n" * 40})
+    assert files_of(tmp_path) == [(str(tmp_path / "till.jnl"),)]
+    assert cli("analyze", tmp_path, "--format", "json").json["outcome"]["records"] == 29
+
+
+def test_a_folder_of_sources_holds_no_log(tmp_path):
+    write(tmp_path, {"train.py": LINES, "data.bin": "\0" + LINES})
+    with pytest.raises(DoctorError):
+        files_of(tmp_path)
