@@ -95,6 +95,11 @@ def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
     early, late = (round(of * records / len(values)) for of in (levels.early, levels.late))
     peak = _shown_at(series, levels.best, *sorted((steps[levels.best_from], steps[levels.best_to])))
     told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=peak, early=early, late=late)
+    if records > len(values):  # what is told are medians of records, not of the means that a long log is judged by
+        known = series.values[np.isfinite(series.values)]
+        start, end = median(known[:early]), median(known[-late:])
+        if (end > start) == (levels.end > levels.start):  # episodes of other lengths weigh otherwise by step
+            told = replace(told, start=start, end=end)
     if not values.any():
         return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
     if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:

@@ -189,3 +189,10 @@ def test_a_reward_within_its_last_printed_digits_has_no_course():
     assert outcome(case_run({"series": {"episode_return": rounded}})).what == "flat"
     told = rounded.replace("0.0", "0.000")  # of so many digits that the same numbers are no noise of printing
     assert outcome(case_run({"series": {"episode_return": told.replace(" 0 ", " 0.00001 ")}})).what != "never_earned"
+
+
+def test_levels_that_are_told_of_a_long_log_are_medians_of_its_records():
+    values = np.linspace(0, 100, 3000) ** 1.5 + np.random.default_rng(2).exponential(200, 3000)
+    found = run_of(episode_return=values)
+    assert found.start == pytest.approx(np.median(values[: found.early]), rel=1e-6)
+    assert found.end == pytest.approx(np.median(values[-found.late :]), rel=1e-6)
