@@ -55,10 +55,9 @@ def assemble(
     guessed = {key for key, use in keys.items() if use == "guessed"}
     if keys:  # several columns that are read as one by their names
         guessed |= {series.raw for series in observations.run.series.values() if series.raw not in keys}
-    if (updates := known_fact(observations, "updates_effective")) is not None and updates.how == "configured":
-        guessed.add("several_updates")  # what the user believes: whether the epochs are executed is to be shown
-    if updates is None:
-        guessed.add("several_updates")  # what the policy's movement tells
+    updates = known_fact(observations, "updates_effective")
+    if updates is None or updates.how == "configured":
+        guessed.add("several_updates")  # what the user believes, or what movement tells, is to be shown
     if (spent := known_fact(observations, "rate_spent_at")) is not None and spent.how == "configured" and spent.source:
         guessed.add(spent.source.key or "")  # so is a decay that no logged rate shows
     became = outcome(observations.run, target=target)

@@ -339,3 +339,8 @@ def _is_root(root: FloatArray, values: FloatArray) -> bool:
         return False
     slope = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
     return ROOT[0] < slope < ROOT[1]
+
+
+def of_one_norm(key: str, norm: str) -> bool:
+    """Tell whether a name is another one and more words, or begins with the same one behind its groups."""
+    return extends(key, norm) or is_kin(key.rpartition("/")[2], norm.rpartition("/")[2])

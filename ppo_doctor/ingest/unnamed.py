@@ -39,7 +39,7 @@ from ppo_doctor.ingest.own_names import (
 )
 from ppo_doctor.ingest.picture import is_a_picture, is_of_a_policy, is_told
 from ppo_doctor.ingest.readings import Reading, of_other_tasks, of_others
-from ppo_doctor.ingest.relations import extends, is_kin, related
+from ppo_doctor.ingest.relations import of_one_norm, related
 from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.ingest.units import FAR, THOUSANDTH
 
@@ -387,7 +387,7 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
     for key, cut in columns.items():
         before = columns.get(norm)
         # A rate is constant and below every norm too: the name has to say that it is the same norm.
-        other = key in metrics.values() or not _is_kin(key, norm)
+        other = key in metrics.values() or not of_one_norm(key, norm)
         if before is None or other or len(cut) != len(before) or len(cut) < LEAST:
             continue
         if (
@@ -398,8 +398,3 @@ def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]
         ):
             shown["max_grad_norm"] = float(cut[0])
     return shown
-
-
-def _is_kin(key: str, norm: str) -> bool:
-    """Tell whether a name is another one and more words, or begins with the same one behind its groups."""
-    return extends(key, norm) or is_kin(key.rpartition("/")[2], norm.rpartition("/")[2])

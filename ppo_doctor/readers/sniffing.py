@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
+from ppo_doctor.errors import DoctorError
+from ppo_doctor.opening import plain_file
 from ppo_doctor.readers.downloads import is_frame
 from ppo_doctor.readers.values import parse
 
@@ -201,3 +204,28 @@ def _is_number(cell: str) -> bool:
 
 def _is_name(cell: str) -> bool:
     return isinstance(parse(cell), str) or not cell.strip()
+
+
+#: Bytes of a file of an unknown kind that are looked at, lines with numbers in them, and the share that digits are.
+_LOOKED_AT, _FEWEST_LINES, _DIGITS = 1 << 12, 5, 0.08
+#: Sources hold few numbers, but for those that are data.
+_SOURCES = frozenset(
+    {".c", ".cpp", ".cs", ".css", ".go", ".h", ".html", ".java", ".js", ".py", ".rs", ".sh", ".svg", ".ts", ".xml"}
+)
+
+
+def holds_lines_of_numbers(path: Path) -> bool:
+    """Tell whether a file of an unknown kind begins with lines of text that hold many numbers, and is no source."""
+    if path.suffix.lower() in _SOURCES:
+        return False
+    try:
+        file = plain_file(path)
+        with file:
+            text = file.read(_LOOKED_AT)
+    except (OSError, DoctorError):
+        return False
+    if b"\0" in text:
+        return False
+    lines = [line for line in text.splitlines() if any(48 <= byte <= 57 for byte in line)]
+    digits = sum(48 <= byte <= 57 for byte in text)
+    return len(lines) >= _FEWEST_LINES and digits >= _DIGITS * len(text)

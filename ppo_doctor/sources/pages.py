@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ppo_doctor.readers import holds_records
+from ppo_doctor.readers.sniffing import holds_lines_of_numbers
 from ppo_doctor.sources.naming import NOT_LOGS, of_a_project
 from ppo_doctor.sources.walking import Folder
 
@@ -32,30 +33,7 @@ def of_projects(folder: Folder) -> list[Path]:
     return [page for below in folder.walk() for page in below.of("page") if of_a_project(page)]
 
 
-#: Bytes of a file of an unknown kind that are looked at, lines with numbers in them, and the share that digits are.
-_LOOKED_AT, _LINES, _DIGITS = 1 << 12, 5, 0.08
-#: Sources hold few numbers, but for those that are data.
-_SOURCES = frozenset(
-    {".c", ".cpp", ".cs", ".css", ".go", ".h", ".html", ".java", ".js", ".py", ".rs", ".sh", ".svg", ".ts", ".xml"}
-)
-
-
 def of_numbers(tree: Folder) -> list[Path]:
     """Return the files of a suffix that says nothing, in a folder without any log, that are lines of numbers."""
     files = (path for below in tree.walk() for path in below.of("junk"))
-    return [path for path in files if not NOT_LOGS.fullmatch(path.name) and _holds_lines_of_numbers(path)]
-
-
-def _holds_lines_of_numbers(path: Path) -> bool:
-    if path.suffix.lower() in _SOURCES:
-        return False
-    try:
-        with path.open("rb") as file:
-            text = file.read(_LOOKED_AT)
-    except OSError:
-        return False
-    if b"\0" in text:
-        return False
-    lines = [line for line in text.splitlines() if any(48 <= byte <= 57 for byte in line)]
-    digits = sum(48 <= byte <= 57 for byte in text)
-    return len(lines) >= _LINES and digits >= _DIGITS * len(text)
+    return [path for path in files if not NOT_LOGS.fullmatch(path.name) and holds_lines_of_numbers(path)]
