@@ -28,9 +28,10 @@ DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
 FEW, FAR = 0.1, 0.3
 #: A unit that scripts print a KL in without saying so; by how much a KL is beyond the largest log-ratio's square.
 THOUSANDTH, BEYOND = 1e-3, 3.0
-#: What scripts multiply before they print it, and how their names say so: "kl100", "lr_x1e4", "lrA4".
+#: What scripts multiply before they print it, and how their names say so: "kl100", "lrA4". Of "klx1e3" and "lr_e5" the
+#: factor is taken where the name is read.
 _SMALL = _DIVERGENCES | {"learning_rate"}
-_TIMES = re.compile(r"(?<=[^\W\d_])_?(?:[x*]?(10{2,6})|(?:[x*]?1?e|(?<=[a-z])A)([2-6]))\Z")
+_TIMES = re.compile(r"(?<=[^\W\d_])(?<![xX])_?(?:(10{2,6})|(?<=[a-z])A([2-6]))\Z")
 _BITS = re.compile(r"(?:(?<![A-Za-z])|(?<=[A-Z]))[Bb]its?(?![a-z])|(?<![A-Z])BITS?(?![A-Z])")
 #: What says percent in a name; a percentage is at most so much.
 _PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
