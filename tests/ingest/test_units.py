@@ -84,7 +84,10 @@ def test_a_kl_beyond_what_the_largest_ratio_allows_is_in_thousandths():
     assert in_own_units({"approx_kl": kl, "ratio_max": wide}, {"approx_kl"})[1] == []
 
 
-@pytest.mark.parametrize(("raw", "factor"), [("kl100", 1e-2), ("klA4", 1e-4), ("kl2", 1.0), ("klx1000", 1.0), ("kl_e5", 1.0)])
+FACTORS = {"kl100": 1e-2, "klA4": 1e-4, "kl2": 1.0, "klx1000": 1.0, "kl_e5": 1.0}
+
+
+@pytest.mark.parametrize(("raw", "factor"), FACTORS.items())
 def test_a_power_of_ten_in_a_name_is_believed(raw, factor):
     from dataclasses import replace
 
