@@ -92,7 +92,7 @@ def spelled_out(text: str) -> str:
         text = _THEN.sub(r"\1\2\3, \1 \5\2\4", text)
     if " of " in text:
         text = _EXECUTED.sub(rf"\1: \2, \1 {PLANNED}: \3", text)
-    if _BITS.search(text) and _MILLIBITS.search(text):
+    if "mb" in text and _BITS.search(text) and _MILLIBITS.search(text):
         text = _SHORT.sub(lambda unit: f"{unit[1]} {'mbit' if unit[2] == 'mb' else 'bit'}", text)
     if "bit" in text or "nat" in text:
         text = _INFORMATION.sub(r"\1 \4\2\3", text)

@@ -25,7 +25,7 @@ from ppo_doctor.signals.course import (
     value_of,
     values_of,
 )
-from ppo_doctor.signals.rewards import AT_FIRST, passes
+from ppo_doctor.signals.rewards import AT_FIRST, RISES, passes
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -39,8 +39,6 @@ REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 SEARCHED = 10
 #: Correlation of their changes from which on two series are of one thing, in other digits or units.
 ALIKE = 0.7
-#: Standard errors by which a reward rises, and a rate of success falls, that do.
-FALLS = 3.0
 #: What DeepSpeed says where even the smallest scale overflows.
 SMALLEST_SCALE = "loss scale already at minimum"
 
@@ -278,5 +276,5 @@ def success_lost(observations: Observations) -> Fact | None:
     if rate is None or told is None or rise is None:
         return None
     lost = 1 - told.end / told.start if told.start > 0 else 0.0
-    falls = told.change < -FALLS and rise > FALLS
+    falls = told.change < -RISES and rise > RISES
     return fact("success_lost", lost if falls else 0.0, rate, on_average(rate.raw, told.start, told.end))

@@ -198,7 +198,6 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
             )
             doubtful = sorted(doubtful, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
         doubtful = pages.instead(doubtful, pages.of_a_run(tree)[:MOST_LOOKED_INTO])
-        doubtful = doubtful or pages.of_numbers(tree)[:MOST_LOOKED_INTO]
         sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
     sure = any(source.logs for source in sources)
     sources = [
@@ -207,7 +206,13 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
         sources = _of_settings(tree)
-    if not sources and not dumps and (held := pages.with_records(pages.of_projects(tree)[:MOST_LOOKED_INTO])):
+    if not sources and not dumps:
+        held = pages.with_records(pages.of_projects(tree)[:MOST_LOOKED_INTO]) or pages.of_numbers(
+            tree, MOST_LOOKED_INTO
+        )
+    else:
+        held = []
+    if held:
         sources = [RunSource(logs=(), perhaps=tuple(map(str, held)))]
     if not sources and not dumps:
         told = "; ".join(walker.told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from ppo_doctor.readers import holds_records
@@ -33,7 +34,10 @@ def of_projects(folder: Folder) -> list[Path]:
     return [page for below in folder.walk() for page in below.of("page") if of_a_project(page)]
 
 
-def of_numbers(tree: Folder) -> list[Path]:
-    """Return the files of a suffix that says nothing, in a folder without any log, that are lines of numbers."""
-    files = (path for below in tree.walk() for path in below.of("junk"))
-    return [path for path in files if not NOT_LOGS.fullmatch(path.name) and holds_lines_of_numbers(path)]
+def of_numbers(tree: Folder, most: int) -> list[Path]:
+    """Return the files of a suffix that says nothing, in a folder without any log, that are lines of numbers.
+
+    So many are opened at most.
+    """
+    files = (path for below in tree.walk() for path in below.of("junk") if not NOT_LOGS.fullmatch(path.name))
+    return [path for path in islice(files, most) if holds_lines_of_numbers(path)]

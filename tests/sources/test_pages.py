@@ -64,3 +64,9 @@ def test_a_folder_of_sources_holds_no_log(tmp_path):
     write(tmp_path, {"train.py": LINES, "data.bin": "\0" + LINES})
     with pytest.raises(DoctorError):
         files_of(tmp_path)
+
+
+def test_settings_and_dumps_come_before_a_file_of_numbers(tmp_path):
+    write(tmp_path, {"config.yaml": "n_epochs: 0\nclip_range: 0.2\ngamma: 0.99\n", "deps.lock": LINES})
+    (source,) = sources_in(tmp_path)
+    assert [path.name for path in source.config] == ["config.yaml"]
