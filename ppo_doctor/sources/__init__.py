@@ -207,13 +207,9 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     if not sources and not dumps:
         sources = _of_settings(tree)
     if not sources and not dumps:
-        held = pages.with_records(pages.of_projects(tree)[:MOST_LOOKED_INTO]) or pages.of_numbers(
-            tree, MOST_LOOKED_INTO
-        )
-    else:
-        held = []
-    if held:
-        sources = [RunSource(logs=(), perhaps=tuple(map(str, held)))]
+        held = pages.with_records(pages.of_projects(tree)[:MOST_LOOKED_INTO])
+        held = held or pages.of_numbers(tree, MOST_LOOKED_INTO)
+        sources = [RunSource(logs=(), perhaps=tuple(map(str, held)))] if held else []
     if not sources and not dumps:
         told = "; ".join(walker.told)
         hint = told or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
