@@ -105,6 +105,7 @@ _ROWS = (
     ("optimizer_steps", "steps", "optimizer steps executed for one rollout batch"),
     ("optimizer_steps_total", "steps", "optimizer steps executed so far"),
     ("epochs_executed", "epochs", "PPO epochs executed for one rollout batch"),
+    ("training_on", "fraction", "1 where the trainer says that it trains, 0 where it says that it does not"),
     ("early_stopped", "fraction", "share of updates that an early stop on the KL ended"),
     ("samples_trained", "", "samples of one rollout batch, counted once per pass over them"),
     ("samples_per_update", "", "samples of one optimizer step"),

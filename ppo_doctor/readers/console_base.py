@@ -114,6 +114,8 @@ class Sink:
         self.path = source.path
         #: records of dialects that cannot be mistaken
         self._certain = self._certain_cells = 0
+        #: the line of the first of them
+        self._first_certain = 0
         self._loose: list[_Loose] = []
         #: values of all loose records so far
         self._loose_cells = 0
@@ -125,7 +127,7 @@ class Sink:
 
     def cells(self, line: int, cells: Mapping[str, str]) -> None:
         """Take a record of written values."""
-        self._count(cells)
+        self._count(line, cells)
         self._pack(line, cells)
 
     def loose(self, line: int, cells: Mapping[str, str]) -> None:
@@ -155,7 +157,7 @@ class Sink:
 
     def mapping(self, line: int, record: Mapping[str, Any]) -> None:
         """Take a record of values."""
-        self._count(record)
+        self._count(line, record)
         self.packer.add(line, *self.values.flat(record, line))
 
     def config(self, line: int, config: Mapping[str, Any]) -> None:
@@ -194,7 +196,8 @@ class Sink:
                 spare.cells(line, cells)
             yield from spare.packer.peek()
 
-    def _count(self, values: Mapping[str, Any]) -> None:
+    def _count(self, line: int, values: Mapping[str, Any]) -> None:
+        self._first_certain = self._first_certain or line
         self._certain += 1
         self._certain_cells += len(values)
 
@@ -214,16 +217,13 @@ class Sink:
     def _settle(self) -> None:
         if self.before_settling is not None:
             self.before_settling()
-        if self._has_better():
-            self._drop(self._loose)
-        else:
-            kept = _recurring(self._loose)
-            held = set(map(id, kept))
-            others = [record for record in self._loose if id(record) not in held]
-            self._drop(others[self._as_settings(others, kept) :])
-            self._loose_kept += len(kept)
-            for line, cells in kept:
-                self._pack(line, cells)
+        kept = [] if self._has_better() else _recurring(self._loose)
+        held = set(map(id, kept))
+        others = [record for record in self._loose if id(record) not in held]
+        self._drop(others[self._as_settings(others, kept[0][0] if kept else self._first_certain) :])
+        self._loose_kept += len(kept)
+        for line, cells in kept:
+            self._pack(line, cells)
         self._loose = []
 
     def _drop(self, records: list[_Loose]) -> None:
@@ -233,9 +233,9 @@ class Sink:
             self._loose_first = line, ", ".join(list(cells)[:3])
         self._loose_dropped += len(records)
 
-    def _as_settings(self, others: list[_Loose], kept: list[_Loose]) -> int:
-        """Take what was printed once before all records as a configuration, if it is one; return how many lines are."""
-        head = [record for record in others if kept and record[0] < kept[0][0]]
+    def _as_settings(self, others: list[_Loose], first: int) -> int:
+        """Take what was printed before the first record as a configuration, if it is one; return how many lines are."""
+        head = [record for record in others if record[0] < first]
         cells = {key: cell for _, record in head for key, cell in record.items()}
         if not is_settings(cells):
             return 0

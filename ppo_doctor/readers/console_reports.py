@@ -74,16 +74,12 @@ class UnitySummaries:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._plain = ""
-        self._idle = self._first_idle = 0
 
     def take(self, line: Line) -> bool:
         """Read a summary."""
         summary = _SUMMARY.match(line.text[:_LONGEST]) if "Time Elapsed: " in line.text else None
         if summary is None:
             return False
-        if _IDLE in summary[4]:
-            self._first_idle = self._first_idle or line.number
-            self._idle += 1
         rewards = _REWARD.findall(summary[4])
         if line.torn:
             rewards = rewards[:-1]
@@ -91,15 +87,13 @@ class UnitySummaries:
         self._plain = self._plain or name
         of = "" if name == self._plain else f"{name}/"
         if rewards:
-            cells = {"Step": summary[2], f"{of}Time Elapsed": summary[3]}
+            trains = "0" if _IDLE in summary[4] else "1"
+            cells = {"Step": summary[2], f"{of}Time Elapsed": summary[3], f"{of}Is Training": trains}
             self._sink.cells(line.number, cells | {f"{of}{key}": value for key, value in rewards})
         return True
 
     def finish(self) -> None:
-        """Note in how many summaries the trainer says that it does not train."""
-        if self._idle:
-            text = f"{self._idle} summaries say “{_IDLE}”: no update is made at these steps"
-            self._sink.notes.tell("idle", text, self._first_idle, kind="said")
+        """Nothing is held back."""
 
 
 class Columns:

@@ -21,6 +21,8 @@ WRITTEN_OUT = 20
 LOOKED_AT, LONGEST_KIND, MOST_KINDS, RECURS, MOST_NAMED, SHOWN = 20_000, 400, 256, 4, 5, 80
 _NUMBER = re.compile(r"[-+]?\d[\d.,:eE+-]*")
 #: A line that may hold measurements: a name with a sign and a number, or a word beside a decimal or several numbers.
+#: … but no progress bar: "40%|████      | 4/10 [00:12<00:18".
+_BAR = re.compile(r"\d%\|[^|]*\| *\d+/\d+ \[")
 _PAIR, _WORD, _DECIMAL = re.compile(r"[^\W\d]\w* ?[:=] ?[-+]?\d"), re.compile(r"[^\W\d]{2}"), re.compile(r"\d\.\d")
 
 
@@ -61,6 +63,8 @@ class Unread:
 
 def _measures(text: str) -> bool:
     """Tell whether a line looks like one that holds measurements, and not like prose or a formula with a number."""
+    if _BAR.search(text):
+        return False
     if _PAIR.search(text):
         return True
     return bool(_WORD.search(text)) and (_DECIMAL.search(text) is not None or len(_NUMBER.findall(text)) > 1)

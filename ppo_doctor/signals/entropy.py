@@ -197,13 +197,14 @@ def _falls(observations: Observations) -> bool:
 
 
 def entropy_held_high(observations: Observations) -> Fact | None:
-    """Tell whether the entropy stays at its highest, or runs up from there."""
+    """Tell whether the entropy stays at its highest, or runs up; that of a choice also where it rises to its end."""
     found, growth = _entropy(observations), observations.fact("entropy_growth")
     if found is None or growth is None:
         return None
     series, values = found
     top = abs(values.max())
-    held = abs(values[-1] - values.max()) < 0.02 * top and np.ptp(values) < 0.05 * top
+    held = np.ptp(values) < 0.05 * top or (discrete(observations) and values.min() > values[0] - 0.02 * top)
+    held &= abs(values[-1] - values.max()) < 0.02 * top
     says = f"{series.raw} ends at {values[-1]:.3g}, its highest being {values.max():.3g}"
     return condition("entropy_held_high", bool(held or float(str(growth.value)) > 1), series, says)
 
