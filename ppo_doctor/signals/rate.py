@@ -23,7 +23,7 @@ from ppo_doctor.signals.course import (
 from ppo_doctor.signals.movement import STILL_KL, divergence_of, stays_at_reference
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact
+    from ppo_doctor.model import Fact, Series
     from ppo_doctor.signals.course import Observations
 
 #: Log-ratio, in nats, that a step of Adam at learning rate 1 makes at most, with up to some 1e5 weights in a layer.
@@ -163,11 +163,29 @@ def rate_warms_up_for_ever(observations: Observations) -> Fact | None:
 NEXT_TO_NONE, SOME = 0.05, 3
 
 
+def kl_without_rate(observations: Observations) -> Fact | None:
+    """Return the median |KL| where the learning rate is next to nothing; None where the KL is next to 0 at any rate."""
+    found = _kl_by_rate(observations)
+    if found is None:
+        return None
+    divergence, left, usual, says = found
+    return fact("kl_without_rate", left, divergence, says, "nats")
+
+
 def kl_left_without_rate(observations: Observations) -> Fact | None:
     """Return the median |KL| where the learning rate is next to nothing, over that where it is at least a third.
 
     What learning moves falls with the square of the rate, to a hundredth of it and less here.
     """
+    found = _kl_by_rate(observations)
+    if found is None:
+        return None
+    divergence, left, usual, says = found
+    return fact("kl_left_without_rate", left / usual, divergence, says)
+
+
+def _kl_by_rate(observations: Observations) -> tuple[Series, float, float, str] | None:
+    """Return the KL, its median size at next to no rate and at a third of the rate and more, and both as a sentence."""
     rates, divergence = series_of(observations, "learning_rate"), divergence_of(observations)
     sizes = beside(rates, divergence)
     if rates is None or divergence is None or sizes is None:
@@ -181,4 +199,4 @@ def kl_left_without_rate(observations: Observations) -> Fact | None:
     if usual <= max(divergence.resolution.absolute, STILL_KL):
         return None
     says = f"{divergence.raw} is {left:.3g} in the median where {rates.raw} is next to 0, and {usual:.3g} before"
-    return fact("kl_left_without_rate", left / usual, divergence, says)
+    return divergence, left, usual, says

@@ -95,6 +95,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "kl_beyond_reference": ("mismatch", ("approx_kl+ref_kl",)),
         "success_lost": ("batches", ("success_rate+reward_mean", "success_rate+episode_return")),
         "kl_left_without_rate": ("rate", ("approx_kl+learning_rate",)),
+        "kl_without_rate": ("rate", ("approx_kl+learning_rate",)),
         "rate_warms_up_for_ever": ("rate", ("learning_rate+entropy", "learning_rate+ref_kl")),
         "nonfinite_at_times": ("numerics", ("policy_loss", "loss", "approx_kl", "grad_norm")),
         "density_fall": ("entropy", _ENTROPY),
