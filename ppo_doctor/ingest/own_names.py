@@ -33,6 +33,9 @@ COSTS = frozenset({"cost", "costs", "coste", "costo", "costi", "custo", "cout", 
 _NEUTRAL = SAYS_NOTHING | frozenset(
     [
         "mean",
+        "bar",
+        "hat",
+        "mu",
         "train",
         "training",
         "episode",
@@ -87,8 +90,11 @@ _BY_CONVENTION = {
     "D": Reading(metric="approx_kl", cost=0.8),
     "U": Reading(metric="policy_loss", cost=0.8, scale=-1.0),
 }
-#: A letter, perhaps with the base of the logarithm behind it.
-_LETTER = re.compile(r"([A-Z])[b2]?")
+#: A letter, perhaps with the base of the logarithm or another word behind it.
+_LETTER = re.compile(r"([A-Z])[b2]?(?:_([a-z]+))?")
+#: A mean as papers write it: "Gbar", "J_hat", "mu_R".
+_ACCENT = re.compile(r"(?<![^\W\d_])(?P<of>[A-Z]|[\u03b1-\u03c9]|[^\W\d_]{1,3}(?=_))_?(?:bar|hat)(?![^\W\d_])")
+_MEAN = re.compile(r"\Amu_?(?P<of>[GJR])\Z|\A(?P<stem>[GJR])_mu\Z")
 _SIGNED = re.compile(r"[%\u2030]|[^\W\d_]+")
 #: Bases of logarithms, and how a name says of its number that it is one.
 _LOGARITHMS: Mapping[float, re.Pattern[str]] = {
@@ -163,7 +169,7 @@ class Said:
 
 def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     """Return what a name says; `keys` are all names of the log."""
-    bare = key.replace("%", " ")
+    bare = _ACCENT.sub(r"\g<of>", _MEAN.sub(r"\g<of>\g<stem>", key)).replace("%", " ")
     for sign in _LOGARITHMS.values():
         bare = sign.sub(" ", bare)
     bare = _THOUSANDTHS.sub(_without_factor, _POWER.sub(" ", bare))
@@ -177,8 +183,10 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     if any(extends(key, other) for other in keys):  # a statistic of what that is
         sets = [frozenset({"reward_std", CLIPPED, "kl_term"})]
     allowed = frozenset.intersection(*sets) if sets else None
-    if (letter := _LETTER.fullmatch(key)) and letter[1] in _BY_CONVENTION:
-        meant = {one.metric: one for one in (*meant.values(), _BY_CONVENTION[letter[1]])}
+    if (letter := _LETTER.fullmatch(key)) and (convention := _BY_CONVENTION.get(letter[1])) is not None:
+        behind = hints_of(letter[2]) if letter[2] else ()
+        if all(convention.metric in hint for hint in behind) and not (letter[2] and meant):
+            meant = {one.metric: one for one in (*meant.values(), convention)}
     percent = "%" in key or not words.isdisjoint({"pct", "percent", "prozent", "perc"})
     unit = PERCENT if percent else 1000.0 if _THOUSANDTHS.search(key) else 1.0
     if power := _POWER.search(key):

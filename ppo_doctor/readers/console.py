@@ -14,6 +14,7 @@ from ppo_doctor.readers.console_evaluations import Evaluations
 from ppo_doctor.readers.console_frames import SampleFactory
 from ppo_doctor.readers.console_pairs import Pairs
 from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
+from ppo_doctor.readers.console_plans import Plans
 from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
 from ppo_doctor.readers.console_sections import Sections
 from ppo_doctor.readers.console_sentences import Sentences
@@ -74,6 +75,7 @@ class Feed:
         # Ray's results hold dicts of their own.
         first: tuple[Dialect, ...] = (
             Sections(sink),
+            Plans(sink),
             Exceptions(sink),
             EarlyStops(sink),
             Overflows(sink),

@@ -43,10 +43,11 @@ _COUNTER = re.compile(
 _BRACKETED = re.compile(
     r"\s*\[(Step|It(?:e?r|eration)?|Ep(?:och|isode)?|Upd(?:ate)?|Round) *[#:=]? *(\d+(?:/\d+)?)\]\s*", re.IGNORECASE
 )
-#: Words before a number; the name is what follows the last mark, as few words as stand before the number.
+#: Words before a number; the name is what follows the last mark, as few words as stand before the number. A unit with
+#: a number behind it is the next name: "gn 0.26 steps 8".
 _ENTRY = re.compile(
     rf"(?:{WORD}(?: {WORD}){{0,4}}?: )?({WORD}(?: {WORD}){{0,2}}?)(?:[ \t]*[:=][ \t]*|[ \t]+is[ \t]+|[ \t]+)({NUMBER})"
-    rf"(?: ?{UNIT}(?![\w:=]))?(?:[ \t]*(?:[,;|]|[-=]+>|-(?=\s))[ \t]*|[.:]?[ \t]+|[.:]?\Z)"
+    rf"(?: ?{UNIT}(?![\w:=]|[ \t]+[-+.]?\d))?(?:[ \t]*(?:[,;|]|[-=]+>|-(?=\s))[ \t]*|[.:]?[ \t]+|[.:]?\Z)"
 )
 #: What stands between two bars: words and a number, with its unit or a share behind; a number alone has no name.
 _SEGMENT = re.compile(

@@ -33,6 +33,7 @@ _EXECUTED = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}}) ?[:=] ?(\d++) 
 #: "spread: 2.2 bit": a unit that its name has to say, for the numbers are others than in the unit that all else has
 _INFORMATION = re.compile(
     rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?((?:[mµμ]|milli)?bits?|(?:[mµμ]|milli)nats?){_END}"
+    r"(?!(?:[ \t]*[:=][ \t]*|[ \t]+)[-+.]?\d)"  # a name: "crit 0.06 bits 2.32"
 )
 #: "wob 1.903b step 3.265mb": bits, where thousandths of them stand beside
 _SHORT, _BITS, _MILLIBITS = (re.compile(rf"(\d\.\d++) ?({unit})(?=[\s,;|)]|\Z)") for unit in ("m?b", "b", "mb"))

@@ -40,7 +40,8 @@ _UNITS: Mapping[str, tuple[float, str, str]] = {
 #: The units as a pattern: signs and words behind a blank, single letters right behind the number.
 _WORDY = "|".join(unit for unit in _UNITS if len(unit) > 1)
 _LETTERS = "".join(unit for unit in _UNITS if len(unit) == 1 and unit.isalpha())
-SCALED = rf"[%‰]|(?:{_WORDY})\b|(?<! )[{_LETTERS}]\b"
+#: … A word behind a blank with a number behind it is a name: "crit 0.06 bits 2.32".
+SCALED = rf"[%‰]|(?:(?<! )|(?!\w+[ \t:=]{{1,3}}[-+.]?\d))(?:{_WORDY})\b|(?<! )[{_LETTERS}]\b"
 _MEASURED = r"([-+]?(?:\d++(?:,\d{3})*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?) ?([%‰\w]{0,9})\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
 #: Names of which a list of two holds the least and the most.

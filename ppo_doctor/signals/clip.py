@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import finite_median, median
+from ppo_doctor.arrays import beside, finite_median, median
 from ppo_doctor.signals.course import condition, fact, finite, generation_starts, given, series_of, value_of, values_of
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NORMAL = statistics.NormalDist()
 #: Levels and losses whose ratio is that of a sequence, which is clipped a hundred times closer.
 SEQUENCE = ("sequence", "gspo")
+#: Batches of one step, at least, that tell what one step clips.
+FEWEST_OF_ONE = 5
 
 
 def clip_range_in_force(observations: Observations) -> Fact | None:
@@ -89,6 +91,20 @@ def clipped_before_a_step(observations: Observations) -> Fact | None:
     return fact(
         "clipped_before_a_step", part, clipped, f"{clipped.raw} is {part:.3g} at the first step of a generation"
     )
+
+
+def clipped_in_one_step(observations: Observations) -> Fact | None:
+    """Return the usual clip fraction of the batches of which one optimizer step is counted."""
+    clipped, steps = series_of(observations, "clip_fraction"), series_of(observations, "optimizer_steps")
+    counted = beside(clipped, steps)
+    if clipped is None or counted is None or steps is None:
+        return None
+    shares = clipped.values[(counted.values == 1.0) & np.isfinite(clipped.values)]
+    if len(shares) < FEWEST_OF_ONE:
+        return None
+    part = float(median(shares))
+    says = f"{clipped.raw} is {part:.3g} in the median of {len(shares)} records in which {steps.raw} is 1"
+    return fact("clipped_in_one_step", part, clipped, says)
 
 
 def clipped_to_nothing(observations: Observations) -> Fact | None:

@@ -417,7 +417,7 @@ def test_summaries_of_unity(reading):
         + UNITY.format(name="Walker", step=10000, rest=EPISODES.format("-0.500"), more="")
         + UNITY.format(name="Walker", step=15000, rest=EPISODES.format("1.5"), more=" ELO: 1201.250.")
     )
-    first = {"Step": 10000, "Time Elapsed": 43.582, "Mean Reward": -0.5, "Std of Reward": 0.25}
+    first = {"Step": 10000, "Time Elapsed": 43.582, "Is Training": 1, "Mean Reward": -0.5, "Std of Reward": 0.25}
     assert got.records == [first, first | {"Step": 15000, "Mean Reward": 1.5, "ELO": 1201.25}]
 
 
