@@ -13,6 +13,7 @@ from ppo_doctor import metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
 from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, too_coarse, turned
 from ppo_doctor.ingest.digits import fits, inferred_decimals, with_common_resolution, with_signed_zeros
+from ppo_doctor.ingest.first_minibatch import with_first_minibatches
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
 
@@ -91,7 +92,7 @@ class RunBuilder:
         if profile.components_left:
             text = f"{profile.components_left} series of parts of the reward are beyond the limit, and left out"
             self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
-        return with_signed_zeros(with_common_resolution(named))
+        return with_first_minibatches(with_signed_zeros(with_common_resolution(named)))
 
     def steps(self, profile: Profile) -> FloatArray:
         """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""

@@ -18,9 +18,11 @@ from ppo_doctor.frameworks.profiles import BOOKKEEPING
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.ingest import unnamed
 from ppo_doctor.ingest.columns import clocks
+from ppo_doctor.ingest.first_minibatch import AT_FIRST, is_named_so
 from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.ingest.left_over import EARNINGS
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
+from ppo_doctor.ingest.own_names import told_by
 from ppo_doctor.ingest.readings import words_of
 from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.metrics import METRICS
@@ -53,6 +55,8 @@ MOST_FORMS = 64
 OF_STEPS = ("optimizer_steps_total", "optimizer_steps")
 COUNT_OF_UPDATES = frozenset({"update", "count", "total", "executed", "policy"})
 FEWEST = 3
+#: A count of steps that does not grow is one of optimizer steps where there are no more, in a log of updates.
+STEPS, FEW_STEPS, OF_UPDATES = "steps", 100, frozenset({"approx_kl", "clip_fraction"})
 #: What a constraint of the task is told by.
 _COST = re.compile(r"cost|constraint|violation", re.IGNORECASE)
 #: Columns of trackers and readers that nobody has to understand.
@@ -181,6 +185,8 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
     trained = [key for key in _in_order(builder) if not _of_evaluation(key)]
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
+    first = next((key for key in open_keys if is_named_so(key)), None)
+    open_keys = [key for key in open_keys if key != first]
     if not open_keys:
         return profile
     columns = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
@@ -193,6 +199,10 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         for raw, reading in found.items()
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
+    if first is not None and found:
+        told = told_by(first, (), language=False)
+        metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / told.unit)
+        inferred[first] = AT_FIRST
     profile = _of_answers(profile, {*held, *metrics})
     earned = {f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in EARNINGS}
     tested = next((key for key in earned if key in keys and "eval_return" not in held), None)
@@ -228,6 +238,9 @@ def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
     unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # what stands is no clock
     counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
     key = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None)
+    if key is None and held & OF_UPDATES:
+        counts = [key for key in clocks(keys) if key.lower() == STEPS]
+        key = next((key for key in counts if _counts_few(builder.by_record(key))), None)
     if key is None:
         return profile
     metric = MetricProfile(name=OF_STEPS[0], keys=(key,))
@@ -236,6 +249,13 @@ def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
         metrics=dict(profile.metrics) | {metric.name: metric},
         fuzzy=dict(profile.fuzzy) | {key: metric.name},
     )
+
+
+def _counts_few(values: FloatArray) -> bool:
+    """Tell whether numbers are counts that do not grow, as of the steps of each batch."""
+    known = values[np.isfinite(values)]
+    whole = len(known) >= FEWEST and not (known % 1 != 0).any() and known.min() >= 1 and known.max() <= FEW_STEPS
+    return bool(whole) and not (known[-1] > known[0] and (np.diff(known) >= 0).all())
 
 
 def _counts_updates(key: str) -> bool:

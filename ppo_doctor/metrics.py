@@ -39,6 +39,7 @@ _ROWS = (
     ("ratio_max", "", "importance ratio new/old, maximum"),
     ("ratio_abs_dev", "", "mean distance of the importance ratio from 1"),
     ("effective_sample_size", "fraction", "effective share of samples under the importance ratios"),
+    ("first_ratio_dev", "", "mean distance of the importance ratio from 1 at the first minibatch, before any step"),
     ("batch_start_ratio_dev", "", "largest |ratio - 1| at the first minibatch of a batch, before any step on it"),
     ("epoch_start_ratio_dev", "", "largest |ratio - 1| at the first minibatch of each epoch after the first"),
     ("clip_fraction", "fraction", "share of samples whose ratio left the clip range"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Times that a variance is too small: above 1 it refutes; 4 leave a factor of 2 in the mean for padding and rounding.
 REFUTES = 4
+#: Mean distances of a Gaussian in its deviation, and, at least, in the largest of a minibatch.
+DEVIATION, LARGEST = (np.pi / 2) ** 0.5, 3.0
 
 
 class _Places(NamedTuple):
@@ -35,10 +37,13 @@ class _Places(NamedTuple):
 def batch_start_ratio_dev(observations: Observations) -> Series | None:
     """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there.
 
-    Of a log that only tells the mean ratio and the variance of its means over minibatches it is |mean - 1| where that
-    variance is too small for the first of them to have been at 1, and else unknown.
+    A mean distance that is logged of that minibatch is a third of it, or less. Of a log that only tells the mean ratio
+    and the variance of its means over minibatches it is |mean - 1| where that variance is too small for the first of
+    them to have been at 1, and else unknown.
     """
     found = _where("batch", _departure(observations), "batch_start_ratio_dev")
+    if found is None and (mean := _logged_mean(observations)) is not None:
+        return replace(mean, name="batch_start_ratio_dev", values=LARGEST * mean.values, how="computed")
     off, times = observations.series("mean_ratio_off"), observations.series("first_cell_off")
     times = beside(off, times)
     if found is not None or off is None or times is None:
@@ -58,7 +63,16 @@ def within_epoch_ratio_dev(observations: Observations) -> Series | None:
 
 def passes_logratio_std(observations: Observations) -> Series | None:
     """Return the spread of the log-ratio (nats) at the first minibatch of each batch: that of the ratio, nearly."""
+    mean = _logged_mean(observations)
+    if mean is not None:
+        return replace(mean, name="passes_logratio_std", values=DEVIATION * mean.values, how="computed")
     return _where("batch", _spread(observations), "passes_logratio_std")
+
+
+def _logged_mean(observations: Observations) -> Series | None:
+    """Return the mean distance of the ratio from 1 at first minibatches, where a log holds it."""
+    mean = observations.run.series.get("first_ratio_dev")
+    return None if mean is None else while_alive(observations, mean)
 
 
 def _spread(observations: Observations) -> Series | None:

@@ -77,11 +77,14 @@ DERIVED: Mapping[str, Derived] = MappingProxyType(
         "swallowed_step": _row("plan:swallowed_step", "precision+learning_rate"),
         # ratio
         "batch_start_ratio_dev": _row(
-            "minibatches:batch_start_ratio_dev", "batch_start_ratio_dev", "ratio_mean+ratio_batch_var"
+            "minibatches:batch_start_ratio_dev",
+            "batch_start_ratio_dev",
+            "first_ratio_dev",
+            "ratio_mean+ratio_batch_var",
         ),
         "epoch_start_ratio_dev": _row("minibatches:epoch_start_ratio_dev", "epoch_start_ratio_dev"),
         "within_epoch_ratio_dev": _row("minibatches:within_epoch_ratio_dev", "within_epoch_ratio_dev"),
-        "passes_logratio_std": _row("minibatches:passes_logratio_std", "passes_logratio_std"),
+        "passes_logratio_std": _row("minibatches:passes_logratio_std", "passes_logratio_std", "first_ratio_dev"),
         "ratio_departure": _row(
             "ratio:ratio_departure", "approx_kl", "ratio_std", "ratio_abs_dev", "ratio_max", "ratio_mean"
         ),

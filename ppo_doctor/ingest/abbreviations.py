@@ -159,8 +159,8 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
 }
 #: Words of other methods: a log that holds one is not read by the company of its columns.
 _OF_OTHERS_WORDS = (
-    "gan_loss gen_loss discriminator disc replay_buffer replay_size dqn ddqn sac td3 ddpg qf target_q double_q alpha_loss"
-    " ent_coef_loss temperature_loss"
+    "gan_loss gen_loss discriminator disc replay_buffer replay_size dqn ddqn sac td3 ddpg qf target_q double_q"
+    " alpha_loss ent_coef_loss temperature_loss"
 )
 OF_OTHERS = frozenset(_OF_OTHERS_WORDS.split())
 #: Words of other tasks: nor is one that holds these, but where names say that a policy is trained beside.

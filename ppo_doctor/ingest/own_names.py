@@ -58,6 +58,8 @@ HINTED, MISSED = 2.5, 1.3
 GROUP_HINTED, GROUPED = 1.2, 3
 #: What a unit or a sign that only some metrics have weighs for them.
 UNITED = 2.6
+#: What groups of samples are logged for.
+_OF_GROUPS = frozenset({"frac_reward_zero_std", "reward_std"})
 FRACTIONS = frozenset(
     {"clip_fraction", "explained_variance", "ratio_abs_dev", "frac_reward_zero_std", "success_rate"}
     | {"truncated_fraction"}
@@ -185,7 +187,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     allowed = frozenset.intersection(*sets) if sets else None
     if (letter := _LETTER.fullmatch(key)) and (convention := _BY_CONVENTION.get(letter[1])) is not None:
         behind = hints_of(letter[2]) if letter[2] else ()
-        if all(convention.metric in hint for hint in behind) and not (letter[2] and meant):
+        if all(convention.metric in hint for hint in behind if hint) and not (letter[2] and meant):
             meant = {one.metric: one for one in (*meant.values(), convention)}
     percent = "%" in key or not words.isdisjoint({"pct", "percent", "prozent", "perc"})
     unit = PERCENT if percent else 1000.0 if _THOUSANDTHS.search(key) else 1.0
@@ -196,7 +198,9 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         meant = {metric: reading for metric, reading in meant.items() if metric in LOGGED[base]}
     groups = _groups(frozenset(keys))
     every = [word for part in words_of(key) for whole in part if whole not in _NEUTRAL for word in apart(whole)]
-    said = [word for word in every if word not in groups] or every[-1:]
+    said = _without_owners([word for word in every if word not in groups] or every[-1:])
+    if len(said) < len(every) and "g" in every and "g" not in said:
+        meant = {}  # the letter of the groups, and no gradient
     if len(said) == 1 and len(said[0]) > 2 and by_word().get(said[0], meant.keys()).isdisjoint(meant):
         meant = {}  # a word that people use, not the letters that it can be taken apart into: "sat", "wall", "gate"
     if percent and not meant.keys().isdisjoint({"value_loss", "explained_variance"}):
@@ -218,6 +222,15 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
+
+
+def _without_owners(words: list[str]) -> list[str]:
+    """Return words without those that say only whose the thing is: of groups that are flat, a ratio's clipped share."""
+    of_groups = any(not _OF_GROUPS.isdisjoint(hint) for word in words for hint in hints_of(word))
+    kept = [word for word in words if word != "g"] if of_groups else words
+    if any("clip_fraction" in hint for word in kept for hint in hints_of(word)):
+        kept = [word for word in kept if not any("ratio_mean" in hint for hint in hints_of(word))] or kept
+    return kept
 
 
 def _without_factor(factor: re.Match[str]) -> str:

@@ -330,7 +330,8 @@ METRICS: Mapping[str, str] = {
     "reward_min": "reward min, reward low, reward reward_model low, reward reward_model min, reward instantaneous min",
     "reward_max": "reward max, reward high, reward reward_model high, reward reward_model max, reward instantaneous"
     " max",
-    "frac_reward_zero_std": "fraction reward? zero std, group equal reward? fraction?, group zero std reward? fraction?",
+    "frac_reward_zero_std": "fraction reward? zero std, group equal reward? fraction?, group zero std reward?"
+    " fraction?",
     "advantages_mean": "advantage, reward advantage, advantage norm, advantage after",
     "advantages_std": "advantage std, advantage norm std, advantage after std",
     "advantages_min": "advantage min, advantage norm min, advantage after min",

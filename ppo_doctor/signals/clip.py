@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import beside, finite_median, median
+from ppo_doctor.ingest.first_minibatch import AT_FIRST
 from ppo_doctor.signals.course import condition, fact, finite, generation_starts, given, series_of, value_of, values_of
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def dips(observations: Observations) -> Fact | None:
     """Return the period, in records, at which clipping or KL falls to nothing; 0 where there is none."""
     begins = _starts(observations)
     clipped, kl = series_of(observations, "clip_fraction"), series_of(observations, "approx_kl")
-    for series in (clipped, kl):
+    first = series_of(observations, AT_FIRST)
+    for series in (first, clipped, kl):
         if series is None:
             continue
         values = series.values[begins] if begins is not None and series is clipped else series.values
@@ -134,7 +136,7 @@ def dips(observations: Observations) -> Fact | None:
         # the first minibatch, or epoch, of each batch
         if period and period not in (value_of(observations.fact("records_per_batch")), _records_per_step(series)):
             return fact("dips", period, series, f"{series.raw} falls to nothing in every {period}th record")
-    known = [s for s in (clipped, kl) if s is not None and len(s) >= 12]
+    known = [s for s in (clipped, kl, first) if s is not None and len(s) >= 12]
     return fact("dips", 0, known[0], f"{known[0].raw} has no period") if known else None
 
 

@@ -168,7 +168,7 @@ def kl_without_rate(observations: Observations) -> Fact | None:
     found = _kl_by_rate(observations)
     if found is None:
         return None
-    divergence, left, usual, says = found
+    divergence, left, _, says = found
     return fact("kl_without_rate", left, divergence, says, "nats")
 
 
