@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 #: Records of which a usual number is told.
 MANY = 8
 #: Value losses beside which the policy gets no step, and whose roots no critic reaches.
-LARGE, OUT_OF_REACH = 1e4, 1e6
+LARGE, OUT_OF_REACH = 1e4, 1e5
+#: KL of an update that is a twentieth of a usual one, in nats.
+NEXT_TO_NO_KL = 5e-4
 #: A gradient norm of which no usual bound leaves a hundredth.
 SWAMPED, HALF_LEFT = 100.0, 0.5
 #: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
@@ -138,7 +140,7 @@ def value_clip_over_returns(observations: Observations) -> Fact | None:
 
 
 def critic_drowns_policy(observations: Observations) -> Fact | None:
-    """Tell whether a value loss above 1e4 leaves the policy no step or no gain, or one above 1e6 the critic no hope.
+    """Tell whether a value loss above 1e4 leaves the policy no step or no gain, or one above 1e5 the critic no hope.
 
     Policy and critic share the bound of the gradient norm. Errors in the thousands are out of reach for a network
     whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
@@ -154,9 +156,11 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
     norms = values_of(observations, "grad_norm")
     norm = 0.0 if norms is None else float(median(norms))
     stays = left is not None and left > HALF_LEFT
-    swamped = size > LARGE and norm > SWAMPED and (stays or does_not_rise(observations))
+    small = usual is not None and usual < NEXT_TO_NO_KL and norm > 10 * SWAMPED
+    swamped = size > LARGE and norm > SWAMPED and (stays or small or does_not_rise(observations))
     if swamped:
-        which = f"{left:.2g} of the first is left" if stays else "a reward that does not rise"
+        which = "a reward that does not rise"
+        which = f"{left:.2g} of the first is left" if stays else f"a KL of {usual:.2g}" if small else which
         beside = f"at a gradient norm of {norm:.3g}, and {which}"
     beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > BEYOND
     drowns = swamped or (size > LARGE and stands is True)

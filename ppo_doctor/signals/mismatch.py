@@ -264,6 +264,24 @@ BEGINNING, COUNTS = 3, 0.02
 CLIPPED_BY_IT = 0.1
 
 
+def kl_of_all_training(observations: Observations) -> Fact | None:
+    """Return the KL of an update over that to the reference in the later half; 0 where the update's is small.
+
+    Both are of the same size at first. The one to the policy of a moment ago stays small then, the other adds up.
+    """
+    reference, update = series_of(observations, "ref_kl"), series_of(observations, "approx_kl")
+    if reference is None or update is None:
+        return None
+    sizes, origins = (np.abs(values) for values in paired(update, reference))
+    late = len(sizes) // 2
+    if late < LEAST:
+        return None
+    size, origin = (float(median(values[late:])) for values in (sizes, origins))
+    least = max(origin, reference.resolution.absolute, 1e-6)
+    says = f"{update.raw} is {size:.3g} in the later half, {reference.raw} {origin:.3g}"
+    return fact("kl_of_all_training", size / least if size > COUNTS else 0.0, update, says)
+
+
 def kl_beyond_reference(observations: Observations) -> Fact | None:
     """Return the first KL to the sampler's policy over that to the reference; 0 where it is small.
 
