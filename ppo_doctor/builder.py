@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor import metrics, rounding
+from ppo_doctor import clocks, metrics, rounding
 from ppo_doctor.arrays import finite_median, finite_of, together
-from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, ranked, too_coarse, turned
+from ppo_doctor.clocks import UNIX_TIMES, added_up, are_dates, counts, falls, once_more, possible, ranked, too_coarse
 from ppo_doctor.ingest.digits import fits, inferred_decimals, with_common_resolution, with_signed_zeros
 from ppo_doctor.ingest.first_minibatch import with_first_minibatches
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
@@ -123,19 +123,18 @@ class RunBuilder:
         """Put the records of a log that was written newest first into the order in which they were made."""
         if falls(self.order(profile)):
             size = self.size
-            self.tables = [turned(table, size) for table in self.tables]
+            self.tables = [clocks.turned(table, size) for table in self.tables]
 
     def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
         """Return the first key that counts up, on half as many records at least as any other, else the first held.
 
         The length of an episode is often called "steps" too, and a summary at the end counts all of them once.
         """
-        known = self.keys
-        held = [key for key in keys if key in known]
+        known, size = self.keys, self.size
+        columns = possible({key: self._by_record(key, size) for key in keys if key in known})
+        held = list(columns)
         if len(held) < 2:
             return next(iter(held), None)
-        size = self.size
-        columns = {key: self._by_record(key, size) for key in held}
         filled = {key: int(np.isfinite(values).sum()) for key, values in columns.items()}
         often = [key for key in held if 2 * filled[key] >= max(filled.values())]
         return next((key for key in often if counts(np.split(columns[key], begins))), often[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,17 @@ def counts(parts: Sequence[FloatArray]) -> bool:
     if len(steps) < LEAST_STEPS:
         return len(steps) < 2 or bool((steps != steps[0]).any())
     return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
+
+
+def possible(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return the columns that may count steps: what stays below 1 and does not rise is the size of a step."""
+    return {key: values for key, values in columns.items() if not is_size(values)}
+
+
+def is_size(values: FloatArray) -> bool:
+    """Tell whether the numbers of a column that is called after steps are their size, a learning rate."""
+    known = values[np.isfinite(values)]
+    return len(known) >= LEAST_STEPS and 0 < known.max() < 1 and not _rises([known], MOST_RESTARTS)
 
 
 def added_up(columns: Iterable[FloatArray], begins: Sequence[int]) -> FloatArray | None:

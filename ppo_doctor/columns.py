@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import aliases, frameworks
+from ppo_doctor.clocks import is_size
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.profiles import BOOKKEEPING
@@ -180,10 +181,12 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     keys = builder.keys
     bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
     profile = _without(profile, bare)
-    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED}
+    sizes = {key for key in clocks(keys) if is_size(builder.by_record(key))}
+    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED} - sizes
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
     trained = [key for key in _in_order(builder) if not _of_evaluation(key)]
+    unknown |= sizes
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     first = next((key for key in open_keys if is_named_so(key)), None)
     open_keys = [key for key in open_keys if key != first]

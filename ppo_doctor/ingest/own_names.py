@@ -15,7 +15,7 @@ from ppo_doctor.ingest.abbreviations import SAYS_NOTHING
 from ppo_doctor.ingest.hints import CLIPPED, apart, by_word, hinted, hints_of, marked, words_for
 from ppo_doctor.ingest.readings import Reading, readings, words_of
 from ppo_doctor.ingest.relations import extends
-from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
+from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def is_outside(key: str, keys: Collection[str]) -> bool:
     if "mb" in words and any(map(hinted, words - {"mb"})):
         words.discard("mb")  # thousandths of a bit
     told = _PLANNED.search(key) is not None or _PACE.search(key) is not None
-    return told or not words.isdisjoint(_OUTSIDE) or key.lower() in CLOCKS
+    return told or not words.isdisjoint(_OUTSIDE)
 
 
 def plain(values: FloatArray, name: Said) -> FloatArray:

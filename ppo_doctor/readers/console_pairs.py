@@ -39,9 +39,11 @@ _COUNTER = re.compile(
     r"\s*[:#]?\s*(\d+(?:/\d+)?)\b\s*(?:[|:,\-]|\Z)",
     re.IGNORECASE,
 )
-#: "[Step 020] …": a counter in the brackets in which loggers put what is none
+#: "[Step 020] …": a counter in the brackets in which loggers put what is none; ranks and workers count no records
 _BRACKETED = re.compile(
-    r"\s*\[(Step|It(?:e?r|eration)?|Ep(?:och|isode)?|Upd(?:ate)?|Round) *[#:=]? *(\d+(?:/\d+)?)\]\s*", re.IGNORECASE
+    r"\s*\[(?!rank|gpu|worker|proc|node|pid|thread|device|env|actor|cuda|local)([^\W\d_]{1,12}) *[#:=]? *"
+    r"(\d+(?:/\d+)?)\]\s*",
+    re.IGNORECASE,
 )
 #: Words before a number; the name is what follows the last mark, as few words as stand before the number. A unit with
 #: a number behind it is the next name: "gn 0.26 steps 8".
