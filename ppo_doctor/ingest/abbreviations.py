@@ -100,7 +100,7 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
 #: Units and the like, which say nothing about what a number is.
 _SAYS_NOTHING_WORDS = (
     "bit bits nat nats avg ma mavg ema hist cur curr now stat tb info this our my sq last latest recent team"
-    " inner outer true exact eff span range minmax bounds extremes interval"
+    " inner outer true eff span range minmax bounds extremes interval"
 )
 SAYS_NOTHING = frozenset(_SAYS_NOTHING_WORDS.split())
 #: metric → phrases of concepts beyond those of the grammar, each with its cost.
@@ -138,12 +138,13 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
     "clip_range": {"clip": 1.0},
     "ratio_mean": {"ratio|importance delta|deviation|difference": 0.3},
     "ratio_abs_dev": {"ratio|importance delta|deviation|difference|absolute absolute?": 0.3},
-    "grad_norm": {"gradient": 0.2, "norm": 1.3, "gradient size|absolute|norm policy?": 0.1},
+    "grad_norm": {"gradient": 0.2, "norm": 1.3, "gradient size|absolute|norm|length policy?": 0.1},
     "learning_rate": {"step size": 0.4},
     "explained_variance": {"explained fraction": 0.0, "value explained fraction": 0.0},
     "optimizer_steps": {
         "update|step|optimizer_step batch|iteration|rollout per?": 0.1,
         "update|step|optimizer_step count": 0.5,
+        "gradient count": 0.2,
         "update|optimizer_step": 1.6,
         "minibatch count": 0.5,
     },

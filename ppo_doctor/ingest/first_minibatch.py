@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 AT_FIRST = "first_ratio_dev"
 #: Metrics of a ratio, and what each is where new and old log-probs agree.
 IDENTITIES = {"ratio_abs_dev": 0.0, "ratio_std": 0.0, "ratio_max": 1.0, "ratio_min": 1.0, "ratio_mean": 1.0}
-_RATIO, _ERROR = r"(?:w|q|rho|ρ|ratio|is|iw|isr|imp|odds)", r"(?:err|error|dev|gap|off|diff|drift)"
+_RATIO, _ERROR = (
+    r"(?:w|q|rho|ρ|ratio|is|iw|isr|imp|odds|d?log_?p(?:robs?)?|d?lp)",
+    r"(?:err|error|dev|gap|off|diff|drift)",
+)
 _FIRST = r"(?:0|first|start|pre|init|mb0|before)"
-#: "w_err0", "rho_start", "ratio_first_dev", "first_ratio_err", "q0_prom"
+#: "w_err0", "rho_start", "ratio_first_dev", "first_ratio_err", "q0_prom", "lp_gap0": a mean log-ratio is one too
 _NAMED = re.compile(
     rf"(?:{_RATIO}_?(?:{_ERROR}_?)?{_FIRST}|{_FIRST}_?{_RATIO})(?:_?{_ERROR})?(?:_(?:pct|prom|milli|e3))?",
     re.IGNORECASE,

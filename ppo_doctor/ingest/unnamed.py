@@ -182,7 +182,7 @@ def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[s
     named = set(named) - _LENGTHS
     kinds = [
         {key: {m: fate for m, fate in fates.items() if m not in others} for key, fates in held.items()}
-        for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS, _OF_GROUPS))
+        for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS | {"episode_return", "returns_mean"}, _OF_GROUPS))
         if ours.isdisjoint(named) <= others.isdisjoint(named)
     ]
     return max(kinds, key=lambda kind: best(kind)[1]) if kinds else held
