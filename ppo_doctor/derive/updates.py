@@ -259,8 +259,9 @@ def _never_cut(observations: Observations) -> Series | None:
     return steps if counts.min() == counts.max() >= planned.value - 1 > 0 else None
 
 
-#: Counts of executed steps that differ are those of a stop: so many of them, and half of what a whole update has.
-UNEVEN, HALF = 3, 0.6
+#: Counts of executed steps that differ are those of a stop: so many of them, or one step and another number in turn so
+#: often, and half of what a whole update has.
+UNEVEN, OFTEN, HALF = 3, 5, 0.6
 
 
 def stops_at_kl(observations: Observations) -> Fact | None:
@@ -276,7 +277,8 @@ def stops_at_kl(observations: Observations) -> Fact | None:
     counts, done, whole = told
     rollouts = np.diff(finite(observations.run.series.get("env_steps")))
     in_part = counts.name == "epochs_executed" and median(done) < 1  # a loop that is lost ends with a pass
-    uneven = len(set(done.tolist())) >= UNEVEN and median(done) <= HALF * whole
+    varies = len(set(done.tolist())) >= UNEVEN or (done.min() == 1 and np.count_nonzero(np.diff(done)) >= OFTEN)
+    uneven = varies and median(done) <= HALF * whole
     if not (in_part or uneven) or (len(rollouts) and rollouts.max() > 1.1 * rollouts.min()):
         return None
     kept = f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}"

@@ -25,7 +25,7 @@ from ppo_doctor.signals.course import (
     value_of,
     values_of,
 )
-from ppo_doctor.signals.rewards import does_not_rise
+from ppo_doctor.signals.rewards import does_not_rise, reward_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -39,6 +39,8 @@ LARGE, OUT_OF_REACH = 1e4, 1e5
 NEXT_TO_NO_KL = 5e-4
 #: A gradient norm of which no usual bound leaves a hundredth.
 SWAMPED, HALF_LEFT = 100.0, 0.5
+#: Records, at least, in which an explained variance repeats, in how fine a print, and up to where it varies.
+LASTS, FINE, FAR_FROM_ONE = 20, 1e-3, 0.95
 #: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
 STAYS, BEYOND = 0.7, 100
 
@@ -101,14 +103,24 @@ def critic_learns(observations: Observations) -> Fact | None:
 
 
 def explained_repeats(observations: Observations) -> Fact | None:
-    """Tell whether the explained variance is one number to the last bit though the value loss changes."""
-    series, losses = series_of(observations, "explained_variance"), values_of(observations, "value_loss")
+    """Tell whether the explained variance is one number to the last bit though the value loss changes.
+
+    One that is so from some record on counts where the reward stands as well, and where it is far from 1, near which
+    it hardly varies.
+    """
+    series, losses = series_of(observations, "explained_variance"), series_of(observations, "value_loss")
     if series is None or np.isfinite(series.values).sum() < 4:
         return None
     values = finite(series)
-    moving = None if losses is None else not constant(losses)
-    holds = both(constant(values) and abs(values[0]) > 1e-9, moving)
-    return condition("explained_repeats", holds, series, f"{series.raw} is {values[0]:.6g} in every record")
+    moving = None if losses is None else not constant(finite(losses))
+    holds, says = both(constant(values) and abs(values[0]) > 1e-9, moving), "in every record"
+    lasts = int(np.argmax(values[::-1] != values[-1]))  # 0 where all are one number
+    rewards = reward_of(observations)
+    enough = max(LASTS, len(values) // 3)
+    if lasts >= enough and series.resolution.absolute < FINE and 0 < abs(values[-1]) < FAR_FROM_ONE and rewards:
+        moving = None if losses is None else not constant(finite(losses)[-enough:])
+        holds, says = both(constant(rewards[1][-enough:]), moving), f"in the last {lasts} records"
+    return condition("explained_repeats", holds, series, f"{series.raw} is {values[-1]:.6g} {says}")
 
 
 def value_loss_kept(observations: Observations) -> Fact | None:
