@@ -177,12 +177,12 @@ def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[s
     """Return the columns with the metrics of one kind of training: with a critic, or by groups of samples.
 
     The kind is that of which names have settled a metric, else the one with the heavier assignment. Lengths are of
-    either: a bare "length" is said of episodes and of answers.
+    either: a bare "length" is said of episodes and of answers. Answers earn one reward, told from a return at the end.
     """
     named = set(named) - _LENGTHS
     kinds = [
         {key: {m: fate for m, fate in fates.items() if m not in others} for key, fates in held.items()}
-        for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS | {"episode_return", "returns_mean"}, _OF_GROUPS))
+        for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS | {"reward_mean", "returns_mean"}, _OF_GROUPS))
         if ours.isdisjoint(named) <= others.isdisjoint(named)
     ]
     return max(kinds, key=lambda kind: best(kind)[1]) if kinds else held
@@ -331,7 +331,7 @@ def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -
         (key for key, metric in earned.items() if metric == "success_rate" and speaks(told[key], metric)), None
     )
     others = {key for key, metric in earned.items() if metric != "success_rate"}
-    if share is None or any(speaks(told[key], earned[key]) for key in others):
+    if share is None or any(speaks(told[key], metric) for key in others for metric in EARNINGS):
         return dict(chosen)
     return {
         key: replace(one, metric="reward_mean") if key == share else one

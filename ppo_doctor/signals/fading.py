@@ -1,7 +1,8 @@
-"""A policy that moved at first and hardly does later, though nothing is said to slow it down."""
+"""What fades or breaks off late: a policy that hardly moves any more, a reward that drops in the last records."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ppo_doctor.arrays import median
 from ppo_doctor.signals.course import fact, finite, series_of, truth_of, value_of
 from ppo_doctor.signals.movement import TREND, divergence_of
-from ppo_doctor.signals.rewards import MOVING_KL
+from ppo_doctor.signals.rewards import MOVING_KL, reward_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact, FloatArray
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Records of a run that has a beginning and a later half; the share of them that is its beginning.
 MANY, BEGINNING = 80, 20
+#: Records of a run whose end is looked at, of such an end, and the parts of a run that it may be; how often a record of
+#: the end is below one of those before.
+FEWEST, LEAST_END, ENDS, NEARLY_ALL = 60, 10, (60, 30, 20), 0.9
 #: Updates that clip next to nothing in so many records do not reach the clip range, and a rate that is left for that.
 UNCLIPPED, RATE_LEFT = 0.95, 0.5
 
@@ -43,6 +47,33 @@ def divergence_fades(observations: Observations) -> Fact | None:
     elif clipped is not None:
         says += f", in which {clipped.raw} is 0 in {share:.0%} of the records"
     return fact("divergence_fades", 1.0 if excused else first / later, series, f"{says} (medians)", "times")
+
+
+def drop_at_end(observations: Observations) -> Fact | None:
+    """Return how much of the range of the reward's medians is lost between the last records and those before; else 0.
+
+    It is where nearly each of the last is below nearly each of those before. Ends of several lengths are tried.
+    """
+    found = reward_of(observations)
+    if found is None or len(found[1]) < FEWEST:
+        return None
+    series, values = found
+    ends = sorted({max(LEAST_END, len(values) // part) for part in ENDS})
+    lost = [(_share_lost(values, size), size) for size in ends if 4 * size <= len(values)]
+    share, size = max(lost, default=(0.0, LEAST_END))
+    before, end = float(median(values[-3 * size : -size])), float(median(values[-size:]))
+    says = f"{series.raw} is {end:.4g} in the last {size} records and {before:.4g} in as many twice before (medians)"
+    told = fact("drop_at_end", share, series, says)
+    at = int(np.flatnonzero(np.isfinite(series.values))[-size])
+    return replace(told, since=int(series.axis.steps[at]), source=series.source(at)) if share else told
+
+
+def _share_lost(values: FloatArray, size: int) -> float:
+    end, before = values[-size:], values[-3 * size : -size]
+    if (end[:, None] < before[None, :]).mean() < NEARLY_ALL:
+        return 0.0
+    blocks = np.median(values[len(values) % size :].reshape(-1, size), axis=1)
+    return float((median(before) - median(end)) / max(np.ptp(blocks), 1e-12))
 
 
 def _slowed(observations: Observations) -> bool:

@@ -112,6 +112,7 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "clip_range_given": ("clip", ("clip_range",)),
         "clipped_usually": ("clip", _CLIPPED),
         "kl_of_all_training": ("mismatch", ("approx_kl+ref_kl",)),
+        "drop_at_end": ("fading", _REWARD),
         "clipped_in_one_step": ("clip", ("clip_fraction+optimizer_steps",)),
         "clipped_first": ("clip", _CLIPPED),
         "clipped_before_a_step": ("clip", ("clip_fraction+reward_mean",)),
