@@ -33,6 +33,8 @@ ERRORS = 3.0
 PEAK_ERRORS = 4.0
 #: Fewest records through which a straight line tells a rise.
 MANY = 20
+#: So many different numbers are few: a score that is one of them in each record.
+FEW_NUMBERS = 5
 #: A change is at least this share of the range that the reward covers, and of its size.
 OF_RANGE, OF_SIZE = 0.4, 0.005
 #: The reward is lost where so much of what it had over its floor is gone for good.
@@ -150,6 +152,10 @@ class Levels:
     def counts(self, change: float) -> bool:
         """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
         error = 1.2533 * self.scatter * np.sqrt(1 / self.early + 1 / self.late)
+        if len(np.unique(self.values)) <= FEW_NUMBERS:  # a median of few numbers leaps from one to the other
+            ends = self.values[: self.early], self.values[-self.late :]
+            within = sum(float(np.square(end - end.mean()).sum()) for end in ends) / (self.early + self.late)
+            error = max(error, np.sqrt(within * (1 / self.early + 1 / self.late)))
         size = float(np.abs(self.values).max())
         return bool(abs(change) > max(ERRORS * error, OF_RANGE * self.range, OF_SIZE * size))
 

@@ -25,7 +25,7 @@ from ppo_doctor.signals.course import (
     value_of,
     values_of,
 )
-from ppo_doctor.signals.rewards import AT_FIRST, RISES, passes
+from ppo_doctor.signals.rewards import AT_FIRST, RISES, does_not_rise, passes
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Fact
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: How the parts of a reward are named, and the size of a group where none is told.
 PART, LEAST_GROUP = "reward_component.", 4.0
+#: Records of a part of the reward from which on it says something that it is 0.
+FEWEST_OF_PARTS = 8
 #: What would not repeat if the rollout did not.
 REPEATS = ("reward_repeats", "lengths_repeat", "explained_repeats")
 #: Records after which a loss scaler has found its scale: it halves it in each of its first steps.
@@ -264,6 +266,19 @@ def reward_repeats(observations: Observations) -> Fact | None:
     repeats = constant(finite(rewards)) and float(median(deviations)) > 0
     holds = both(repeats, truth_of(observations.fact("policy_moves")))
     return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")
+
+
+def part_always_zero(observations: Observations) -> Fact | None:
+    """Tell whether one of several parts of the reward is 0 in every record, and the reward does not rise."""
+    parts = [one for name, one in observations.run.series.items() if name.startswith(PART)]
+    told = [one for one in parts if len(finite(one)) >= FEWEST_OF_PARTS]
+    if len(told) < 2:
+        return None
+    never = [one for one in told if not finite(one).any()]
+    holds = bool(never) and len(never) < len(told) and does_not_rise(observations)
+    first = never[0] if never else told[0]
+    says = f"{', '.join(one.raw for one in never)} is 0 in all {len(first)} records" if never else f"{first.raw} is not"
+    return condition("part_always_zero", holds, first, says)
 
 
 def success_lost(observations: Observations) -> Fact | None:

@@ -45,6 +45,32 @@ SPIKE, MOST = 20, 0.85
 LEAST_NORM = 0.01
 #: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
 MOSTLY = 0.5
+#: Records through which a measured number is on no straight line, and by how much of its range it may be off one.
+MEASURED, OFF_LINE = 10, 1e-6
+#: What is measured on samples; schedules and counters are straight lines by right.
+ON_SAMPLES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", *EARNED)
+
+
+def measured_on_a_line(observations: Observations) -> Fact | None:
+    """Return how many metrics of samples are a straight line over the records, exactly: a formula, no measurement."""
+    told, on_line = None, []
+    for name in ON_SAMPLES:
+        series = series_of(observations, name)
+        values = np.zeros(0) if series is None else finite(series)
+        if series is None or len(values) < MEASURED:
+            continue
+        told = told or series
+        if not np.ptp(values):
+            continue
+        places = np.arange(len(values)) - (len(values) - 1) / 2
+        off = values - values.mean() - places * (places @ values) / (places @ places)
+        if np.abs(off).max() <= max(OFF_LINE * np.ptp(values), series.resolution.absolute) < np.ptp(values) / MEASURED:
+            on_line.append(series)
+    if told is None:
+        return None
+    names = ", ".join(series.raw for series in on_line)
+    says = f"{names} on a straight line in every record" if on_line else "none is on a straight line"
+    return fact("measured_on_a_line", len(on_line), on_line[0] if on_line else told, says)
 
 
 def nonfinite_from(observations: Observations) -> Fact | None:

@@ -112,6 +112,8 @@ SIGNALS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "clip_range_given": ("clip", ("clip_range",)),
         "clipped_usually": ("clip", _CLIPPED),
         "kl_of_all_training": ("mismatch", ("approx_kl+ref_kl",)),
+        "part_always_zero": ("batches", ("reward_component",)),
+        "measured_on_a_line": ("numerics", ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", *_REWARD)),
         "drop_at_end": ("fading", _REWARD),
         "clipped_in_one_step": ("clip", ("clip_fraction+optimizer_steps",)),
         "clipped_first": ("clip", _CLIPPED),
