@@ -180,6 +180,7 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
     """Return a profile with the columns that the others and the numbers settle, where the log is one of PPO."""
     keys = builder.keys
     bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
+    bare |= {raw for raw in profile.fuzzy if is_named_so(raw)}
     profile = _without(profile, bare)
     sizes = {key for key in clocks(keys) if is_size(builder.by_record(key))}
     numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED} - sizes

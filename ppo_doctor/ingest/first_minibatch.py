@@ -24,7 +24,7 @@ _RATIO, _ERROR = (
 _FIRST = r"(?:0|first|start|pre|init|mb0|before)"
 #: "w_err0", "rho_start", "ratio_first_dev", "first_ratio_err", "q0_prom", "lp_gap0": a mean log-ratio is one too
 _NAMED = re.compile(
-    rf"(?:{_RATIO}_?(?:{_ERROR}_?)?{_FIRST}|{_FIRST}_?{_RATIO})(?:_?{_ERROR})?(?:_(?:pct|prom|milli|e3))?",
+    rf"\|?(?:{_RATIO}_?(?:{_ERROR}_?)?{_FIRST}|{_FIRST}_?{_RATIO})(?:_?{_ERROR}|-1)?\|?(?:_(?:pct|prom|milli|e3))?",
     re.IGNORECASE,
 )
 #: Records with clipped samples at a ratio of 1, at least, and the least share of samples in them that tells.

@@ -77,6 +77,8 @@ _UNIT = re.compile(r"[_ ](1e-\d)\Z", re.IGNORECASE)
 #: One of two action values, which no trainer of PPO has.
 _TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
 _PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
+#: Capitals that are one word, before a small letter: "EVc", "KLo".
+_SHORT = re.compile(r"(?<![A-Za-z])(EV(?!al)|KL|LR|GN)(?=[a-z])")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[a-z]+")
 
@@ -84,6 +86,7 @@ _WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[
 @lru_cache(maxsize=1 << 12)
 def words_of(key: str) -> tuple[tuple[str, ...], ...]:
     """Return the words of each part of a key, in lower case; Greek letters by their names."""
+    key = _SHORT.sub(r"\1_", key)
     text = _FACTOR.sub(" ", _FROM_ONE.sub(" deviation ", _SIZE.sub(r" absolute_\1 ", _UNIT.sub("", english(key)))))
     text = _SYMBOL.sub(lambda sign: _SIGNS[sign[0]], text)
     text = "".join(_latin(c) for c in unicodedata.normalize("NFKD", text))

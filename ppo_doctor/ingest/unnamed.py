@@ -27,6 +27,7 @@ from ppo_doctor.ingest.left_over import (
 from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
+    UNUSUAL,
     Said,
     alike,
     by_words,
@@ -77,7 +78,7 @@ _BY_WORDS = (
     *("success_rate", "advantages_std", "grad_norm", "probe_kl", "truncated_fraction", *OF_NO_METRIC),
 )
 ASKED = (*_BY_NUMBERS, *_BY_WORDS)
-#: Shares of samples, which are 0 or at least one of so many.
+#: Shares of samples: 0, or at least one of so many.
 _COUNTED, ONE_OF = frozenset({"clip_fraction", "frac_reward_zero_std", "success_rate", "truncated_fraction"}), 1e-7
 #: No mean entropy of an action, or of an answer, is as large, in nats.
 MOST_NATS = 500.0
@@ -99,7 +100,6 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 ABOVE_ONE = 1.01
 #: What it counts that a name does not speak of a metric among names that do; how many names of none speak of one.
 SILENT, SPEAKING = 0.4, 0.4
-UNSAID = 0.0
 #: The most of what numbers by themselves are taken for.
 _MOST = {"learning_rate": 0.1}
 #: What it weighs that a script names its policy's loss and its critic's alike: "La" beside "Lc".
@@ -225,7 +225,7 @@ def _weighed(
         common = _expected(metric, language)
         weight += COMMON * (max(common - commonest, RAREST) if metric in said else common)
         weight += company.get((key, metric), 0.0) + by_words(metric, name, reading)
-        weight += (SILENT * silent - UNSAID) * (metric not in said)
+        weight += SILENT * silent * (metric not in said)
         if metric == "approx_kl":  # a loss that holds a KL looks like one
             weight -= company.get((key, "policy_loss"), 0.0) / 2
         if metric in named or (metric == "episode_return" and not EARNINGS.isdisjoint(named)):
@@ -316,6 +316,7 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *
     if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
     weight, scale = max((fits.of(metric, scale, offset) - cost, scale) for scale, cost in scales)
+    weight = max(weight, UNUSUAL) if reading is not None and weight > -np.inf else weight
     return weight, written(metric, scale, name)
 
 

@@ -37,6 +37,8 @@ MANY = 8
 LARGE, OUT_OF_REACH = 1e4, 1e5
 #: KL of an update that is a twentieth of a usual one, in nats.
 NEXT_TO_NO_KL = 5e-4
+#: Explained variance of a critic that explains nothing.
+EXPLAINS = 0.05
 #: A gradient norm of which no usual bound leaves a hundredth.
 SWAMPED, HALF_LEFT = 100.0, 0.5
 #: Records, at least, in which an explained variance repeats, in how fine a print, and up to where it varies.
@@ -176,7 +178,9 @@ def critic_drowns_policy(observations: Observations) -> Fact | None:
         beside = f"at a gradient norm of {norm:.3g}, and {which}"
     beyond = (value_of(observations.fact("value_loss_over_returns")) or 0.0) > BEYOND
     drowns = swamped or (size > LARGE and stands is True)
-    hopeless = size > OUT_OF_REACH and left is not None and left > STAYS and not beyond
+    explained = value_of(observations.fact("explained_at_end"))
+    none = explained is not None and abs(explained) < EXPLAINS
+    hopeless = size > OUT_OF_REACH and left is not None and (left > STAYS or none) and not beyond
     says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
     return condition("critic_drowns_policy", drowns or hopeless, losses, says)
 
