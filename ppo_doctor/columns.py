@@ -22,6 +22,7 @@ from ppo_doctor.ingest.columns import clocks
 from ppo_doctor.ingest.first_minibatch import AT_FIRST, is_named_so
 from ppo_doctor.ingest.forms import counts_up
 from ppo_doctor.ingest.left_over import EARNINGS
+from ppo_doctor.ingest.left_over import settings_shown as shown_by
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.own_names import told_by
 from ppo_doctor.ingest.readings import words_of
@@ -286,7 +287,7 @@ def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
     if not profile.inferred:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
-    return unnamed.settings_shown(builder.finite(builder.keys), metrics)
+    return shown_by(builder.finite(builder.keys), metrics)
 
 
 def _of_evaluation(key: str) -> bool:

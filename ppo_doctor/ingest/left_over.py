@@ -1,4 +1,4 @@
-"""What columns are that the picture of a training leaves over: zeros, counters, names without numbers, its return."""
+"""What columns are that the picture of a training leaves over: zeros, counters, its return, and settings they show."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.ingest.forms import LEAST
 from ppo_doctor.ingest.own_names import PLAINLY, Said, says
 from ppo_doctor.ingest.readings import Reading, words_of
+from ppo_doctor.ingest.relations import of_one_norm
+from ppo_doctor.ingest.settings_words import PLANNED
 
 if TYPE_CHECKING:
     from ppo_doctor.ingest.forms import Numbers
@@ -196,3 +199,32 @@ def left_for_the_return(
 def _speaks_of_another(name: Said) -> bool:
     """Tell whether a name may mean a metric that is no return, at a cost that is not far-fetched."""
     return any(one.cost <= PLAINLY and metric not in EARNINGS for metric, one in name.meant.items())
+
+
+def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]) -> dict[str, float]:
+    """Return settings that columns beside metrics show: steps that were planned, the norm that gradients are cut to.
+
+    `columns` hold the finite numbers of each column, `metrics` are metric → column.
+    """
+    shown = dict[str, float]()
+    for executed, setting in (("optimizer_steps", "updates_per_batch"), ("epochs_executed", "ppo_epochs")):
+        planned = columns.get(f"{metrics.get(executed, '')} {PLANNED}")
+        if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
+            shown[setting] = float(planned[0])
+    norm = metrics.get("grad_norm", "")
+    if len(alone := columns.get(norm, np.zeros(0))) >= LEAST and np.allclose(alone, alone[0], rtol=1e-3, atol=0):
+        shown["max_grad_norm"] = float(alone[0])  # what it was cut to
+    for key, cut in columns.items():
+        before = columns.get(norm)
+        # A rate is constant and below every norm too: the name has to say that it is the same norm.
+        other = key in metrics.values() or not of_one_norm(key, norm)
+        if before is None or other or len(cut) != len(before) or len(cut) < LEAST:
+            continue
+        if (
+            (cut <= before * 1.01).all()
+            and (before > cut[0]).all()
+            and np.allclose(cut, cut[0], rtol=1e-3, atol=0)
+            and cut[0] > 0
+        ):
+            shown["max_grad_norm"] = float(cut[0])
+    return shown

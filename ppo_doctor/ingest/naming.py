@@ -182,6 +182,7 @@ _CRITICS = frozenset({"critic", "value"})
 _NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_", "value_clip_", "masked_")
 #: A group of losses says nothing of these.
 _NO_TERM = frozenset({"loss"})
+_PRODUCT = re.compile(r"\A[^\W\d_]{1,6} ?[*·×] ?(?=[^\W\d])")  # "beta*KL"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -192,6 +193,8 @@ def metric_of(key: str, *, language: bool = False) -> str | None:
     return that of a token.
     """
     name = parse(key)
+    if _PRODUCT.search(key):
+        return "kl_term" if "kl" in name.concepts else None
     if name.unknown or not name.concepts:
         return None
     kinds = _by_kind(name)

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,7 @@ _BY_CONVENTION = {
     "U": Reading(metric="policy_loss", cost=0.8, scale=-1.0),
 }
 #: A letter, perhaps with the base of the logarithm or another word behind it.
-_LETTER = re.compile(r"([A-Z])[b2]?(?:_([a-z]+))?")
+_LETTER = re.compile(r"([A-Z])[b2]?(?:(_?)([a-z]{2,}))?")
 #: A mean as papers write it: "Gbar", "J_hat", "mu_R".
 _ACCENT = re.compile(r"(?<![^\W\d_])(?P<of>[A-Z]|[\u03b1-\u03c9]|[^\W\d_]{1,3}(?=_))_?(?:bar|hat)(?![^\W\d_])")
 _MEAN = re.compile(r"\Amu_?(?P<of>[GJR])\Z|\A(?P<stem>[GJR])_mu\Z")
@@ -187,10 +188,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     if any(extends(key, other) for other in keys):  # a statistic of what that is
         sets = [frozenset({"reward_std", CLIPPED, "kl_term"})]
     allowed = frozenset.intersection(*sets) if sets else None
-    if (letter := _LETTER.fullmatch(key)) and (convention := _BY_CONVENTION.get(letter[1])) is not None:
-        behind = hints_of(letter[2]) if letter[2] else ()
-        if all(convention.metric in hint for hint in behind if hint) and not (letter[2] and meant):
-            meant = {one.metric: one for one in (*meant.values(), convention)}
+    meant = _by_convention(key, meant)
     percent = "%" in key or not words.isdisjoint({"pct", "percent", "prozent", "perc"})
     unit = PERCENT if percent else 1000.0 if _THOUSANDTHS.search(key) else 1.0
     if power := _POWER.search(key):
@@ -224,6 +222,22 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
         base=base,
         executed=f"{key} {PLANNED}" in keys,
     )
+
+
+def _by_convention(key: str, meant: dict[str, Reading]) -> dict[str, Reading]:
+    """Return what a name may mean with what its letter stands for in papers, alone or before a word: "D", "D_old"."""
+    letter = _LETTER.fullmatch(key)
+    convention = _BY_CONVENTION.get(letter[1]) if letter else None
+    if letter is None or convention is None:
+        return meant
+    behind = hints_of(letter[3]) if letter[3] else ()
+    if letter[3] and not (letter[2] or any(behind)):
+        return meant  # a word, and no letter before another
+    if letter[1] == "D" and behind and all("ref_kl" in hint and "approx_kl" not in hint for hint in behind):
+        return {"ref_kl": replace(convention, metric="ref_kl")}
+    if (letter[3] and meant) or not all(convention.metric in hint for hint in behind if hint):
+        return meant
+    return {one.metric: one for one in (*meant.values(), convention)}
 
 
 def _without_owners(words: list[str]) -> list[str]:

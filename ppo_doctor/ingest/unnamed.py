@@ -40,8 +40,7 @@ from ppo_doctor.ingest.own_names import (
 )
 from ppo_doctor.ingest.picture import is_a_picture, is_of_a_policy, is_told
 from ppo_doctor.ingest.readings import Reading, of_other_tasks, of_others
-from ppo_doctor.ingest.relations import of_one_norm, related
-from ppo_doctor.ingest.settings_words import PLANNED
+from ppo_doctor.ingest.relations import related
 from ppo_doctor.ingest.units import FAR, THOUSANDTH
 
 if TYPE_CHECKING:
@@ -61,6 +60,7 @@ RAREST = -2.0
 _OF_GROUPS = frozenset({"ref_kl", "reward_std", "frac_reward_zero_std", "response_length", "truncated_fraction"})
 _OF_CRITICS = frozenset({"value_loss", "explained_variance", "values_mean", "episode_length", "action_std"})
 _LENGTHS = frozenset({"episode_length", "response_length"})
+_NO_ANSWERS = _OF_CRITICS | {"reward_mean", "returns_mean"}  # their reward is told from a return at the end
 #: By how much rarer a metric is in logs of the other kind of training.
 OTHER_KIND = 1.5
 _OF_LANGUAGE = frozenset({"reward_mean", "response_length", "ref_kl", "returns_mean"})
@@ -177,12 +177,12 @@ def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[s
     """Return the columns with the metrics of one kind of training: with a critic, or by groups of samples.
 
     The kind is that of which names have settled a metric, else the one with the heavier assignment. Lengths are of
-    either: a bare "length" is said of episodes and of answers. Answers earn one reward, told from a return at the end.
+    either: a bare "length" is said of episodes and of answers.
     """
     named = set(named) - _LENGTHS
     kinds = [
-        {key: {m: fate for m, fate in fates.items() if m not in others} for key, fates in held.items()}
-        for others, ours in ((_OF_GROUPS, _OF_CRITICS), (_OF_CRITICS | {"reward_mean", "returns_mean"}, _OF_GROUPS))
+        {key: {m: fate for m, fate in fates.items() if m not in left} for key, fates in held.items()}
+        for left, others, ours in ((_OF_GROUPS, _OF_GROUPS, _OF_CRITICS), (_NO_ANSWERS, _OF_CRITICS, _OF_GROUPS))
         if ours.isdisjoint(named) <= others.isdisjoint(named)
     ]
     return max(kinds, key=lambda kind: best(kind)[1]) if kinds else held
@@ -370,32 +370,3 @@ def _as_rewards(chosen: Mapping[str, Reading]) -> dict[str, Reading]:
         else reading
         for key, reading in kept.items()
     }
-
-
-def settings_shown(columns: Mapping[str, FloatArray], metrics: Mapping[str, str]) -> dict[str, float]:
-    """Return settings that columns beside metrics show: steps that were planned, the norm that gradients are cut to.
-
-    `columns` hold the finite numbers of each column, `metrics` are metric → column.
-    """
-    shown = dict[str, float]()
-    for executed, setting in (("optimizer_steps", "updates_per_batch"), ("epochs_executed", "ppo_epochs")):
-        planned = columns.get(f"{metrics.get(executed, '')} {PLANNED}")
-        if planned is not None and len(planned) and planned[0] >= 1 and (planned == planned[0]).all():
-            shown[setting] = float(planned[0])
-    norm = metrics.get("grad_norm", "")
-    if len(alone := columns.get(norm, np.zeros(0))) >= LEAST and np.allclose(alone, alone[0], rtol=1e-3, atol=0):
-        shown["max_grad_norm"] = float(alone[0])  # what it was cut to
-    for key, cut in columns.items():
-        before = columns.get(norm)
-        # A rate is constant and below every norm too: the name has to say that it is the same norm.
-        other = key in metrics.values() or not of_one_norm(key, norm)
-        if before is None or other or len(cut) != len(before) or len(cut) < LEAST:
-            continue
-        if (
-            (cut <= before * 1.01).all()
-            and (before > cut[0]).all()
-            and np.allclose(cut, cut[0], rtol=1e-3, atol=0)
-            and cut[0] > 0
-        ):
-            shown["max_grad_norm"] = float(cut[0])
-    return shown

@@ -36,6 +36,8 @@ FAR_BEYOND = 4.0
 LEFT_AT_ONCE = 0.25
 #: Records from which on the end of a run is told apart from its start.
 LEAST = 6
+#: Records of a policy that began at its reference, and a KL of an update of which more counts, in nats.
+BEGINNING, COUNTS = 3, 0.02
 #: Scatter of a quotient that is one number but for how means are taken.
 ONE_NUMBER = 0.05
 
@@ -97,6 +99,8 @@ def _first_reference(observations: Observations) -> float | None:
     ):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
+    if float(np.nanmin(np.abs(values[1:BEGINNING]))) < abs(float(values[0])) / 2:
+        return None  # another model stays as far away: the first update leapt and came back
     first, own, gap = float(values[0]), int(median(np.diff(steps))), _spacing(observations)
     if steps[0] <= 1 and gap <= 1:
         return first
@@ -258,8 +262,6 @@ def penalty_is_loss(observations: Observations) -> Fact | None:
     return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
 
 
-#: Records of a policy that began at its reference, and a KL of an update of which more counts, in nats.
-BEGINNING, COUNTS = 3, 0.02
 #: Share of samples that such a KL clips at least.
 CLIPPED_BY_IT = 0.1
 
