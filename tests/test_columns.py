@@ -226,3 +226,26 @@ def test_a_count_of_updates_is_one_of_steps_where_it_stands_at_0_alone(tmp_path,
     path.write_text("\n".join(["iter,ep_return,policy_loss,value_loss,approx_kl,entropy,n_updates", *rows]))
     held = {series.raw: name for name, series in load_run(path).series.items()}
     assert held.get("n_updates") == metric
+
+
+def test_a_column_of_step_sizes_is_a_learning_rate_and_no_clock(tmp_path):
+    held = course()
+    columns = symbols(held) | {"step": held["lr"]}
+    run = load_run(jsonl(tmp_path / "log.jsonl", columns))
+    assert run.series["learning_rate"].raw == "step"
+    assert run.series["episode_return"].values == pytest.approx(held["ret"])  # and the log is not turned about
+
+
+@pytest.mark.parametrize(("counts", "metric"), [([8.0], "optimizer_steps"), ([1.0, 3.0, 2.0], "optimizer_steps")])
+def test_steps_that_do_not_grow_are_those_of_a_batch(tmp_path, counts, metric):
+    columns = {"round": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
+    run = load_run(jsonl(tmp_path / "log.jsonl", columns | {"steps": np.resize(counts, RECORDS)}))
+    assert run.series[metric].raw == "steps"
+
+
+@pytest.mark.parametrize(
+    "counts", [np.arange(float(RECORDS)), np.full(RECORDS, 2048.0), np.linspace(20.5, 90.25, RECORDS)]
+)
+def test_other_steps_count_no_updates(tmp_path, counts):
+    columns = {"round": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
+    assert "optimizer_steps" not in load_run(jsonl(tmp_path / "log.jsonl", columns | {"steps": counts})).series

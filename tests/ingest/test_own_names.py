@@ -100,3 +100,40 @@ def test_a_word_that_people_use_is_not_taken_apart_into_letters():
 def test_a_count_beside_what_was_planned_counts_optimizer_steps():
     assert says(told("mini", "mini planned"), "optimizer_steps")
     assert not says(told("mini"), "optimizer_steps")
+
+
+@pytest.mark.parametrize(
+    ("key", "metric"),
+    [("Gbar", "episode_return"), ("J_hat", "episode_return"), ("mu_R", "episode_return"), ("kl_hat", "approx_kl")],
+)
+def test_a_mean_as_papers_write_it_is_of_its_letter(key, metric):
+    assert metric in told(key).meant
+
+
+@pytest.mark.parametrize("key", ["mbar", "chat", "toolbar", "what"])
+def test_no_mean_is_looked_for_in_a_word(key):
+    assert "episode_return" not in told(key).meant
+
+
+@pytest.mark.parametrize(
+    ("key", "metric"), [("D", "approx_kl"), ("D_on", "approx_kl"), ("Dold", "approx_kl"), ("Dref", "ref_kl")]
+)
+def test_a_divergence_is_said_by_its_letter(key, metric):
+    assert told(key).meant.keys() == {metric}
+
+
+@pytest.mark.parametrize("key", ["Done", "Drift", "Dash", "Dnew"])
+def test_a_word_is_no_letter_before_another(key):
+    assert "approx_kl" not in told(key).meant
+
+
+def test_what_belongs_to_groups_is_no_gradient():
+    name = told("flat_g")
+    assert says(name, "frac_reward_zero_std")
+    assert not says(name, "grad_norm")
+
+
+def test_the_clipped_share_of_a_ratio_is_no_ratio():
+    name = told("w_out")
+    assert says(name, "clip_fraction")
+    assert not says(name, "ratio_abs_dev")

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from ppo_doctor.ingest.left_over import settings_shown
 from ppo_doctor.ingest.relations import related
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.ingest.left_over import settings_shown
 from ppo_doctor.ingest.unnamed import by_form
 from ppo_doctor.pipeline import Request, read_runs
 
