@@ -242,13 +242,13 @@ def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
         return profile
     unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # what stands is no clock
     counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
-    key = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None)
+    key, name = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None), OF_STEPS[0]
     if key is None and held & OF_UPDATES:
         counts = [key for key in clocks(keys) if key.lower() == STEPS]
-        key = next((key for key in counts if _counts_few(builder.by_record(key))), None)
+        key, name = next((key for key in counts if _counts_few(builder.by_record(key))), None), OF_STEPS[1]
     if key is None:
         return profile
-    metric = MetricProfile(name=OF_STEPS[0], keys=(key,))
+    metric = MetricProfile(name=name, keys=(key,))
     return replace(
         profile,
         metrics=dict(profile.metrics) | {metric.name: metric},

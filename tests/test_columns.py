@@ -238,7 +238,7 @@ def test_a_column_of_step_sizes_is_a_learning_rate_and_no_clock(tmp_path):
 
 @pytest.mark.parametrize(("counts", "metric"), [([8.0], "optimizer_steps"), ([1.0, 3.0, 2.0], "optimizer_steps")])
 def test_steps_that_do_not_grow_are_those_of_a_batch(tmp_path, counts, metric):
-    columns = {"round": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
+    columns = {"iter": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
     run = load_run(jsonl(tmp_path / "log.jsonl", columns | {"steps": np.resize(counts, RECORDS)}))
     assert run.series[metric].raw == "steps"
 
@@ -247,5 +247,5 @@ def test_steps_that_do_not_grow_are_those_of_a_batch(tmp_path, counts, metric):
     "counts", [np.arange(float(RECORDS)), np.full(RECORDS, 2048.0), np.linspace(20.5, 90.25, RECORDS)]
 )
 def test_other_steps_count_no_updates(tmp_path, counts):
-    columns = {"round": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
+    columns = {"iter": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
     assert "optimizer_steps" not in load_run(jsonl(tmp_path / "log.jsonl", columns | {"steps": counts})).series
