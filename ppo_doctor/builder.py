@@ -16,6 +16,7 @@ from ppo_doctor.ingest.digits import fits, inferred_decimals, with_common_resolu
 from ppo_doctor.ingest.first_minibatch import with_first_minibatches
 from ppo_doctor.model import EXACT, Axis, Note, Resolution, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.table import SCIENTIFIC
 
 if TYPE_CHECKING:
     from ppo_doctor.frameworks import MetricProfile, Profile
@@ -384,7 +385,7 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
     silent = [table.columns[key] for table, places in zip(holders, printed, strict=True) if places is None]
     # A few values printed alike prove nothing, so that a short part of a log tells neither this nor that.
     if decimals and all(len(column) < SILENT and fits(column, max(decimals)) for column in silent):
-        return EXACT if max(decimals) > IN_FULL else Resolution(absolute=0.5 * 10.0 ** -max(decimals))
+        return EXACT if IN_FULL < (most := max(decimals)) < SCIENTIFIC else Resolution(absolute=0.5 * 10.0**-most)
     inferred = inferred_decimals(values)
     return EXACT if inferred is None else Resolution(absolute=0.5 * 10.0**-inferred)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The one key of a configuration that only says where a code cell of a notebook begins.
 CELL = "notebook cell"
+#: Decimals of a 0 that is printed with a power of ten: what is not 0 would show.
+SCIENTIFIC = 300
 #: Columns whose values name a run when a log holds several.
 RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
 #: Columns whose values name the method that a record is of, and the one key of a configuration that only says of which

@@ -14,7 +14,7 @@ import numpy as np
 
 from ppo_doctor.readers.keys import Keys
 from ppo_doctor.readers.special import restore
-from ppo_doctor.table import METHOD_KEYS, RUN_KEYS, Table
+from ppo_doctor.table import METHOD_KEYS, RUN_KEYS, SCIENTIFIC, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -99,7 +99,9 @@ class Layout:
             records=head[0],
             lines=head[1],
             columns=columns,
-            decimals={key: seen.places for key, seen in self.decimals.items() if seen.certain_for(columns[key])},
+            decimals={
+                key: places for key, seen in self.decimals.items() if (places := seen.told_of(columns[key])) is not None
+            },
             texts={key: tuple(texts) for key, texts in self.texts.items()},
             texts_left=dict(self.texts_left),
         )
@@ -129,12 +131,13 @@ class Decimals:
     "0.0" says nothing about how exact it is. For the same reason no decimals, and nothing but ".0", prove nothing.
     """
 
-    __slots__ = ("padded", "places", "seen", "tenths")
+    __slots__ = ("padded", "places", "powers", "seen", "tenths")
 
     def __init__(self) -> None:
         self.places = -1
         self.seen = 0
         self.tenths = 0
+        self.powers = 0
         self.padded = False
 
     def see(self, text: str, *, fixed: bool = False) -> None:
@@ -145,11 +148,18 @@ class Decimals:
         fraction = match[1] or "" if match else ""
         places = len(fraction) + 2 * bool(match and match[2]) if match else _MOST_DECIMALS + 1
         self.seen += 1
+        self.powers += match is None and ("e" in text or "E" in text)
         self.tenths += places == 1 and fraction != "0"
         self.padded |= places > 1 and (fixed or fraction.endswith("0"))
         self.places = places if self.places in (-1, places) else _MOST_DECIMALS + 1
 
-    def certain_for(self, column: FloatArray) -> bool:
+    def told_of(self, column: FloatArray) -> int | None:
+        """Return the decimals of a column in fixed notation, SCIENTIFIC for zeros with a power of ten, else None."""
+        if self.seen and self.powers == self.seen and not column.any():
+            return SCIENTIFIC
+        return self.places if self._certain_for(column) else None
+
+    def _certain_for(self, column: FloatArray) -> bool:
         """Tell whether a column, of which perhaps not every text was seen, was printed in fixed notation."""
         proven = self.padded or (self.seen >= _ENOUGH if self.places > 1 else self.tenths >= _ENOUGH)
         if not (proven and 1 <= self.places <= _MOST_DECIMALS):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.arrays import beside, finite_median, median
-from ppo_doctor.ingest.first_minibatch import AT_FIRST
 from ppo_doctor.signals.course import condition, fact, finite, generation_starts, given, series_of, value_of, values_of
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def dips(observations: Observations) -> Fact | None:
     """Return the period, in records, at which clipping or KL falls to nothing; 0 where there is none."""
     begins = _starts(observations)
     clipped, kl = series_of(observations, "clip_fraction"), series_of(observations, "approx_kl")
-    first = series_of(observations, AT_FIRST)
+    first = series_of(observations, "first_ratio_dev")
     for series in (first, clipped, kl):
         if series is None:
             continue
