@@ -152,7 +152,8 @@ class Levels:
     def counts(self, change: float) -> bool:
         """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
         error = 1.2533 * self.scatter * np.sqrt(1 / self.early + 1 / self.late)
-        if len(np.unique(self.values)) <= FEW_NUMBERS and np.ptp(self.values[-self.late :]):
+        few = len(self.values) >= MANY and len(np.unique(self.values)) <= FEW_NUMBERS
+        if few and np.ptp(self.values[-self.late :]):
             # a median of few numbers leaps from one to the other
             ends = self.values[: self.early], self.values[-self.late :]
             within = sum(float(np.square(end - end.mean()).sum()) for end in ends) / (self.early + self.late)

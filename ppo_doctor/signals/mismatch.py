@@ -92,11 +92,9 @@ def _first_reference(observations: Observations) -> float | None:
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
     moved = series_of(observations, "approx_kl")
-    if (
-        moved is not None
-        and np.isfinite(moved.values[0])
-        and abs(float(moved.values[0])) > LEFT_AT_ONCE * abs(float(series.values[0]))
-    ):
+    size = abs(float(moved.values[0])) if moved is not None and np.isfinite(moved.values[0]) else None
+    silent = size == 0 and truth_of(observations.fact("several_updates"))  # the policy compared with itself
+    if silent or (size is not None and size > LEFT_AT_ONCE * abs(float(series.values[0]))):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
     if float(np.nanmin(np.abs(values[1:BEGINNING]))) < abs(float(values[0])) / 2:
