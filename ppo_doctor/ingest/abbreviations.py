@@ -34,7 +34,7 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
     "w": {"importance": 1.2},
     "acting": {"policy": 0.3},
     "chi": {"clip fraction": 1.0},
-    "phi": {"critic": 0.3},
+    "phi": {"critic": 0.5},
     "theta": {"policy": 0.3},
     "alpha": {"learning_rate": 1.2},
     "cf": {"clip fraction": 0.2},

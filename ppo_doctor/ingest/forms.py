@@ -168,7 +168,6 @@ def _log_odds() -> Mapping[str, Mapping[str, Mapping[int, float]]]:
 IN_SCRIPTS = {
     "optimizer_steps": -0.6,
     "ratio_max": -0.85,
-    "ratio_abs_dev": -0.9,
     "success_rate": -1.5,
     "grad_norm": 0.0,
 }

@@ -35,7 +35,7 @@ _METRICS: Mapping[str, str] = {
     "gradient": f"grad_norm {CLIPPED}",
     "rate": "learning_rate",
     "explained": "explained_variance",
-    "deviation": "action_std reward_std advantages_std",
+    "deviation": "action_std reward_std ratio_abs_dev advantages_std",
     "count": "optimizer_steps",
     "advantage": f"advantages_std {MEAN_ABSOLUTE}",
     "passes": "epochs_executed",

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: Nats that a reading of the name weighs, less its cost.
 NAMED = 3.2
-#: The least that possible numbers weigh for what a name means: those of a sick run are unlike all others.
-UNUSUAL = -0.5
+#: The least that possible numbers weigh for what a name means, shares and numbers above so many: a sick run's are
+#: unlike all others.
+UNUSUAL, UNUSUALLY_LARGE = -0.5, 1e3
 #: A name that may mean something, of which the metric is nothing.
 OTHERWISE = 0.8
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.

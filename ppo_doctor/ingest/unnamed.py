@@ -28,6 +28,7 @@ from ppo_doctor.ingest.own_names import (
     FRACTIONS,
     LOGGED,
     UNUSUAL,
+    UNUSUALLY_LARGE,
     Said,
     alike,
     by_words,
@@ -316,7 +317,8 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *
     if name.percent and metric not in FRACTIONS and reading is None:
         scales = [(scale * 100.0, cost) for scale, cost in scales]
     weight, scale = max((fits.of(metric, scale, offset) - cost, scale) for scale, cost in scales)
-    weight = max(weight, UNUSUAL) if reading is not None and weight > -np.inf else weight
+    odd = reading is not None and weight > -np.inf and (metric in FRACTIONS or fits.most > UNUSUALLY_LARGE)
+    weight = max(weight, UNUSUAL) if odd else weight
     return weight, written(metric, scale, name)
 
 

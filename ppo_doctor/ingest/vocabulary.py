@@ -81,7 +81,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "policy": "policy policies pol pi pg actor theta",
         "value": "value values v_s vpred vpreds v_pred vf_pred vf_preds vals vvals state_value state_values"
         " vpredictions value_preds value_pred",
-        "critic": "critic critics cri crit vf v phi value_function value_functions valuefunction value_fn",
+        "critic": "critic critics cri crit vf v value_function value_functions valuefunction value_fn",
     },
     "role": {
         "old": "old prev previous past earlier proximal prox then before_update pre_update recomputed",
