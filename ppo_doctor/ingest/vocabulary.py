@@ -12,7 +12,8 @@ from collections.abc import Mapping
 #: slots time, system or other tells is not of the policy's training.
 WORDS: Mapping[str, Mapping[str, str]] = {
     "quantity": {
-        "kl": "kl relative_entropy rel_entropy rel_ent relent kls kld kldiv kldivs kl_div kl_divs kl_divergence kl_divergences kullback_leibler_divergence"
+        "kl": "kl relative_entropy rel_entropy rel_ent relent"
+        " kls kld kldiv kldivs kl_div kl_divs kl_divergence kl_divergences kullback_leibler_divergence"
         " kullback_leibler",
         "ratio": "ratio ratios",
         "importance": "importance importance_weight importance_weights importance_ratio importance_ratios imp_weight"
