@@ -155,7 +155,8 @@ def by_form(
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
         chosen = {key: reading for key, reading in chosen.items() if speaks(told[key], reading.metric)}
-    chosen = _without_costs(_as_rewards(_paid_for_success(chosen, told)), told, columns)
+    paid = _paid_for_success(chosen, told) if EARNINGS.isdisjoint(named) else chosen
+    chosen = _without_costs(_as_rewards(paid), told, columns)
     return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
 
