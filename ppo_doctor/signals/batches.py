@@ -269,16 +269,20 @@ def reward_repeats(observations: Observations) -> Fact | None:
 
 
 def part_always_zero(observations: Observations) -> Fact | None:
-    """Tell whether one of several parts of the reward is 0 in every record, and the reward does not rise."""
+    """Return 2 where one of several parts of the reward is 0 in every record and their sum does not rise.
+
+    1 where it rises, 0 where each part is paid at times, and where none is.
+    """
     parts = [one for name, one in observations.run.series.items() if name.startswith(PART)]
     told = [one for one in parts if len(finite(one)) >= FEWEST_OF_PARTS]
     if len(told) < 2:
         return None
     never = [one for one in told if not finite(one).any()]
-    holds = bool(never) and len(never) < len(told) and does_not_rise(observations)
+    holds = bool(never) and len(never) < len(told)
     first = never[0] if never else told[0]
-    says = f"{', '.join(one.raw for one in never)} is 0 in all {len(first)} records" if never else f"{first.raw} is not"
-    return condition("part_always_zero", holds, first, says)
+    names = ", ".join(one.raw for one in never)
+    says = f"{names} {'is' if len(never) == 1 else 'are'} 0 in all {len(first)} records" if never else first.raw
+    return fact("part_always_zero", holds * (1 + does_not_rise(observations)), first, says)
 
 
 def success_lost(observations: Observations) -> Fact | None:
