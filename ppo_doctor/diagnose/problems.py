@@ -79,8 +79,8 @@ def problems(
 
     What rests on keys that were `guessed` proves nothing. Of a run that is only `planned`, a configuration without a
     log, what is not proven is a suspicion. `odd` is a check by whose yes the run is no sound one: what it speaks for is
-    spoken of, whatever the odds against a sound run. Where the reward rose, statistics of a critic or a reference, or of a
-    policy that does not move or degenerates, are a suspicion: `learned`.
+    spoken of, whatever the odds against a sound run. Where the reward rose, statistics of a critic or a reference, or
+    of a policy that does not move or degenerates, are a suspicion: `learned`.
     """
     by_rule = {finding.rule: finding for finding in findings}
     accounts = [entry for cause in causes if (entry := account(cause, by_rule, guessed, odd)) is not None]
