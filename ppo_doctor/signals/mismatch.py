@@ -33,7 +33,7 @@ LEAST_NEGATIVE = 0.01
 #: Times by which a KL is far beyond what one interval between records could have made.
 FAR_BEYOND = 4.0
 #: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
-LEFT_AT_ONCE = 0.25
+LEFT_AT_ONCE, LEAPT = 0.25, 0.1
 #: Records from which on the end of a run is told apart from its start.
 LEAST = 6
 #: Records of a policy that began at its reference, and a KL of an update of which more counts, in nats.
@@ -97,7 +97,8 @@ def _first_reference(observations: Observations) -> float | None:
     if silent or (size is not None and size > LEFT_AT_ONCE * abs(float(series.values[0]))):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
-    if float(np.nanmin(np.abs(values[1:BEGINNING]))) < abs(float(values[0])) / 2:
+    leapt = size is not None and size > LEAPT * abs(float(values[0]))
+    if leapt and float(np.nanmin(np.abs(values[1:BEGINNING]))) < abs(float(values[0])) / 2:
         return None  # another model stays as far away: the first update leapt and came back
     first, own, gap = float(values[0]), int(median(np.diff(steps))), _spacing(observations)
     if steps[0] <= 1 and gap <= 1:
