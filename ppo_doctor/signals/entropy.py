@@ -187,7 +187,11 @@ def entropy_bonus(observations: Observations) -> Fact | None:
     unknown = series is None and observations.run.framework == "canonical"
     if bonus is not None and bonus < 0 and unknown and not _falls(observations):
         return None
-    return None if bonus is None else fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
+    if bonus is None:
+        return None
+    told = fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
+    setting = observations.run.config.get("ent_coef") if series is None else None
+    return told if setting is None else replace(told, source=setting.source)
 
 
 def _falls(observations: Observations) -> bool:

@@ -358,7 +358,9 @@ def movement_without_gain(observations: Observations) -> Fact | None:
     if paid is None or spent is None:
         return None
     # a reward that wanders far from chance was gained and lost again by something else
-    flat = -3 < paid.change < 2 and abs(spent.change) > 4 and drift(blocks(found[1])) < WANDERS
+    every = (values_of(observations, name) for name in REWARDS)  # what a step earns says little beside an episode's
+    rises = any((one := course(values)) is not None and one.change > RISES for values in every if values is not None)
+    flat = -3 < paid.change < 2 and abs(spent.change) > 4 and drift(blocks(found[1])) < WANDERS and not rises
     moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
     says = f"entropy goes from {spent.start:.3g} to {spent.end:.3g}, "
     says += f"{found[0].raw} from {paid.start:.4g} to {paid.end:.4g}"
