@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import median, running_medians, same, scatter_of
+from ppo_doctor.arrays import distinct, median, running_medians, same, scatter_of
 from ppo_doctor.derive.onset import thinned
 from ppo_doctor.model import OUTCOMES, Fact, Outcome
 from ppo_doctor.signals.course import blocks
@@ -152,7 +152,7 @@ class Levels:
     def counts(self, change: float) -> bool:
         """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
         error = 1.2533 * self.scatter * np.sqrt(1 / self.early + 1 / self.late)
-        few = len(self.values) >= MANY and len(np.unique(self.values)) <= FEW_NUMBERS
+        few = len(self.values) >= MANY and len(distinct(self.values)) <= FEW_NUMBERS
         if few and np.ptp(self.values[-self.late :]):
             # a median of few numbers leaps from one to the other
             ends = self.values[: self.early], self.values[-self.late :]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The metric of such a column.
 AT_FIRST = "first_ratio_dev"
 #: Metrics of a ratio, and what each is where new and old log-probs agree.
-IDENTITIES = {"ratio_abs_dev": 0.0, "ratio_std": 0.0, "ratio_max": 1.0, "ratio_min": 1.0, "ratio_mean": 1.0}
+IDENTITIES = {"ratio_abs_dev": 0.0, "ratio_std": 0.0, "ratio_max": 1.0, "ratio_min": 1.0}
 _RATIO, _ERROR = (
     r"(?:w|q|rho|ρ|ratio|is|iw|isr|imp|odds|d?log_?p(?:robs?)?|d?lp)",
     r"(?:err|error|dev|gap|off|diff|drift)",
@@ -41,7 +41,7 @@ def is_named_so(key: str) -> bool:
 def with_first_minibatches(named: dict[str, Series]) -> dict[str, Series]:
     """Take a ratio that is 1 in records in which samples are clipped for that of first minibatches: it clips none.
 
-    Of a mean, which may be 1 by chance, it takes all records.
+    A mean may be 1 by itself.
     """
     clipped = named.get("clip_fraction")
     for metric, identity in IDENTITIES.items():
@@ -51,7 +51,7 @@ def with_first_minibatches(named: dict[str, Series]) -> dict[str, Series]:
             continue
         tells = shares.values > max(TELLS, ratio.resolution.absolute / NARROW)
         ones = tells & np.isfinite(ratio.values) & ratio.at(identity)
-        if ones.sum() >= CONTRADICTED and (metric != "ratio_mean" or (ones == tells).all()):
+        if ones.sum() >= CONTRADICTED:
             first = replace(ratio, name=AT_FIRST, values=np.abs(ratio.values - identity))
             return {name: each for name, each in named.items() if name != metric} | {AT_FIRST: first}
     return named
