@@ -17,12 +17,10 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import MetricProfile
 from ppo_doctor.frameworks.profiles import BOOKKEEPING
 from ppo_doctor.frameworks.settings import SETTINGS
-from ppo_doctor.ingest import unnamed
+from ppo_doctor.ingest import left_over, unnamed
 from ppo_doctor.ingest.columns import clocks
 from ppo_doctor.ingest.first_minibatch import AT_FIRST, is_named_so
 from ppo_doctor.ingest.forms import counts_up
-from ppo_doctor.ingest.left_over import EARNINGS
-from ppo_doctor.ingest.left_over import settings_shown as shown_by
 from ppo_doctor.ingest.naming import metric_of, of_language, parse
 from ppo_doctor.ingest.own_names import told_by
 from ppo_doctor.ingest.readings import words_of
@@ -209,7 +207,9 @@ def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
         metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / told.unit)
         inferred[first] = AT_FIRST
     profile = _of_answers(profile, {*held, *metrics})
-    earned = {f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in EARNINGS}
+    earned = {
+        f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in left_over.EARNINGS
+    }
     tested = next((key for key in earned if key in keys and "eval_return" not in held), None)
     if tested is not None:
         metrics["eval_return"] = MetricProfile(name="eval_return", keys=(tested,), scale=earned[tested])
@@ -287,7 +287,7 @@ def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
     if not profile.inferred:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
-    return shown_by(builder.finite(builder.keys), metrics)
+    return left_over.settings_shown(builder.finite(builder.keys), metrics)
 
 
 def _of_evaluation(key: str) -> bool:

@@ -25,8 +25,10 @@ from ppo_doctor.signals.course import (
 from ppo_doctor.signals.rate import FEW_UPDATES, MANY_UPDATES, NATS_PER_RATE_COMPLETIONS, of_completions
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Fact
+    from ppo_doctor.model import Fact, FloatArray, Series
     from ppo_doctor.signals.course import Observations
+
+    _Kls = tuple[Series, FloatArray, Series, FloatArray]
 
 #: What a mean over samples scatters below 0 where the KL is 0.
 LEAST_NEGATIVE = 0.01
@@ -270,17 +272,10 @@ def kl_of_all_training(observations: Observations) -> Fact | None:
 
     Both are of the same size at first. The one to the policy of a moment ago stays small then, the other adds up.
     """
-    reference, update = series_of(observations, "ref_kl"), series_of(observations, "approx_kl")
-    if reference is None or update is None:
+    both_kls = _kls(observations)
+    if both_kls is None or len(both_kls[1]) < 2 * LEAST:
         return None
-    sizes, origins = (np.abs(values) for values in paired(update, reference))
-    late = len(sizes) // 2
-    if late < LEAST:
-        return None
-    size, origin = (float(median(values[late:])) for values in (sizes, origins))
-    least = max(origin, reference.resolution.absolute, 1e-6)
-    says = f"{update.raw} is {size:.3g} in the later half, {reference.raw} {origin:.3g}"
-    return fact("kl_of_all_training", size / least if size > COUNTS else 0.0, update, says)
+    return _over_reference("kl_of_all_training", both_kls, slice(len(both_kls[1]) // 2, None), "later half")
 
 
 def kl_beyond_reference(observations: Observations) -> Fact | None:
@@ -288,17 +283,29 @@ def kl_beyond_reference(observations: Observations) -> Fact | None:
 
     A policy that begins at its reference is no further from the policy of a moment ago than from where it began.
     """
+    both_kls = _kls(observations)
+    if both_kls is None:
+        return None
+    clipped = values_of(observations, "clip_fraction")
+    guessed = observations.run.keys.get(both_kls[0].raw) == "guessed"
+    if guessed and (clipped is None or float(median(clipped[:BEGINNING])) < CLIPPED_BY_IT):
+        return None  # so large a KL clips samples: it may be another number
+    return _over_reference("kl_beyond_reference", both_kls, slice(BEGINNING), "first records")
+
+
+def _kls(observations: Observations) -> _Kls | None:
+    """Return the KL of an update and that to the reference, with the sizes of both in the records that hold both."""
     reference, update = series_of(observations, "ref_kl"), series_of(observations, "approx_kl")
     if reference is None or update is None:
         return None
     sizes, origins = (np.abs(values) for values in paired(update, reference))
-    if len(sizes) < LEAST:
-        return None
-    size, origin = (float(median(values[:BEGINNING])) for values in (sizes, origins))
-    clipped = values_of(observations, "clip_fraction")
-    guessed = observations.run.keys.get(update.raw) == "guessed"
-    if guessed and (clipped is None or float(median(clipped[:BEGINNING])) < CLIPPED_BY_IT):
-        return None  # so large a KL clips samples: it may be another number
+    return (update, sizes, reference, origins) if len(sizes) >= LEAST else None
+
+
+def _over_reference(name: str, kls: _Kls, part: slice, where: str) -> Fact:
+    """Return the median of the first KL over that of the second in a part of the records; 0 where that is small."""
+    update, sizes, reference, origins = kls
+    size, origin = float(median(sizes[part])), float(median(origins[part]))
     least = max(origin, reference.resolution.absolute, 1e-6)
-    says = f"{update.raw} is {size:.3g} in the first records, {reference.raw} {origin:.3g}"
-    return fact("kl_beyond_reference", size / least if size > COUNTS else 0.0, update, says)
+    says = f"{update.raw} is {size:.3g} in the {where}, {reference.raw} {origin:.3g}"
+    return fact(name, size / least if size > COUNTS else 0.0, update, says)

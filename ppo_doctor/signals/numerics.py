@@ -47,6 +47,8 @@ LEAST_NORM = 0.01
 MOSTLY = 0.5
 #: Records through which a measured number is on no straight line, and by how much of its range it may be off one.
 MEASURED, OFF_LINE = 10, 1e-6
+#: A print tells scatter where its digits are so many times finer than the range.
+FINELY = 100
 #: What is measured on samples; schedules and counters are straight lines by right.
 ON_SAMPLES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", *EARNED)
 
@@ -64,7 +66,7 @@ def measured_on_a_line(observations: Observations) -> Fact | None:
             continue
         places = np.arange(len(values)) - (len(values) - 1) / 2
         off = values - values.mean() - places * (places @ values) / (places @ places)
-        if np.abs(off).max() <= max(OFF_LINE * np.ptp(values), series.resolution.absolute) < np.ptp(values) / MEASURED:
+        if np.abs(off).max() <= max(OFF_LINE * np.ptp(values), series.resolution.absolute) < np.ptp(values) / FINELY:
             on_line.append(series)
     if told is None:
         return None
