@@ -50,7 +50,7 @@ fuzz-files: $(STAMP)
 	nice -n 19 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --out build/fuzz
 
 samples: $(STAMP)
-	$(BIN)/python -m tests.lab --out sample_logs
+	$(BIN)/python -m lab.numpy_lab --out sample_logs
 
 docs: $(STAMP)
 	$(BIN)/ppo-doctor rules docs

@@ -24,7 +24,7 @@ from .score import Grade, graded
 
 BOARD = ROOT / "board.json"
 PAGE = ROOT.parent / "docs" / "scoreboard.md"
-#: The lab in NumPy of tests/lab: the one trainer that is ours, and therefore in no sum.
+#: The lab in NumPy of lab/numpy_lab: the one trainer that is ours, and therefore in no sum.
 OURS = "numpy_lab"
 ALL = "all trainers"
 

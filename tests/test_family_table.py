@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.numpy_lab.faults import FAULTS
 from ppo_doctor.derive import Observations
 from ppo_doctor.testing import case_run, parse_series
-from tests.lab.faults import FAULTS
 
 THREADS = tomllib.loads((Path(__file__).parent / "threads" / "ratio_one.toml").read_text(encoding="utf-8"))["thread"]
 K4 = {"ppo_epochs": 4, "num_minibatches": 4}

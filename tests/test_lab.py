@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from lab.numpy_lab import FAULTS, catalogue, run, selfcheck, write
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import load_pack
-from tests.lab import FAULTS, catalogue, run, selfcheck, write
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 
 
 def test_every_fault_does_what_it_says():
-    """In one dialect; `python -m tests.lab selfcheck` has all of them."""
+    """In one dialect; `python -m lab.numpy_lab selfcheck` has all of them."""
     selfcheck.check_physics("trl-grpo", 0, updates=40)
 
 

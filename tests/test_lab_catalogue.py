@@ -8,13 +8,13 @@ import json
 import numpy as np
 
 import ppo_doctor
+from lab.numpy_lab import FAULTS, run, write
+from lab.numpy_lab.presets import dialect_task
 from ppo_doctor.cutting import since
 from ppo_doctor.derive import Observations
 from ppo_doctor.pipeline import Request, diagnose, read_run
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
-from tests.lab import FAULTS, run, write
-from tests.lab.presets import dialect_task
 
 PACK = load_pack()
 

@@ -1,15 +1,15 @@
-"""A few of the lab's dumps, written and judged: `python -m tests.lab.dumps` does all of them."""
+"""A few of the lab's dumps, written and judged: `python -m lab.numpy_lab.dumps` does all of them."""
 
 from __future__ import annotations
 
 import pytest
 
+from lab.numpy_lab.dumps.files import write
+from lab.numpy_lab.dumps.judge import judge_folder, line
+from lab.numpy_lab.dumps.kinds import KINDS
+from lab.numpy_lab.dumps.schemes import LATER, TABLE, asked, schemes
+from lab.numpy_lab.dumps.variety import varied
 from ppo_doctor.rulepack import load_pack
-from tests.lab.dumps.files import write
-from tests.lab.dumps.judge import judge_folder, line
-from tests.lab.dumps.kinds import KINDS
-from tests.lab.dumps.schemes import LATER, TABLE, asked, schemes
-from tests.lab.dumps.variety import varied
 
 SOUND = ("sound-gae", "sound-minibatches", "sound-single", "sound-half")
 #: One of each family of faults.

@@ -18,6 +18,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lab.numpy_lab import FAULTS, RunRecord, run, write
+from lab.numpy_lab.presets import dialect_task
+from lab.numpy_lab.sound_runs import sound_runs
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.pipeline import Request
 from ppo_doctor.rulepack import Pack, load_pack
@@ -25,10 +28,6 @@ from ppo_doctor.watch.command import PipelineJudge
 from ppo_doctor.watch.events import Event
 from ppo_doctor.watch.follower import Follower
 from ppo_doctor.watch.session import Options, Session, View
-
-from .lab import FAULTS, RunRecord, run, write
-from .lab.presets import dialect_task
-from .lab.sound_runs import sound_runs
 
 #: Seconds between two updates of a replayed run, more than a judgement has to wait.
 PACE = 60.0

@@ -1,4 +1,4 @@
-"""The NumPy PPO of tests/lab in its dialects: the one trainer that is ours, measured beside the others for comparison.
+"""The NumPy PPO of lab/numpy_lab in its dialects: the one trainer that is ours, measured beside the others.
 
 `label` writes its labels: what a fault's own file calls level with it is accepted, for nobody looked at these logs.
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 from lab.cases import Case, Train, identity, main
 from lab.environments import BUILD
 from lab.labels import FOLDER, HEAD
-from tests.lab import FAULTS, run, write
-from tests.lab.dialects import RECORDED, WRITERS
-from tests.lab.presets import dialect_task
-from tests.lab.sound_runs import SoundRun, sound_runs
+from lab.numpy_lab import FAULTS, run, write
+from lab.numpy_lab.dialects import RECORDED, WRITERS
+from lab.numpy_lab.presets import dialect_task
+from lab.numpy_lab.sound_runs import SoundRun, sound_runs
 
 DIALECTS = [*WRITERS, *RECORDED]
 #: Dialects that each fault is written in.

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from tests.lab.dialects import write
-from tests.lab.train import run
+from lab.numpy_lab.dialects import write
+from lab.numpy_lab.train import run
 
 
 def test_a_policy_synced_by_value_has_memory_of_its_own(tmp_path):

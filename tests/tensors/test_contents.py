@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.numpy_lab.dumps.schemes import dumps
 from ppo_doctor.tensors import Archive, Tensor
 from ppo_doctor.tensors.contents import roles_in, with_roles
 from ppo_doctor.tensors.naming import roles
-from tests.lab.dumps.schemes import dumps
 
 #: What the lab's arrays are, in the dumps of both algorithms.
 ROLES = {

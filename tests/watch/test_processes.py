@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from lab.numpy_lab import FAULTS, run, write
+from lab.numpy_lab.presets import dialect_task
 from ppo_doctor import analyze
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.story import story
-from tests.lab import FAULTS, run, write
-from tests.lab.presets import dialect_task
 from tests.watch_replay import onset
 
 from .conftest import SICK, SOUND

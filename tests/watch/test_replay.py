@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lab.numpy_lab import run, write
+from lab.numpy_lab.sound_runs import sound_runs
 from ppo_doctor import analyze
 from ppo_doctor.rulepack import load_pack
-from tests.lab import run, write
-from tests.lab.sound_runs import sound_runs
 from tests.watch_replay import measure, replay
 
 

@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.lab import FAULTS, RunRecord, run, train, write
-from tests.lab.presets import base_config, dialect_task
-from tests.lab.settings import Setup, Stages
+from lab.numpy_lab import FAULTS, RunRecord, run, train, write
+from lab.numpy_lab.presets import base_config, dialect_task
+from lab.numpy_lab.settings import Setup, Stages
 from tests.watch_replay import grow
 
 

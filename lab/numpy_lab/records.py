@@ -145,7 +145,6 @@ class UpdateRecord:
     value_update_norm: float | None
     """None without a critic."""
     optimizer_steps: int
-    epochs_started: int
     cumulative_epochs: int
     probe_kl: float
     work: float

@@ -14,7 +14,7 @@ Int = npt.NDArray[np.int64]
 
 
 def _rowwise_matmul(x: F32, weight: F32) -> F32:
-    """x @ weight, one product per row: a row's bits don't depend on the batch it is in.
+    """X @ weight, one product per row: a row's bits don't depend on the batch it is in.
 
     For a matrix BLAS picks its arithmetic by shape and by a row's place in a tile, so the same row would differ in the
     last bit between rollout and minibatch.

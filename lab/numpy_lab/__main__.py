@@ -1,4 +1,4 @@
-"""python -m tests.lab --out sample_logs | run FAULT … | selfcheck | faults"""
+"""Command line of the NumPy lab, `python -m lab.numpy_lab`; without a command it regenerates the sample logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.lab", description="Regenerate the sample logs.")
+    parser = argparse.ArgumentParser(prog="python -m lab.numpy_lab", description="Regenerate the sample logs.")
     parser.add_argument("--out", type=Path, default=Path("sample_logs"))
     commands = parser.add_subparsers(dest="command")
     one = commands.add_parser("run", help="train once and write one log")

@@ -95,7 +95,6 @@ def _update(
         update_norm=agent.actor.distance(before),
         value_update_norm=agent.critic.distance(critic_before) if agent.critic else None,
         optimizer_steps=_steps(minibatches),
-        epochs_started=epochs,
         cumulative_epochs=cumulative_epochs + epochs,
         probe_kl=k3_of(arrays.probe_log_prob, arrays.stored_log_prob, batch.mask),
         rollout_kl=_rollout_kl(arrays),

@@ -1,4 +1,4 @@
-"""Write the dumps of the lab, or judge them: `python -m tests.lab.dumps write DIR`, `… judge DIR`."""
+"""Write the dumps of the lab, or judge them: `python -m lab.numpy_lab.dumps write DIR`, `… judge DIR`."""
 
 from __future__ import annotations
 

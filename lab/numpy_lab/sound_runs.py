@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from .presets import dialect_task
@@ -100,13 +100,6 @@ def sound_runs() -> list[SoundRun]:
         for i, (name, d, overrides) in enumerate(_GAUSSIAN)
     ]
     return plain + lean + control + language + single + gaussian
-
-
-def recorded_runs() -> list[SoundRun]:
-    """Return the sound runs once more as our recorder writes them: paces, every variation, and benign look-alikes."""
-    dialects = {"control": "recorder", "language": "recorder-grpo"}
-    chosen = [sound for sound in sound_runs() if sound.dialect not in ("canonical-lean", "trl-ppo", "trl-ppo-legacy")]
-    return [replace(sound, dialect=dialects[dialect_task(sound.dialect)], seed=sound.seed + 500) for sound in chosen]
 
 
 def _language(name: str, overrides: dict[str, Any], seed: int) -> SoundRun:
