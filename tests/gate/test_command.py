@@ -8,6 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.report.golden import check_golden
+
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
 SICK = SAMPLES / "sick" / "lr-zero.canonical" / "run.jsonl"
 HEALTHY = SAMPLES / "healthy" / "healthy.sb3"
@@ -25,6 +27,12 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("log", "code"), [(SICK, 1), (HEALTHY, 0), (SHORT, 4), (Path("none"), 3)])
 def test_exit_codes(cli, log, code):
     assert cli("gate", log).code == code
+
+
+def test_golden(cli, root, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("COLUMNS", "100")
+    check_golden("gate.txt", cli("gate", SICK.relative_to(root)).out)
 
 
 @pytest.mark.parametrize("fault", ["lr-zero", "adv-exactly-zero", "old-policy-aliased", "epochs-not-executed"])

@@ -8,9 +8,9 @@ from pathlib import Path
 GOLDENS = Path(__file__).parent / "goldens"
 
 
-def check_golden(name: str, text: str) -> None:
+def check_golden(name: str, text: str, folder: Path = GOLDENS) -> None:
     """Compare a report with the file of that name, or write the file when asked to."""
-    path = GOLDENS / name
+    path = folder / name
     if os.environ.get("UPDATE_GOLDENS"):
         path.write_text(text, encoding="utf-8", newline="\n")
     assert path.is_file(), f"{name} is missing: run with UPDATE_GOLDENS=1 and read what it writes"

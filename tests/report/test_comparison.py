@@ -18,6 +18,7 @@ from ppo_doctor.report import RenderOptions
 from ppo_doctor.report.comparison import text
 from ppo_doctor.report.comparison_html import page
 from ppo_doctor.report.layout import columns
+from tests.report.golden import check_golden
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
 SICK = ("adv-exactly-zero", "lr-zero", "nan-inf", "target-kl-stops-early", "clip-range-too-small")
@@ -32,6 +33,13 @@ def compared(a: str, b: str) -> Comparison:
 
 def lines(a: str, b: str, width: int = 100, **options: bool) -> list[str]:
     return text(compared(a, b), RenderOptions(width=width, color=False, ascii=False, **options)).splitlines()
+
+
+def test_golden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SAMPLES.parent)
+    pair = [f"sample_logs/{name}" for name in ("sick/lr-zero.sb3", "healthy/healthy.sb3")]
+    found = run_compare(pair, Request(), (), group=False)
+    check_golden("comparison.txt", text(found, RenderOptions(width=100, color=False, ascii=False)))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)

@@ -21,9 +21,13 @@ def annotations(diagnosis, **options):
     return render(diagnosis, None, RenderOptions(**options), "github").splitlines()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "hostile"])
-def test_golden(name):
-    check_golden(f"{name}.github.txt", render(CASES[name], None, RenderOptions(), "github"))
+def test_golden():
+    check_golden("unhealthy.github.txt", render(unhealthy(), None, RenderOptions(), "github"))
+
+
+@pytest.mark.parametrize(("name", "lines"), [("inconclusive", 1), ("errored", 2)])
+def test_a_run_that_cannot_be_judged_is_a_warning(name, lines):
+    assert [line.split()[0] for line in annotations(CASES[name])] == ["::warning"] * lines
 
 
 @pytest.mark.parametrize("name", list(CASES))

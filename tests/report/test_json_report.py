@@ -44,9 +44,19 @@ def test_every_diagnosis_is_valid(name: str) -> None:
     VALIDATOR.validate(report(name))
 
 
+def test_golden() -> None:
+    check_golden("unhealthy.json", render(unhealthy(), None, OPTIONS, "json"))
+
+
 @pytest.mark.parametrize("name", [name for name in CASES if name != "hostile"])
-def test_golden(name: str) -> None:
-    check_golden(f"{name}.json", render(CASES[name], None, OPTIONS, "json"))
+def test_a_report_holds_every_part_of_its_diagnosis_in_order(name: str) -> None:
+    found, shown = CASES[name], report(name)
+    assert shown["verdict"] == found.verdict
+    assert [cause["id"] for cause in shown["causes"]] == [cause.id for cause in found.causes]
+    assert [problem["id"] for problem in shown["problems"]] == [problem.id for problem in found.problems]
+    assert [check["name"] for check in shown["checks"]] == [finding.rule for finding in found.findings]
+    assert [link["link"] for link in shown["chain"]] == [link.link for link in found.chain]
+    assert [source["path"] for source in shown["run"]["sources"]] == [source.path for source in found.run.sources]
 
 
 def test_several_runs_are_valid() -> None:

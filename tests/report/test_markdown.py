@@ -27,13 +27,22 @@ def shown(text):
     return "".join(t.content for t in tokens(text) if t.type in ("text", "code_inline"))
 
 
+def test_golden():
+    check_golden("unhealthy.md", render(unhealthy(), None, RenderOptions(), "markdown"))
+
+
 @pytest.mark.parametrize("name", [name for name in CASES if name != "hostile"])
-def test_golden(name):
-    check_golden(f"{name}.md", render(CASES[name], None, RenderOptions(), "markdown"))
+def test_a_report_names_the_verdict_and_every_problem(name):
+    text = shown(render(CASES[name], None, RenderOptions(), "markdown"))
+    assert CASES[name].verdict in text.lower()
+    assert [problem.title for problem in CASES[name].problems if problem.title not in text] == []
 
 
-def test_golden_with_accounts():
-    check_golden("unhealthy-why.md", render(unhealthy(), None, RenderOptions(why=True, all=True), "markdown"))
+def test_accounts_are_told_on_request():
+    amounts = [str(abs(line.db)) for line in unhealthy().causes[0].ledger]
+    text = shown(render(unhealthy(), None, RenderOptions(why=True, all=True), "markdown"))
+    assert all(amount in text for amount in amounts)
+    assert [f.rule for f in unhealthy().findings if f.rule not in text] == []
 
 
 def test_golden_of_several_runs():

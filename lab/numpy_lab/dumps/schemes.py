@@ -1,8 +1,8 @@
 """How many arrays are read right under the names that other people give them.
 
 `python -m lab.numpy_lab.dumps.schemes` renames every array of two of the lab's dumps, one with a critic and one of
-groups, by each scheme of the tables here, written down before anybody looked at what is read, and counts what is missed and
-what is wrong. An array that both dumps hold is right if both are.
+groups, by each scheme of the tables here, written down before anybody looked at what is read, and counts what is missed
+and what is wrong. An array that both dumps hold is right if both are.
 """
 
 from __future__ import annotations
