@@ -8,10 +8,11 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from ppo_doctor.diagnose.problems import problems
 from ppo_doctor.frameworks import profiles
 from ppo_doctor.rulepack import load_pack
-from tests.each import for_each
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 PACK = load_pack(installed=False)
@@ -37,7 +38,7 @@ def raw(cause):
 # Headings and names
 
 
-@for_each(PACK.causes, lambda cause: cause.id)
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
 def test_every_heading_is_there_and_says_something(cause):
     file = raw(cause)
     assert set(HEADINGS) <= file.keys()
@@ -50,7 +51,7 @@ def test_every_heading_is_there_and_says_something(cause):
     assert len(set(told)) == len(told), "a remedy comes twice"
 
 
-@for_each(PACK.causes, lambda cause: cause.id)
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
 def test_every_name_in_it_exists(cause):
     file = raw(cause)
     told = {word: file.get(word, []) for word in WORDS}
@@ -91,7 +92,7 @@ def can_lead(pack, cause):
     return any(leads(pack, cause, fired, clear) for fired, clear in ways(cause))
 
 
-@for_each(PACK.causes, lambda cause: cause.id)
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
 def test_there_are_findings_that_put_it_first(cause):
     assert can_lead(PACK, cause) is (cause.id not in NEVER_LEADS), "or it is in NEVER_LEADS, and leads by now"
 

@@ -11,20 +11,21 @@ from ppo_doctor.derive import Observations, inputs, metrics_wanted
 from ppo_doctor.derive.table import DERIVED
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.testing import case_run
-from tests.each import for_each
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
 
 TWENTY = range(1, 21)
 
 
-@for_each(sorted(DERIVED))
+@pytest.mark.parametrize("name", sorted(DERIVED))
 def test_nothing_is_derived_from_nothing(name):
     bare = observe()
     assert bare.series(name) is None
     assert bare.fact(name) is None
+    assert inputs(name), "what it needs can be said"
+    assert metrics_wanted(name)
 
 
-@for_each(sorted(DERIVED))
+@pytest.mark.parametrize("name", sorted(DERIVED))
 def test_nothing_breaks_on_a_log_of_nan(name):
     axis = an_axis(TWENTY)
     metrics = [a_series(metric, [NAN] * 20, axis=axis, estimator="k3") for metric in METRICS]
@@ -33,12 +34,6 @@ def test_nothing_breaks_on_a_log_of_nan(name):
         "generation_marker": "reward_mean",
     }
     observe(*metrics, config=settings, facts=facts | {"epochs_repeat_batch": True}).get(f"fact.{name}")
-
-
-@for_each(sorted(DERIVED))
-def test_what_is_needed_can_be_said(name):
-    assert inputs(name)
-    assert metrics_wanted(name)
 
 
 def test_a_quantity_is_computed_once(monkeypatch):

@@ -16,7 +16,6 @@ from ppo_doctor.frameworks import profiles
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.record import Recorder
 from ppo_doctor.rulepack import load_pack
-from tests.each import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -32,7 +31,7 @@ def test_generated_pages_are_up_to_date(cli):
     assert (outcome.out, outcome.code) == ("", 0), "run `ppo-doctor rules docs`"
 
 
-@for_each(PACK.causes, lambda cause: cause.id)
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
 def test_a_page_of_a_cause_has_its_headings_an_example_and_the_way_to_log(cause):
     page = docs.cause_page(cause, PACK)
     headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
@@ -72,7 +71,7 @@ def test_a_drawing_is_the_same_every_time():
 PAGES = [DOCS / name for name in ("how-to-log.md", "config-alone.md")] + sorted((DOCS / "causes").glob("*.md"))
 
 
-@for_each(PAGES, lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [t for t in targets if "://" not in t and not (page.parent / t).is_file()]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from lab import board, corpus
 from lab.board import Judged, changes, fallen, paired, table
 from lab.environments import REQUIREMENTS, trainers
@@ -13,7 +15,6 @@ from lab.labels import Label, labelled, labels
 from lab.pairs import merged
 from lab.score import Grade, grade
 from ppo_doctor.rulepack import load_pack
-from tests.each import for_each
 
 LABEL = Label(
     case="sb3-1",
@@ -114,7 +115,7 @@ def test_pairs_are_of_runs_that_the_bare_log_tells_something_of():
 KNOWN = {cause.id for cause in load_pack(installed=False).causes} | {"HEALTHY", "ABSTAIN"}
 
 
-@for_each(labelled())
+@pytest.mark.parametrize("trainer", labelled())
 def test_labels_name_known_causes_and_files_of_the_archive(trainer):
     found = list(labels(trainer))
     assert found
@@ -126,7 +127,7 @@ def test_labels_name_known_causes_and_files_of_the_archive(trainer):
         assert all((folder / label.case / name).is_file() for name in label.files), label.case
 
 
-@for_each([name for name in trainers() if name != board.OURS])
+@pytest.mark.parametrize("trainer", [name for name in trainers() if name != board.OURS])
 def test_versions_are_pinned(trainer):
     lines = (REQUIREMENTS / f"{trainer}.txt").read_text(encoding="utf-8").splitlines()
     wanted = [line.split("#")[0].strip() for line in lines]

@@ -15,7 +15,6 @@ from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import LINKS, QUESTIONS
 from ppo_doctor.rulepack import PRIORS, load_pack, prose
 from ppo_doctor.testing import KINDS, parse_series, run_case
-from tests.each import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "rules"
@@ -27,18 +26,14 @@ CASES = [(rule, case) for rule in PACK.rules for case in prose(rule.path)["case"
 HEADINGS = ("what", "why", "look_alikes", "blind_spots", "next_steps", "references")
 
 
-def stem(path):
-    return path.stem
-
-
 @cache
 def raw(path):
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-@for_each(CASES, lambda pair: f"{pair[0].name}/{pair[1]['name']}")
-def test_a_case_is_judged_as_it_says(pair):
-    assert run_case(*pair).problems == ()
+@pytest.mark.parametrize(("rule", "case"), CASES, ids=[f"{rule.name}/{case['name']}" for rule, case in CASES])
+def test_a_case_is_judged_as_it_says(rule, case):
+    assert run_case(rule, case).problems == ()
 
 
 # Files
@@ -55,17 +50,6 @@ def test_rules_are_data():
     assert {path.name for path in RULES.glob("*.toml")} == NOT_RULES
 
 
-@for_each(RULE_FILES, stem)
-def test_a_rule_is_named_after_its_file(path):
-    assert raw(path)["name"] == path.stem
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
-
-
-@for_each(CAUSE_FILES, stem)
-def test_a_cause_is_named_after_its_file(path):
-    assert raw(path)["id"] == path.stem
-
-
 def test_names_are_unique():
     names = [*(rule.name for rule in PACK.rules), *(cause.id for cause in PACK.causes), *METRICS]
     assert len(names) == len(set(names))
@@ -77,11 +61,18 @@ def test_names_are_unique():
 # Rules
 
 
-@for_each(RULE_FILES, stem)
-def test_a_rule_has_cases_of_every_kind(path):
-    cases = raw(path)["case"]
-    kinds = [case["kind"] for case in cases]
-    assert set(kinds) == set(KINDS)
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
+def test_a_file_of_a_rule(path):
+    file = raw(path)
+    assert file["name"] == path.stem
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
+    assert_cases_of_every_kind(file["case"])
+    assert_documented(file["doc"])
+    assert_thresholds_are_used_and_have_sources(file)
+
+
+def assert_cases_of_every_kind(cases):
+    assert {case["kind"] for case in cases} == set(KINDS)
     assert len({case["name"] for case in cases}) == len(cases)
     expected = {
         "positive": {"fired"},
@@ -89,13 +80,10 @@ def test_a_rule_has_cases_of_every_kind(path):
         "missing": {"skipped"},
         "benign": {"clear", "skipped"},
     }
-    wrong = [case["name"] for case in cases if case["expect"]["status"] not in expected[case["kind"]]]
-    assert wrong == []
+    assert [case["name"] for case in cases if case["expect"]["status"] not in expected[case["kind"]]] == []
 
 
-@for_each(RULE_FILES, stem)
-def test_a_rule_is_documented(path):
-    doc = raw(path)["doc"]
+def assert_documented(doc):
     assert set(doc) == set(HEADINGS)
     for heading in HEADINGS:
         lines = [doc[heading]] if isinstance(doc[heading], str) else doc[heading]
@@ -103,22 +91,18 @@ def test_a_rule_is_documented(path):
         assert all(line.strip() for line in lines), heading
 
 
-@for_each(RULE_FILES, stem)
-def test_a_threshold_has_a_unit_and_a_source_and_is_used(path):
-    rule = raw(path)
-    params = rule.get("params", {})
-    used = {
-        value.removeprefix("@") for clause in rule["when"] for value in clause.values() if str(value).startswith("@")
-    }
-    assert used == set(params)
+def assert_thresholds_are_used_and_have_sources(file):
+    params = file.get("params", {})
+    values = [value for clause in file["when"] for value in clause.values()]
+    assert {value.removeprefix("@") for value in values if str(value).startswith("@")} == set(params)
     for name, param in params.items():
         assert set(param) == {"value", "unit", "source"}, name
         assert param["unit"].strip(), name
         assert param["source"].strip(), name
 
 
-@for_each(PACK.rules, lambda rule: rule.name)
-def test_a_rule_speaks_of_things_that_exist(rule):
+@pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
+def test_a_rule_reads_what_exists(rule):
     from ppo_doctor.frameworks.settings import SETTINGS
 
     known = {"series": {*METRICS, *DERIVED}, "fact": set(DERIVED), "config": set(SETTINGS)}
@@ -137,17 +121,22 @@ def test_every_question_can_be_answered():
 # Causes
 
 
-@for_each(PACK.causes, lambda cause: cause.id)
-def test_weights_refer_to_rules_and_say_where_they_come_from(cause):
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
+def test_a_cause_weighs_rules_and_says_what_to_do(cause):
+    assert raw(Path(cause.path))["id"] == Path(cause.path).stem == cause.id
     rules = {rule.name for rule in PACK.rules}
     findings = [weight.finding for weight in cause.weights]
     assert set(findings) <= rules
     assert len(findings) == len(set(findings)), "a rule weighs twice"
     assert all(weight.source.strip() for weight in cause.weights)
     assert all(weight.fired or weight.clear for weight in cause.weights), "a weight of nothing"
+    assert cause.says.strip()
+    assert any(remedy.framework is None for remedy in cause.remedies), "nothing to do for an unknown framework"
+    assert cause.measure
+    assert cause.link in LINKS
 
 
-@for_each([cause for cause in PACK.causes if cause.twins], lambda cause: cause.id)
+@pytest.mark.parametrize("cause", [cause for cause in PACK.causes if cause.twins], ids=lambda cause: cause.id)
 def test_twins_are_mutual_and_weigh_alike_in_logs(cause):
     """Only tensors may tell twins apart."""
     tensors = {rule.name for rule in PACK.rules if rule.proof == "tensor"}
@@ -160,15 +149,6 @@ def test_twins_are_mutual_and_weigh_alike_in_logs(cause):
         assert cause.id in twin.twins
         assert weights(twin) == weights(cause)
         assert (twin.prior, twin.severity, twin.complaints) == (cause.prior, cause.severity, cause.complaints)
-
-
-@for_each(PACK.causes, lambda cause: cause.id)
-def test_a_cause_says_what_to_do_and_what_to_log(cause):
-    assert cause.says.strip()
-    assert cause.remedies
-    assert any(remedy.framework is None for remedy in cause.remedies), "nothing to do for an unknown framework"
-    assert cause.measure
-    assert cause.link in LINKS
 
 
 def test_remedies_name_frameworks_that_exist():
@@ -199,7 +179,7 @@ def table_of_causes():
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-@for_each(PACK.causes, lambda cause: cause.id)
+@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
 def test_a_cause_is_that_of_the_table(cause):
     row = table_of_causes()[cause.id]
     assert (cause.family, str(cause.severity), cause.prior) == (row["family"], row["severity"], PRIORS[row["prior"]])

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.each import for_each
+from ppo_doctor import analyze
+from ppo_doctor.judgement import exit_code
+from ppo_doctor.report import RenderOptions, render
+from ppo_doctor.rulepack import load_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"
 LOGS = tomllib.loads((SAMPLES / "index.toml").read_text(encoding="utf-8"))["log"]
 JUDGED = [log for log in LOGS if log["verdict"] != "error"]
-SICK = [log for log in JUDGED if log["path"].startswith("sick/")]
-SOUND = [log for log in JUDGED if log["path"].startswith(("healthy/", "benign/"))]
 UNREADABLE = [log for log in LOGS if log["verdict"] == "error"]
 #: Files that belong to a log, or describe the folder.
 BESIDES = {"config.json", "README.md", "index.toml"}
@@ -25,27 +26,13 @@ def by_path(log):
     return log["path"]
 
 
-@pytest.fixture(scope="module")
-def known_causes():
-    from ppo_doctor.rulepack import load_pack
-
-    return {cause.id: cause for cause in load_pack().causes}
+CAUSES = {cause.id: cause for cause in load_pack().causes}
 
 
-@pytest.fixture(scope="module")
-def judged():
-    """Return every judged log's diagnosis, by path."""
-    from ppo_doctor import analyze
-
-    return {log["path"]: analyze(SAMPLES / log["path"]) for log in JUDGED}
-
-
-@pytest.fixture(scope="module")
-def diagnoses(judged):
-    """Return the same as JSON."""
-    from ppo_doctor.report import RenderOptions, render
-
-    return {path: json.loads(render(found, None, RenderOptions(), "json")) for path, found in judged.items()}
+def diagnosed(path):
+    """Return the diagnosis of a log, and the same as JSON."""
+    found = analyze(SAMPLES / path)
+    return found, json.loads(render(found, None, RenderOptions(), "json"))
 
 
 #: Verdicts that are not the fault's own: what the reward did counts, and so does what any log shows.
@@ -71,64 +58,54 @@ def verdict_of(log):
 
 #: Logs that show why: every reward is 0, and so is every advantage.
 ROOTS = {"adv-exactly-zero.trl-grpo": "reward-too-sparse"}
-SICK = [
-    log | {"cause": root, "level_with": []} if (root := ROOTS.get(log["path"].split("/")[1])) else log for log in SICK
-]
 
 
-@for_each(SICK, by_path)
-def test_the_injected_cause_leads(log, diagnoses, known_causes):
-    causes = diagnoses[log["path"]]["causes"]
-    allowed = {log["cause"], *log["level_with"]}
-    assert causes, "no cause at all"
-    assert causes[0]["id"] in allowed
-    leaders = {cause["id"] for cause in causes if cause["leader"] and not cause["benign"]}
-    assert log["cause"] in leaders
+@pytest.mark.parametrize("log", JUDGED, ids=by_path)
+def test_a_log_gets_the_diagnosis_of_the_index(log, validate):
+    found, report = diagnosed(log["path"])
+    validate(report)
+    assert report["verdict"] == verdict_of(log)
+    assert report["run"]["framework"] == log["framework"]
+    assert exit_code(found, "high") == gate_of(log)
+    check = {"sick": assert_the_injected_cause_leads, "healthy": assert_sound, "benign": assert_sound}
+    if kind := check.get(log["path"].partition("/")[0]):
+        kind(log, report)
+
+
+def gate_of(log):
+    """Return the exit code that a gate gives a log."""
+    if verdict_of(log) == "inconclusive":
+        return 4
+    grave = log["cause"] in CAUSES and CAUSES[log["cause"]].severity in ("critical", "high")
+    return int(grave and log["path"].split("/")[1] not in SUSPECTED)
+
+
+def assert_the_injected_cause_leads(log, report):
+    """Hold the leading causes against the injected one, or its root, and those that no log can tell apart from it."""
+    root = ROOTS.get(log["path"].split("/")[1])
+    injected, level = (root, set()) if root else (log["cause"], set(log["level_with"]))
+    allowed = {injected, *level}
+    assert report["causes"], "no cause at all"
+    assert report["causes"][0]["id"] in allowed
+    leading = [cause for cause in report["causes"] if cause["leader"]]
+    leaders = {cause["id"] for cause in leading if not cause["benign"]}
+    assert injected in leaders
     assert leaders <= allowed
-    assert leaders >= allowed & known_causes.keys(), "a cause that no log can tell apart does not lead"
+    assert leaders >= allowed & CAUSES.keys(), "a cause that no log can tell apart does not lead"
+    named = {cause["id"]: set(cause["level_with"]) for cause in leading}
+    assert named[injected] == (allowed & CAUSES.keys()) - {injected}
 
 
-@for_each(SICK, by_path)
-def test_level_causes_name_each_other(log, diagnoses, known_causes):
-    leaders = {cause["id"]: set(cause["level_with"]) for cause in diagnoses[log["path"]]["causes"] if cause["leader"]}
-    expected = ({log["cause"], *log["level_with"]} & known_causes.keys()) - {log["cause"]}
-    assert leaders[log["cause"]] == expected
-
-
-@for_each(JUDGED, by_path)
-def test_verdict(log, diagnoses):
-    assert diagnoses[log["path"]]["verdict"] == verdict_of(log)
-
-
-@for_each(JUDGED, by_path)
-def test_framework(log, diagnoses):
-    assert diagnoses[log["path"]]["run"]["framework"] == log["framework"]
-
-
-@for_each(SOUND, by_path)
-def test_a_sound_run_raises_no_fault(log, diagnoses):
-    faults = [cause for cause in diagnoses[log["path"]]["causes"] if not cause["benign"]]
+def assert_sound(log, report):
+    """Hold a sound run to no fault but what it is warned of, and a benign one to its explanation."""
+    faults = [cause for cause in report["causes"] if not cause["benign"]]
     assert [cause["id"] for cause in faults if cause["confidence"] != "suspected"] == []
-    shown = [name for problem in diagnoses[log["path"]]["problems"] for name in problem["findings"]]
+    shown = [name for problem in report["problems"] for name in problem["findings"]]
     assert shown == WARNED.get(verdict_of(log), [])
     assert bool(faults) is bool(shown)
-    coverage = diagnoses[log["path"]]["coverage"]
-    assert coverage["movement"] and coverage["signal"] and coverage["numerics"]
-
-
-@for_each([log for log in SOUND if log["cause"] != "healthy"], by_path)
-def test_a_benign_explanation_is_named(log, diagnoses):
-    assert [cause["id"] for cause in diagnoses[log["path"]]["causes"] if cause["benign"]][:1] == [log["cause"]]
-
-
-@for_each(JUDGED, by_path)
-def test_exit_code_of_a_gate(log, judged, known_causes):
-    from ppo_doctor.judgement import exit_code
-
-    severity = known_causes[log["cause"]].severity if log["cause"] in known_causes else "info"
-    expected = 4 if verdict_of(log) == "inconclusive" else int(severity in ("critical", "high"))
-    expected = 0 if log["path"].split("/")[1] in SUSPECTED else expected
-    assert exit_code(judged[log["path"]], "high") == expected
+    assert report["coverage"]["movement"] and report["coverage"]["signal"] and report["coverage"]["numerics"]
+    if log["cause"] != "healthy":
+        assert [cause["id"] for cause in report["causes"] if cause["benign"]][:1] == [log["cause"]]
 
 
 @pytest.mark.parametrize("log", UNREADABLE, ids=by_path)
@@ -140,14 +117,10 @@ def test_a_log_that_cannot_be_judged_says_so(log, cli, validate):
     assert Path(log["path"]).name in outcome.json["error"]["message"]
 
 
-def test_a_torn_line_is_counted_and_its_run_still_judged(diagnoses):
-    sources = diagnoses["broken/torn-last-line.canonical/run.jsonl"]["run"]["sources"]
+def test_a_torn_line_is_counted_and_its_run_still_judged():
+    _, report = diagnosed("broken/torn-last-line.canonical/run.jsonl")
+    sources = report["run"]["sources"]
     assert [source["skipped"] for source in sources] == [1]
-
-
-@for_each(JUDGED, by_path)
-def test_every_report_is_valid(log, diagnoses, validate):
-    validate(diagnoses[log["path"]])
 
 
 def test_the_index_lists_every_log():

@@ -11,7 +11,6 @@ import pytest
 from ppo_doctor.model import Clause, Param
 from ppo_doctor.rulepack import load_pack, prose
 from ppo_doctor.testing import MOVED, moved, moves, run_case, unnoticed
-from tests.each import for_each
 from tests.synthetic import a_rule
 
 RULES = {rule.name: rule for rule in load_pack(installed=False).rules}
@@ -36,7 +35,7 @@ def cases_of(rule):
     return prose(rule.path)["case"]
 
 
-@for_each([rule for rule in RULES.values() if any(moves(rule))], lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if any(moves(rule))], ids=lambda rule: rule.name)
 def test_a_threshold_that_moves_by_a_fifth_is_noticed(rule):
     found = {key(move): str(move) for move in unnoticed(rule, cases_of(rule))}
     same = {entry for entry in SAME if entry[0] == rule.name}

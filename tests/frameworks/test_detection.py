@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from ppo_doctor import frameworks
-from tests.each import for_each
 
 from .keysets import KeySet, keysets
 
@@ -23,32 +22,20 @@ def found(keys: object) -> str | None:
     return profile.name if profile else None
 
 
-@for_each(keysets(), str)
+@pytest.mark.parametrize("log", keysets(), ids=str)
 def test_a_key_set_gets_its_profile(log: KeySet) -> None:
     profile = frameworks.detect(log.keys)
     assert profile is not None
     assert (profile.name, profile.version) == (log.profile, log.version)
     if log.algorithm:
         assert profile.algorithm == log.algorithm
-
-
-@for_each(keysets(), str)
-def test_what_a_tracker_adds_changes_nothing(log: KeySet) -> None:
-    assert found([*log.keys, *BOOKKEEPING]) == log.profile
-
-
-@for_each(keysets(), str)
-def test_the_order_of_keys_does_not_matter(log: KeySet) -> None:
-    assert found(list(reversed(log.keys))) == found(frozenset(log.keys)) == log.profile
-
-
-@for_each(keysets(), str)
-def test_no_other_fingerprint_fits(log: KeySet) -> None:
+    assert found([*log.keys, *BOOKKEEPING]) == log.profile, "what a tracker adds changes nothing"
+    assert found(list(reversed(log.keys))) == found(frozenset(log.keys)) == log.profile, "the order of keys counts"
     fitting = {name for name, profile in frameworks.profiles().items() if profile.fits(log.keys)}
     assert {(log.profile, other) for other in fitting - {log.profile}} <= NESTED
 
 
-@for_each([log for log in keysets() if frameworks.profile(log.profile).ppo_family], str)
+@pytest.mark.parametrize("log", [log for log in keysets() if frameworks.profile(log.profile).ppo_family], ids=str)
 def test_every_key_of_a_framework_is_accounted_for(log: KeySet) -> None:
     profile = frameworks.profile(log.profile).resolved(log.keys)
     uses = profile.uses(log.keys)
@@ -93,7 +80,7 @@ def test_names_that_frameworks_share(keys: tuple[str, ...], name: str | None) ->
     assert found(keys) == name
 
 
-@for_each(pairwise(keysets()), lambda pair: pair[0].name)
+@pytest.mark.parametrize("pair", list(pairwise(keysets())), ids=lambda pair: pair[0].name)
 def test_half_a_log_is_no_other_ppo_framework(pair: tuple[KeySet, KeySet]) -> None:
     """What is left of a truncated log is recognised, or falls back to the likeness of names, or is a near relative."""
     first, second = pair
@@ -216,14 +203,14 @@ class TestVersions:
 OTHERS = sorted(name for name, profile in frameworks.profiles().items() if not profile.ppo_family)
 
 
-@for_each(OTHERS)
+@pytest.mark.parametrize("name", OTHERS)
 def test_other_algorithms_are_named_and_have_no_metrics(name: str) -> None:
     profile = frameworks.profile(name)
     assert profile.algorithm == name
     assert not profile.metrics
 
 
-@for_each([log for log in keysets() if frameworks.profile(log.profile).ppo_family], str)
+@pytest.mark.parametrize("log", [log for log in keysets() if frameworks.profile(log.profile).ppo_family], ids=str)
 def test_a_ppo_run_is_never_another_algorithm(log: KeySet) -> None:
     assert not [name for name in OTHERS if frameworks.profile(name).fits(log.keys)]
 

@@ -16,7 +16,6 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.packing import COMPONENTS
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.metrics import METRICS
-from tests.each import for_each
 
 PROFILES = frameworks.profiles()
 PPO = sorted(name for name, profile in PROFILES.items() if profile.ppo_family)
@@ -38,7 +37,7 @@ def built(**changes: Any) -> dict[str, Any]:
     return frameworks.build({"mine.toml": raw})["profiles"][0]
 
 
-@for_each(toml_files(frameworks.FOLDER), lambda path: path.stem)
+@pytest.mark.parametrize("path", toml_files(frameworks.FOLDER), ids=lambda path: path.stem)
 def test_every_file_loads(path: Any) -> None:
     raw = parse_toml(path)
     assert raw["name"] in PROFILES
@@ -133,7 +132,7 @@ def test_an_heir_inherits_and_overrides() -> None:
     assert child["fingerprint"]["any"] == [["heir"]]
 
 
-@for_each([name for name in PPO if name != "canonical"])
+@pytest.mark.parametrize("name", [name for name in PPO if name != "canonical"])
 def test_every_framework_says_where_it_is_written(name: str) -> None:
     profile = PROFILES[name]
     assert profile.sources
@@ -148,7 +147,7 @@ def test_every_framework_says_where_it_is_written(name: str) -> None:
 OF_NO_TRAINER = {"canonical", "gym-monitor"}
 
 
-@for_each([name for name in PPO if name not in OF_NO_TRAINER])
+@pytest.mark.parametrize("name", [name for name in PPO if name not in OF_NO_TRAINER])
 def test_every_framework_has_a_k_formula_of_its_settings(name: str) -> None:
     profile = PROFILES[name]
     assert profile.updates
@@ -157,7 +156,7 @@ def test_every_framework_has_a_k_formula_of_its_settings(name: str) -> None:
         assert set(formula.arguments.values()) <= known, formula
 
 
-@for_each(PPO)
+@pytest.mark.parametrize("name", PPO)
 def test_a_native_setting_is_not_taken_for_another(name: str) -> None:
     """A configuration is also searched by the last part of its keys, and for canonical names."""
     profile = PROFILES[name]
@@ -169,7 +168,7 @@ def test_a_native_setting_is_not_taken_for_another(name: str) -> None:
                 assert key in profile.config.get(tail, ()) or tail in profile.config.get(tail, ()), (key, tail)
 
 
-@for_each(sorted(PROFILES))
+@pytest.mark.parametrize("name", sorted(PROFILES))
 def test_no_key_stands_for_two_metrics_by_accident(name: str) -> None:
     meant_twice = {
         "env_steps",
@@ -186,7 +185,7 @@ def test_no_key_stands_for_two_metrics_by_accident(name: str) -> None:
     assert not {key: held for key, held in owners.items() if len(held - meant_twice) > 1}
 
 
-@for_each(PPO)
+@pytest.mark.parametrize("name", PPO)
 def test_a_kl_says_what_it_is(name: str) -> None:
     profile = PROFILES[name]
     for metric in ("approx_kl", "approx_kl_k1"):

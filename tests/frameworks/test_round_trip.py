@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ppo_doctor import frameworks
-from tests.each import for_each
 
 from .dialects import WILD, canonical_values, native_key, read_back, written
 
 PPO = sorted(name for name, profile in frameworks.profiles().items() if profile.ppo_family)
 
 
-@for_each(PPO)
+@pytest.mark.parametrize("name", PPO)
 def test_values_come_back(name: str) -> None:
     profile = frameworks.profile(name)
     values = canonical_values(profile)
@@ -23,7 +23,7 @@ def test_values_come_back(name: str) -> None:
         assert series[metric].name == metric
 
 
-@for_each(PPO)
+@pytest.mark.parametrize("name", PPO)
 def test_what_kind_of_estimate_comes_back(name: str) -> None:
     profile = frameworks.profile(name)
     table = written(profile, canonical_values(profile))
@@ -36,7 +36,7 @@ def test_what_kind_of_estimate_comes_back(name: str) -> None:
         )
 
 
-@for_each(PPO)
+@pytest.mark.parametrize("name", PPO)
 def test_steps_come_back(name: str) -> None:
     profile = frameworks.profile(name)
     series = read_back(profile, written(profile, canonical_values(profile)))

@@ -15,7 +15,6 @@ from ppo_doctor.metrics import METRICS
 from ppo_doctor.model import Confidence, Diagnosis, Run
 from ppo_doctor.pipeline import load_run
 from ppo_doctor.report import RenderOptions, render
-from tests.each import for_each
 
 from .cases import CASES, FLAT_GROUPS, LOG, NOTHING_TO_LEARN, ZERO, healthy, unhealthy
 from .test_html import a_run
@@ -48,34 +47,18 @@ def shown(found: Diagnosis, run: Run | None = None, **options: object) -> str:
     return render(found, run, RenderOptions(**values))  # type: ignore[arg-type]
 
 
-@for_each(LOGS, str)
-def test_a_screen_holds_its_story(path: str) -> None:
-    lines = text(path).splitlines()
-    assert len(lines) <= (16 if lines[0].startswith("HEALTHY") else 24), "\n".join(lines)
-
-
-@for_each(LOGS, str)
-def test_no_quantity_of_ours_is_named(path: str) -> None:
-    assert not INTERNAL.search(text(path))
-
-
-@for_each(LOGS, str)
-def test_nothing_is_said_twice(path: str) -> None:
-    words = " ".join(text(path).split())
-    sentences = [said for said in re.split(r"(?<=[.:;]) ", words) if len(said.split()) > 4]
-    assert len(set(sentences)) == len(sentences)
-
-
-@for_each(LOGS, str)
-def test_a_healthy_run_is_not_contradicted(path: str) -> None:
-    assert "no fault was found that explains" not in text(path)
-
-
-@for_each(LOGS, str)
-def test_quiet_is_four_lines(path: str) -> None:
-    lines = text(path, quiet=True, fail_on="high").splitlines()
-    assert len(lines) <= 4
-    assert lines[-1].strip().startswith("exit code ")
+@pytest.mark.parametrize("path", LOGS)
+def test_a_screen_of_a_sample_log(path: str) -> None:
+    told = text(path)
+    lines = told.splitlines()
+    assert len(lines) <= (16 if lines[0].startswith("HEALTHY") else 24), told
+    assert not INTERNAL.search(told), "a quantity of ours is named"
+    assert "no fault was found that explains" not in told, "a healthy run is contradicted"
+    sentences = [said for said in re.split(r"(?<=[.:;]) ", " ".join(told.split())) if len(said.split()) > 4]
+    assert len(set(sentences)) == len(sentences), "something is said twice"
+    quiet = text(path, quiet=True, fail_on="high").splitlines()
+    assert len(quiet) <= 4
+    assert quiet[-1].strip().startswith("exit code ")
 
 
 @pytest.mark.parametrize("width", [60, 80])
