@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import json
+import random
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +19,31 @@ import pytest
 from ppo_doctor import toml_text
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.ingest.columns import LONGEST, squashed
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.pipeline import Request, read_run, read_runs
 from ppo_doctor.policy import read_policy
 from ppo_doctor.readers import keys, read
 from ppo_doctor.table import EmbeddedConfig, Table
-from tests.call_counts import calls_of
 
 #: Twice the bytes may take so much more than twice the work: caches fill, and fixed costs come in.
 FACTOR = 2.4
 #: Bytes of memory for each byte of a log, beside a fixed amount.
 PER_BYTE, FIXED = 60, 6 << 20
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return how many functions, Python's and C's, a piece of work calls."""
+    made = 0
+
+    def counted(_: object, event: str, __: object) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
 
 
 def new_key_in_every_line(size: int) -> str:
@@ -145,6 +162,25 @@ def test_memory_is_bounded_by_the_bytes_of_a_log(name, tmp_path):
     finally:
         tracemalloc.stop()
     assert peak < FIXED + PER_BYTE * path.stat().st_size, (peak, path.stat().st_size)
+
+
+def test_columns_that_nothing_names_are_not_kept(tmp_path):
+    """Of a log longer than a block of records only what it means is kept, with the values that a short log has."""
+    chance = random.Random(0)
+    named = ["policy_loss", "value_loss", "entropy", "approx_kl", "learning_rate", "episode_return"]
+    further = [f"extra/number_{i}" for i in range(34)]
+    rows = [json.dumps({"step": i} | {key: chance.random() for key in named + further}) for i in range(20_000)]
+    (tmp_path / "short.jsonl").write_text("\n".join(rows[:900]))
+    (tmp_path / "long.jsonl").write_text("\n".join(rows))
+    short = read_run(str(tmp_path / "short.jsonl"), Request())
+    tracemalloc.start()
+    long = read_run(str(tmp_path / "long.jsonl"), Request())
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert set(long.series) == set(short.series) == set(named)
+    assert set(long.unknown_keys) == set(short.unknown_keys) == set(further)
+    assert all((long.series[name].values[:900] == short.series[name].values).all() for name in named)
+    assert kept < 1.3 * 8 * len(rows) * (len(named) + 2) + 500_000
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\r"])

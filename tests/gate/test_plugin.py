@@ -51,13 +51,6 @@ def test_without_the_option_nothing_changes(tmp_path):
     assert "1 passed" in run_pytest(tmp_path).stdout
 
 
-def test_the_plugin_costs_nothing():
-    code = "import pytest, sys; import ppo_doctor.testing_plugin; print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.strip("'[] ") for name in done.stdout.split(",")}
-    assert not loaded & {"numpy", "pandas", "typer", "rich", "orjson", "ppo_doctor.testing", "ppo_doctor.model"}
-
-
 def test_the_plugin_is_declared():
     import tomllib
 
