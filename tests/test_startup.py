@@ -31,7 +31,8 @@ NO_NUMBERS = (
     ["--help"],
     ["analyze", "--help"],
     ["rules", "list"],
-    ["explain", "adv-exactly-zero"],
+    ["explain", "approx_kl"],
+    ["explain", "trl-ppo"],
     ["frameworks"],
 )
 
