@@ -143,7 +143,7 @@ def test_a_terminal_shows_every_word_within_its_width(cli, monkeypatch, name, wi
     monkeypatch.setenv("COLUMNS", str(width))
     shown = cli("explain", name).out
     assert max(map(len, shown.splitlines())) <= width
-    assert "…" not in shown
+    assert "…" not in shown  # nothing is cut
     for heading in headings(explain.page(name)):
         assert f"\n{heading}\n" in shown
 
