@@ -52,8 +52,10 @@ fuzz-files: $(STAMP)
 samples: $(STAMP)
 	$(BIN)/python -m lab.numpy_lab --out sample_logs
 
+# A page for each rule, cause, framework and metric, as ppo-doctor explain prints it, with links between them.
 docs: $(STAMP)
-	$(BIN)/ppo-doctor rules docs
+	rm -rf build/docs
+	$(BIN)/ppo-doctor rules docs --out build/docs
 
 demos: $(STAMP)
 	$(BIN)/python -m benchmarks.demo

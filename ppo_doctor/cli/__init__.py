@@ -23,12 +23,12 @@ __all__ = ["COMMANDS", "app", "register", "run"]
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "analyze": "analyze",
+        "inspect": "analyze",
         "gate": "gate",
         "compare": "gate",
         "check-config": "gate",
-        "inspect": "reference",
-        "explain": "reference",
-        "frameworks": "reference",
+        "explain": "explain",
+        "frameworks": "explain",
         "rules": "rules",
         "watch": "watch",
     }

@@ -1,11 +1,11 @@
-"""`ppo-doctor analyze`: read, judge, report."""
+"""`ppo-doctor analyze`: read, judge, report; and `inspect`: show what was read."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,7 +41,7 @@ from ppo_doctor.cli.options import (
     save_aliases,
 )
 from ppo_doctor.errors import DoctorError, ExitCode, worst
-from ppo_doctor.output import report, report_error, wanted
+from ppo_doctor.output import report, report_error, wanted, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -192,3 +192,34 @@ def _files(formats: list[str] | None, output: Path | None) -> list[Wanted]:
             hint = f"--format {name}=FILE writes it beside the interactive report; e exports from within"
             raise DoctorError(f"--format {name} and -i both want the terminal", hint=hint, code=ExitCode.USAGE)
     return places
+
+
+@app.command()
+def inspect(
+    source: Annotated[str, typer.Argument(help="A log, a run folder, or - for stdin.")],
+    framework: Framework = None,
+    config: Configs = None,
+    settings: Settings = None,
+    alias: Aliases = None,
+    save_alias: SaveAliases = False,
+    steps: Steps = None,
+    rules: RuleFolders = None,
+    all_keys: Annotated[bool, typer.Option("--all", help="Every key, default and note.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what was read: names, configuration, K, and which causes this log can decide."""
+    from ppo_doctor.inspection import inspect as look
+    from ppo_doctor.pipeline import runs_of
+    from ppo_doctor.report.inspection_text import render
+    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.sources import gather
+
+    request = request_of(framework, config, settings, steps, None, None, debug, alias)
+    pack = load_pack(rules or [])
+    found, missing = gather([source])
+    if missing:
+        raise missing[0]
+    if save_alias:
+        save_aliases(request, found)
+    for run in (run for one in found for run in runs_of(one, request)):
+        write(render(look(run, pack), everything=all_keys), None)

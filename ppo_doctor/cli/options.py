@@ -157,13 +157,11 @@ def complete_rule(incomplete: str) -> list[str]:
 
 
 def complete_name(incomplete: str) -> list[str]:
-    """Return the rules, causes and metrics whose names begin so: what `explain` explains."""
-    from ppo_doctor.metrics import METRICS
+    """Return the names that begin so and have a page: what `explain` explains."""
+    from ppo_doctor.cli.explain import entries
     from ppo_doctor.rulepack import load_pack
 
-    pack = load_pack()
-    names = {*METRICS, *(rule.name for rule in pack.rules), *(cause.id for cause in pack.causes)}
-    return sorted(name for name in names if name.startswith(incomplete))
+    return sorted(entry.name for entry in entries(load_pack()) if entry.name.startswith(incomplete))
 
 
 Sources = Annotated[list[str], typer.Argument(help="A log, a run folder, a glob, a configuration, or - for stdin.")]

@@ -79,18 +79,15 @@ def test_rules(
 
 
 @rules_app.command("docs")
-def generate_docs(
-    folder: Annotated[Path, typer.Option("--out", help="The docs folder.")] = Path("docs"),
-    check: Annotated[
-        bool, typer.Option("--check", help="Only tell which pages are stale; exit with 1 if any.")
-    ] = False,
+def write_docs(
+    folder: Annotated[Path, typer.Option("--out", help="The folder to write them to.")],
 ) -> None:
-    """Write the pages of rules, causes and frameworks."""
-    from ppo_doctor import docs
+    """Write what `explain` prints as linked pages: every rule, cause, framework and metric, in Markdown."""
+    from ppo_doctor.cli.explain import site
 
-    written = [] if check else docs.write(folder)
-    stale = docs.stale(folder)
-    told = [f"written: {name}\n" for name in written]
-    told += [f"stale: {name}\n" if check else f"left, for nothing generates it: {name}\n" for name in stale]
-    write("".join(told), None)
-    raise typer.Exit(ExitCode.SICK if check and stale else ExitCode.OK)
+    pages = site()
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    write(f"{len(pages)} pages written: start at {folder / 'README.md'}\n", None)
