@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo_doctor.tensors import Archive, checkpoint_run, read_archive
+from ppo_doctor.tensors import Archive, checkpoints, read_archive
 from ppo_doctor.tensors.statistics import ratio_statistics
 
 CLIP = (0.2, 0.2)
@@ -172,7 +172,7 @@ def checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None
 
     def task(_dump: Archive) -> object:
         start, wall = time.process_time(), time.perf_counter()
-        measured = checkpoint_run.measure([read_archive(path) for path in paths])
+        measured = checkpoints.measure([read_archive(path) for path in paths])
         found.append((time.process_time() - start, time.perf_counter() - wall))
         return measured
 

@@ -14,10 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.ingest.naming import role_of
-from ppo_doctor.tensors.held import MOST_ARRAYS, Dump, Told, meanings_of
 from ppo_doctor.tensors.naming import roles_of, without_row
-from ppo_doctor.tensors.row_relations import cells, groups, log_probs
-from ppo_doctor.tensors.signal_relations import critic, group_rewards, rewards, row_rewards, step_rewards
+from ppo_doctor.tensors.relations import (
+    MOST_ARRAYS,
+    Dump,
+    Told,
+    cells,
+    critic,
+    group_rewards,
+    groups,
+    log_probs,
+    meanings_of,
+    rewards,
+    row_rewards,
+    step_rewards,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt

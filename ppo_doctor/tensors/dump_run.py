@@ -8,19 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.alignment import shift_gain
-from ppo_doctor.tensors.batches import Batch, batch_of
-from ppo_doctor.tensors.cells import Cells, cells_of, chosen, drift, per_epoch
-from ppo_doctor.tensors.checkpoints import same_memory
-from ppo_doctor.tensors.jitter import change_correlation
+from ppo_doctor.tensors.batches import Batch, Cells, batch_of, cells_of, chosen, drift, per_epoch
 from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
-from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
-from ppo_doctor.tensors.progress import Cell, Kl, growth, joined, kl_by_cell
+from ppo_doctor.tensors.passes import of_kept_mass, of_passes, of_versions
 from ppo_doctor.tensors.recompute import recomputed_advantages
-from ppo_doctor.tensors.sampler import Said, moved, said
-from ppo_doctor.tensors.sampler import joined as all_said
-from ppo_doctor.tensors.statistics import RatioStatistics, ratio_statistics
+from ppo_doctor.tensors.same_tokens import Said, change_correlation, joined_updates, moved, said, shift_gain
+from ppo_doctor.tensors.statistics import Cell, Kl, RatioStatistics, growth, joined, kl_by_cell, ratio_statistics
+from ppo_doctor.tensors.tensor import same_memory
 
 if TYPE_CHECKING:
     from ppo_doctor.tensors.tensor import Archive, Tensor
@@ -103,7 +98,7 @@ def with_epochs(records: Sequence[Measured]) -> list[Measured]:
         told |= growth(joined(records[at].kls for at in places))
         parts = [one for at in places if (one := records[at].said) is not None]
         if parts:
-            here = all_said(parts)
+            here = joined_updates(parts)
             told |= {} if first is None else _sampler_moved(first, here, [records[at] for at in places])
             first = first or here
         if told:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ppo_doctor.model import Note
 from ppo_doctor.tensors.moments import Summary
-from ppo_doctor.tensors.progress import Cell, Kl
-from ppo_doctor.tensors.sampler import Said
+from ppo_doctor.tensors.same_tokens import Said
+from ppo_doctor.tensors.statistics import Cell, Kl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

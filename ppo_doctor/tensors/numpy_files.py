@@ -12,12 +12,9 @@ import numpy as np
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.literals import python_literal
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.dtypes import RAW, raw_type
 from ppo_doctor.tensors.naming import role
-from ppo_doctor.tensors.nesting import codes
-from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
-from ppo_doctor.tensors.zips import members
+from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part, members
+from ppo_doctor.tensors.tensor import LONGEST_TEXT, RAW, Archive, Tensor, check_view, codes, dense, is_count, raw_type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 #: NumPy itself reads no longer header without being told to.
 LONGEST_HEADER = 10_000
-LONGEST_TEXT = 4_096
 #: Words that name groups are numbered in memory.
 LARGEST_NAMES = 64 << 20
 _MAGIC = b"\x93NUMPY"

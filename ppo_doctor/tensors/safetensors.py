@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.dtypes import raw_type
 from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
+from ppo_doctor.tensors.tensor import LONGEST_TEXT, Archive, Tensor, check_view, dense, is_count, raw_type
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST_HEADER = 100_000_000
-LONGEST_TEXT = 4_096
 _METADATA = "__metadata__"
 _TYPES: Mapping[str, str] = MappingProxyType(
     {

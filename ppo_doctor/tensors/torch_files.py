@@ -1,21 +1,172 @@
-"""Files of torch.save, read without PyTorch: the zip of version 1.6 and later, whose pickle is followed, never run."""
+"""Files of torch.save: a zip since version 1.6, whose pickle is followed and never run, and the format before it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.tensors.dtypes import raw_type
-from ppo_doctor.tensors.inert import Refused, StorageRef, Value, View
-from ppo_doctor.tensors.nesting import Flattener
-from ppo_doctor.tensors.pickled import follow
-from ppo_doctor.tensors.storages import DAMAGED, MappedFile
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view
-from ppo_doctor.tensors.zips import Member, members
+from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.tensors.naming import role
+from ppo_doctor.tensors.safe_pickle import ArrayShell, LeftOut, Record, Refused, StorageRef, Symbol, Value, View, follow
+from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Member, members
+from ppo_doctor.tensors.tensor import (
+    LONGEST_TEXT,
+    RAW,
+    Archive,
+    InMemory,
+    Tensor,
+    as_float,
+    check_view,
+    codes,
+    raw_type,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from ppo_doctor.model import ConfigValue
+    from ppo_doctor.tensors.tensor import AnyArray
+
+
+#: Objects that are visited, and the depth to which, before a file counts as made to do harm: a list of ten lists of ten
+#: lists … names a thousand million things in a hundred bytes. A visit takes 4 µs; so many numbers of a list, or letters
+#: of a name, take as long as one, and what a name says as long as so many.
+MOST_VISITS, DEEPEST = 500_000, 64
+_NUMBERS, _LETTERS, _NAMING = 16, 256, 15
+#: A longer name is no tensor's: names grow with every container that they go through.
+LONGEST_NAME = 4_096
+#: Tuples of numbers of up to so many are settings, such as the betas of Adam; longer ones are data.
+LONGEST_SETTING = 8
+_WRITTEN_OUT = 20
+
+
+class Flattener:
+    """Collects what a nested container holds; `open_view` makes a tensor of a name and a view."""
+
+    def __init__(self, path: str, open_view: Callable[[str, View], Tensor]) -> None:
+        self.path = path
+        self.tensors: dict[str, Tensor] = {}
+        self.scalars: dict[str, ConfigValue] = {}
+        self._open_view = open_view
+        self._notes: list[Note] = []
+        self._left_out = 0
+        self._visits = 0
+
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was left out, at most twenty times and then in a count."""
+        rest = self._left_out - len(self._notes)
+        if rest <= 0:
+            return tuple(self._notes)
+        source = SourceRef(path=self.path)
+        return (*self._notes, Note(text=f"{rest} more are left out", source=source, count=rest, kind="skipped"))
+
+    def add(self, name: str, value: Value, depth: int = 0) -> None:
+        """Take a value and all below it under a dotted name."""
+        self._count(1 + len(name) // _LETTERS)
+        if len(name) > LONGEST_NAME:
+            raise DoctorError(f"{self.path} has names of more than {LONGEST_NAME:,} letters", hint=_SAVE_FLAT)
+        if depth > DEEPEST:
+            raise DoctorError(f"{self.path} is nested more than {DEEPEST} deep at {name[:80]}", hint=_SAVE_FLAT)
+        if isinstance(value, View):
+            self._tensor(name, self._open_view(self._free(name), value))
+        elif isinstance(value, ArrayShell):
+            self._array(name, value.array)
+        elif isinstance(value, Record):
+            self._below(name, value.attributes.items(), depth)
+        elif isinstance(value, dict):
+            self._below(name, value.items(), depth)
+        elif isinstance(value, list | tuple):
+            self._sequence(name, value, depth)
+        elif isinstance(value, LeftOut):
+            self._note(name, value.why)
+        else:
+            self._scalar(name, value)
+
+    def _below(self, name: str, items: Iterable[tuple[Value, Value]], depth: int) -> None:
+        for key, value in items:
+            word = key if isinstance(key, str) else str(key)[:LONGEST_TEXT]
+            self.add(f"{name}.{word}" if name else word, value, depth + 1)
+
+    def _sequence(self, name: str, values: list[Value] | tuple[Value, ...], depth: int) -> None:
+        self._count(len(values) // _NUMBERS)
+        setting = isinstance(values, tuple) and len(values) <= LONGEST_SETTING
+        array = None if setting else _numbers(values)
+        if array is None and values and isinstance(values[0], str) and self._is_group(name):
+            array = codes(values)
+        if array is not None:
+            self._array(name, array)
+        else:
+            self._below(name, enumerate(values), depth)
+
+    def _is_group(self, name: str) -> bool:
+        self._count(_NAMING)
+        return role(name) == "group"
+
+    def _array(self, name: str, array: AnyArray | None) -> None:
+        if array is None:
+            self._note(name, "an array without data")
+        else:
+            self._tensor(name, Tensor.of(self._free(name), array))
+
+    def _tensor(self, name: str, tensor: Tensor) -> None:
+        if tensor.name != name:
+            self._note(name, f"there twice; the second is called {tensor.name}")
+        self.tensors[tensor.name] = tensor
+
+    def _free(self, name: str) -> str:
+        """Return a name that no tensor has yet: {"a.b": …, "a": {"b": …}} has two of one name."""
+        free, count = name or "tensor", 2
+        while free in self.tensors:
+            free = f"{name}#{count}"
+            count += 1
+        return free
+
+    def _scalar(self, name: str, value: Value) -> None:
+        if value is None or isinstance(value, bool | float):
+            self.scalars[name] = value
+        elif isinstance(value, int):
+            if abs(value) < 1 << 63:
+                self.scalars[name] = value
+            else:
+                self._note(name, "a number of more than 64 bits")
+        elif isinstance(value, str):
+            self.scalars[name] = value[:LONGEST_TEXT]
+        elif isinstance(value, Symbol):
+            self.scalars[name] = value.name
+        elif isinstance(value, StorageRef):
+            self._note(name, "a storage without a tensor")
+        # bytes, sets and complex numbers are no settings and no tensors
+
+    def _count(self, visits: int) -> None:
+        self._visits += visits
+        if self._visits > MOST_VISITS:
+            raise DoctorError(f"{self.path} names more than {MOST_VISITS:,} values", hint=_SAVE_FLAT)
+
+    def _note(self, name: str, why: str) -> None:
+        self._left_out += 1
+        if len(self._notes) < _WRITTEN_OUT:
+            text = f"{name[:LONGEST_TEXT]} is left out: it is {why}"
+            self._notes.append(Note(text=text, source=SourceRef(path=self.path), kind="skipped"))
+
+
+_SAVE_FLAT = "save tensors, not lists of numbers: torch.save({'log_probs': torch.tensor(...)}, ...) or numpy.savez"
+
+
+def _numbers(values: list[Value] | tuple[Value, ...]) -> AnyArray | None:
+    """Return numbers as an array of bool, int64 or float64, or None where something else is among them."""
+    kinds = {type(value) for value in values}
+    if not kinds or not kinds <= {int, float, bool}:
+        return None
+    if kinds == {bool}:
+        return np.array(values, dtype=np.bool_)
+    if float not in kinds and all(abs(value) < 1 << 63 for value in values):
+        return np.array(values, dtype=np.int64)
+    return np.fromiter(map(as_float, values), dtype=np.float64, count=len(values))
+
 
 #: A pickle that describes tensors has some hundred bytes for each of them.
 LARGEST_PICKLE = 64 << 20
@@ -105,3 +256,96 @@ def _content(path: Path, member: Member) -> bytes:
 def _text(found: Mapping[str, Member], name: str) -> str:
     member = found.get(name)
     return member.data.view().tobytes().decode("utf-8", "replace").strip() if member and member.size < 100 else ""
+
+
+#: What all legacy files begin with: a number, pickled by protocol 2.
+MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_INSTALL = 'pip install "ppo-doctor[torch]", or save it again with a current torch.save'
+
+
+def read_legacy(path: Path) -> Archive:
+    """Return the tensors of a legacy file, by `torch.load(weights_only=True)`; torch is imported here and nowhere else.
+
+    Raises DoctorError where PyTorch is not installed, and for what it refuses or cannot read.
+    """
+    try:
+        torch = import_module("torch")
+    except ImportError as error:
+        raise DoctorError(f"{path} has PyTorch's old format, which takes PyTorch to read", hint=_INSTALL) from error
+    if not hasattr(torch.Tensor, "untyped_storage"):
+        raise DoctorError(f"{path} has PyTorch's old format, which takes PyTorch 2 to read", hint=_INSTALL)
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises whatever its unpickler meets
+        first = str(error).partition("\n")[0][:200]
+        raise DoctorError(
+            f"{path} is refused by torch.load(weights_only=True): {first}", hint=_PLAIN_TENSORS
+        ) from error
+    opener = _Opener(torch, path)
+    flattener = Flattener(str(path), opener.tensor)
+    flattener.add("", opener.inert(loaded))
+    return Archive(
+        path=str(path),
+        container="pt",
+        tensors=flattener.tensors,
+        scalars=flattener.scalars,
+        notes=flattener.notes(),
+    )
+
+
+_PLAIN_TENSORS = "save tensors only: torch.save(model.state_dict(), ...)"
+
+
+class _Opener:
+    """Turns what PyTorch loaded into the inert values that a followed pickle gives."""
+
+    def __init__(self, torch: Any, path: Path) -> None:  # noqa: ANN401 - torch may not be there
+        self._torch = torch
+        self._path = path
+        self._storages: dict[str, Any] = {}
+        #: containers that were turned, by identity: what stands in a hundred places is turned once
+        self._turned: dict[int, Value] = {}
+
+    def inert(self, value: Value, depth: int = 0) -> Value:
+        if depth > DEEPEST:
+            raise DoctorError(f"{self._path} is nested more than {DEEPEST} deep", hint=_PLAIN_TENSORS)
+        if isinstance(value, self._torch.Tensor):
+            return self._view(value)
+        if isinstance(value, dict | list | tuple):
+            if id(value) not in self._turned:
+                self._turned[id(value)] = self._container(value, depth + 1)
+            return self._turned[id(value)]
+        plain = value is None or isinstance(value, bool | int | float | str)
+        return value if plain else LeftOut(f"of the class {type(value).__name__}")
+
+    def _container(self, value: Value, depth: int) -> Value:
+        if isinstance(value, dict):
+            return {key: self.inert(below, depth) for key, below in value.items()}
+        parts = [self.inert(below, depth) for below in value]
+        return parts if isinstance(value, list) else tuple(parts)
+
+    def _view(self, tensor: Any) -> Value:  # noqa: ANN401 - torch may not be there
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if tensor.layout is not self._torch.strided or tensor.is_quantized or kind not in RAW:
+            return LeftOut(f"{tensor.layout}, {kind}")
+        if tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg()
+        storage = tensor.untyped_storage()
+        key = str(storage._cdata)
+        self._storages[key] = storage
+        reference = StorageRef(kind, key, storage.nbytes() // raw_type(kind).itemsize)
+        return View(reference, kind, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+
+    def tensor(self, name: str, view: View) -> Tensor:
+        storage = self._storages[view.storage.key]
+        check_view(f"{self._path}: {name}", view.shape, view.stride, view.offset, view.storage.count)
+        flat = self._torch.empty(0, dtype=self._torch.uint8).set_(storage)
+        return Tensor(
+            name=name,
+            dtype=view.dtype,
+            shape=view.shape,
+            storage=view.storage.key,
+            offset=view.offset,
+            stride=view.stride,
+            data=InMemory(np.asarray(flat.numpy())),
+        )

@@ -9,11 +9,10 @@ import pytest
 
 from ppo_doctor import load_run
 from ppo_doctor.tensors import Tensor, dump_run, read_archive
-from ppo_doctor.tensors.batches import Batch, batch_of
-from ppo_doctor.tensors.cells import Cells
+from ppo_doctor.tensors.batches import Batch, Cells, batch_of
 from ppo_doctor.tensors.contents import with_roles
 from ppo_doctor.tensors.measured import Measured
-from ppo_doctor.tensors.sampler import joined, moved, said
+from ppo_doctor.tensors.same_tokens import joined_updates, moved, said
 
 ROWS, TIME = 40, 3
 
@@ -81,7 +80,7 @@ def test_few_common_tokens_tell_nothing():
 
 def test_files_of_one_update_are_one():
     first, second = (said(update(seed=seed), None, None) for seed in (0, 1))
-    both = joined([first, second])
+    both = joined_updates([first, second])
     assert set(both.keys) == set(first.keys) | set(second.keys)
     assert moved(both, second) == pytest.approx(0, abs=1e-12)
 
