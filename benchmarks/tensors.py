@@ -163,7 +163,7 @@ def _columns(text: str) -> list[list[float]]:
     return [list(column) for column in zip(*(map(float, line.split()) for line in text.splitlines()), strict=True)]
 
 
-def checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None:
+def compare_checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None:
     """Print what comparing two checkpoints costs, and what that makes of 7 billion parameters."""
     paths = [folder / "policy.safetensors", folder / "old_policy.safetensors"]
     for seed, path in enumerate(paths):
@@ -201,7 +201,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.checkpoints:
         with tempfile.TemporaryDirectory() as folder:
-            checkpoints(Path(folder), int(given.checkpoints * 1e9), given.repeat, given.torch)
+            compare_checkpoints(Path(folder), int(given.checkpoints * 1e9), given.repeat, given.torch)
         return
     if given.peak:
         name, file = given.peak

@@ -13,12 +13,11 @@ from ppo_doctor.opening import contents, plain_file
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
 from ppo_doctor.tensors.rows import is_rows, read_jsonl_dump, read_parquet
 from ppo_doctor.tensors.safetensors import read_safetensors
-from ppo_doctor.tensors.storages import DAMAGED
-from ppo_doctor.tensors.tensor import Archive, Tensor
+from ppo_doctor.tensors.tensor import DAMAGED, Archive, Tensor
 from ppo_doctor.tensors.torch_files import MAGIC, read_legacy, read_torch_zip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
@@ -27,6 +26,12 @@ _ZIP, _NPY, _PICKLE, _PARQUET = b"PK\x03\x04", b"\x93NUMPY", b"\x80", b"PAR1"
 _MEGATRON = b"MMIDIDX\x00\x00"
 #: Pickles of settings, which lie in the folders of checkpoints.
 _SETTINGS = frozenset(("training_args.bin", "scheduler.bin"))
+_READERS: Mapping[str, Callable[[Path, int], Archive]] = {
+    "npz": read_npz,
+    "npy": read_npy,
+    "safetensors": read_safetensors,
+    "parquet": read_parquet,
+}
 #: Files of a folder that are looked at.
 MOST_FILES = 10_000
 
@@ -72,16 +77,10 @@ def read_archive(path: Path) -> Archive:
     if is_index(path):
         return read_shards(path, size, read_archive)
     container = _container(path, head)
-    if container == "npz":
-        return read_npz(path, size)
-    if container == "npy":
-        return read_npy(path, size)
-    if container == "safetensors":
-        return read_safetensors(path, size)
+    if container is not None and container in _READERS:
+        return _READERS[container](path, size)
     if container == "jsonl-dump":
         return read_jsonl_dump(path)
-    if container == "parquet":
-        return read_parquet(path, size)
     if container == "pt" and head.startswith(_ZIP):
         return read_torch_zip(path, size)
     if container == "pt" and head.startswith(MAGIC):

@@ -96,8 +96,7 @@ def _joined(name: str, rows: list[Tensor]) -> Tensor:
             f"{name} has rows of {sum(row.size for row in rows):,} elements",
             hint="write it as one tensor with a mask, which needs no joining",
         )
-    pieces = [piece.astype(np.float64) for row in rows for piece in row.chunks()]
-    return Tensor.of(name, np.concatenate(pieces) if pieces else np.empty(0))
+    return Tensor.of(name, np.concatenate([row.values() for row in rows]))
 
 
 def _fitted(whole: Mapping[str, Tensor], lengths: tuple[int, ...]) -> tuple[dict[str, Tensor], list[str]]:
@@ -121,7 +120,7 @@ def _fitted(whole: Mapping[str, Tensor], lengths: tuple[int, ...]) -> tuple[dict
 def _per_token(tensor: Tensor, base: Tensor, lengths: tuple[int, ...]) -> Tensor | None:
     """Return one value per sequence as one per token, without copying where tokens have a common length."""
     if len(lengths) > 1 and tensor.size == len(lengths):
-        values = np.concatenate([piece.astype(np.float64) for piece in tensor.chunks()])
+        values = tensor.values()
         return Tensor.of(tensor.name, np.repeat(values, lengths))
     if len(base.shape) == 2 and tensor.size == base.shape[0] and tensor.shape[0] == base.shape[0]:
         return replace(tensor, shape=base.shape, stride=(tensor.stride[0], 0))
@@ -162,7 +161,7 @@ def _updates(archive: Archive, rows: int) -> Ids | None:
     for known in _PROGRESS:
         for name, tensor in archive.tensors.items():
             if archive.roles[name] == known and tensor.shape == (rows,) and 1 < rows <= MOST_ROWS:
-                values = np.concatenate([piece.astype(np.float64) for piece in tensor.chunks()])
+                values = tensor.values()
                 if np.isfinite(values).all() and len(np.unique(values)) > 1:
                     return values.astype(np.int64)
     return None
@@ -232,14 +231,14 @@ def cells_of(batch: Batch, rows: int, scalars: dict[str, int]) -> Cells | None:
     Epochs and minibatches that count from 1 are taken back to 0 where the dump holds several of them. None where
     either is unknown.
     """
-    found = {}
+    found: dict[str, Ids] = {}
     for name in ("epoch", "minibatch"):
         tensor = batch.get(name)
         if tensor is not None and tensor.size in (1, rows) and tensor.size <= MOST_ROWS:
-            ids = np.concatenate([piece.astype(np.float64) for piece in tensor.chunks()])
-            if not np.isfinite(ids).all():
+            values = tensor.values()
+            if not np.isfinite(values).all():
                 return None
-            ids = ids.astype(np.int64)
+            ids = values.astype(np.int64)
             found[name] = ids - ids.min() if len(ids) > 1 and ids.min() == 1 and ids.max() > 1 else ids
         elif name in scalars:
             found[name] = np.array([scalars[name]], np.int64)

@@ -49,7 +49,6 @@ class Passes:
 
     samples: int
     std: float
-    mean: float
     correlation: float
     slope: float
     slope_back: float
@@ -153,7 +152,6 @@ class _Gathered:
         return Passes(
             samples=n,
             std=math.sqrt(self.gap.variance) if n else math.nan,
-            mean=self.gap.mean,
             correlation=self.one.correlation(self.other, self.cross),
             slope=_slope(self.one, self.other, self.cross),
             slope_back=_slope(self.other, self.one, self.cross),
@@ -315,7 +313,7 @@ def padding_of(batch: Batch, base: Tensor) -> Tensor | None:
     if attention is not None and len(attention.shape) == 2 and attention.shape[0] == rows:
         counts = _leading(attention)
     elif lengths is not None and lengths.size == rows:
-        held = np.concatenate([piece.astype(np.float64) for piece in lengths.chunks()])
+        held = lengths.values()
         counts = held.max() - held
     elif mask is not None and mask.shape == base.shape:
         counts = base.shape[1] - np.concatenate([(block != 0).sum(axis=1) for block in _rows(mask)])

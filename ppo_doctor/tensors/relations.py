@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.ingest.naming import parse, role_of
-from ppo_doctor.tensors.recompute import LEAST_ROWS, centred_by, centred_in
+from ppo_doctor.tensors.recompute import LEAST_ROWS, centred_by, centred_in, correlation
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: What a rule says of arrays: name and role, None for one that it has not.
-Told = Iterator[tuple[str, str | None]]
+Assignments = Iterator[tuple[str, str | None]]
 #: Elements of an array that are looked at; whole rows from its head.
 MOST = 1 << 16
 #: An array of prompts and completions is at most so many times as wide as one of completions; others are observations.
@@ -92,7 +92,7 @@ class Dump:
         width = tensor.size // self.rows
         if width > WIDEST * self.shape[1]:
             return np.empty(0)
-        values = next(tensor.chunks(self.head * width)).astype(np.float64).reshape(self.head, width)
+        values = tensor.head(self.head).reshape(self.head, width)
         return values[:, 0] if width == 1 and self.shape[1] > 1 else values
 
     def per_sample(self, name: str) -> bool:
@@ -153,7 +153,7 @@ def meanings_of(name: str) -> frozenset[str]:
     return said.concepts | said.groups
 
 
-def cells(dump: Dump) -> Told:
+def cells(dump: Dump) -> Assignments:
     """Epochs go through the same samples again, one after the other, and the minibatches of each follow its order."""
     rows = [name for name in (*dump.open(), *dump.named("update", "step")) if _numbers_rows(dump, name)]
     if not [name for name in dump.named("epoch") if dump.array(name).ndim]:
@@ -212,7 +212,7 @@ def _nested(epochs: Floats, other: Floats) -> bool:
     return bool(ahead.all()) and cells.shape[1] == len(np.unique(epochs)) * len(np.unique(other)) and counts.min() > 1
 
 
-def log_probs(dump: Dump) -> Told:
+def log_probs(dump: Dump) -> Assignments:
     """The new log-probs are those that change from epoch to epoch, where others of the same samples stay.
 
     What stays, and is near the old ones, is the sampler's. A name that says on which side it is, is believed.
@@ -259,7 +259,7 @@ def _apart(dump: Dump, one: str, other: str, share: float = 1.0) -> float:
     return float(np.abs(first - second)[keep].mean()) / spread if spread > 0 else math.inf
 
 
-def groups(dump: Dump) -> Told:
+def groups(dump: Dump) -> Assignments:
     """Rows are grouped by what their advantages are centred in, where each row has one."""
     rows, epochs = one_each(dump), next((dump.array(name) for name in dump.named("epoch")), np.empty(0))
     if rows is None or not dump.free("group"):
@@ -275,7 +275,7 @@ def groups(dump: Dump) -> Told:
 SAME = 1 - 1e-4
 
 
-def rewards(dump: Dump) -> Told:
+def rewards(dump: Dump) -> Assignments:
     """Of rewards by name, the one for each row is that of the whole beside one for each sample."""
     held = dump.named("rewards")
     samples = [name for name in held if dump.per_sample(name)]
@@ -283,7 +283,7 @@ def rewards(dump: Dump) -> Told:
         yield samples[0], "token_rewards"
 
 
-def critic(dump: Dump) -> Told:
+def critic(dump: Dump) -> Assignments:
     """Returns less values are the advantages, whatever scale and offset these were given."""
     advantages = dump.named("advantages_raw", "advantages")
     near = [name for name in advantages if dump.per_sample(name) and dump.varied(name)]
@@ -340,13 +340,13 @@ def _made_of(dump: Dump, names: Sequence[str], target: str) -> dict[tuple[str, s
     return {(names[one - 1], names[other - 1]): float(found[one, other]) for one, other in kept if one and other}
 
 
-def _advantages(dump: Dump) -> Told:
+def _advantages(dump: Dump) -> Assignments:
     returns, values = dump.one("returns"), dump.one("values", "old_values")
     if returns is None or values is None or not dump.free("advantages"):
         return
     wanted = (returns - values)[dump.mask]
     for name in dump.open():
-        if _may_be(dump, name) and _correlation(dump.array(name)[dump.mask], wanted) >= SAME:
+        if _may_be(dump, name) and correlation(dump.array(name)[dump.mask], wanted) >= SAME:
             yield name, "advantages"
             return
 
@@ -360,13 +360,7 @@ def _may_be(dump: Dump, name: str, *roles: str) -> bool:
 _PART = 0.05
 
 
-def _correlation(one: Floats, other: Floats) -> float:
-    one, other = one - one.mean(), other - other.mean()
-    size = math.sqrt(float(np.dot(one, one))) * math.sqrt(float(np.dot(other, other)))
-    return float(np.dot(one, other)) / size if size > 0 else 0.0
-
-
-def step_rewards(dump: Dump) -> Told:
+def step_rewards(dump: Dump) -> Assignments:
     """A reward is what generalised advantage estimation leaves of A and V: A + V - r = γλ A' + γ V' (Schulman 2015)."""
     returns, values = dump.one("returns"), dump.one("old_values", "values")
     if returns is None or values is None or dump.shape[1] < 2 or dump.named("token_rewards"):
@@ -396,17 +390,17 @@ def _left_over(wanted: Floats, parts: Sequence[Floats]) -> float:
     return float(np.dot(rest, rest)) / size if size > 0 else math.inf
 
 
-def row_rewards(dump: Dump) -> Told:
+def row_rewards(dump: Dump) -> Assignments:
     """The rewards of a row's steps add up to its own, but for a penalty."""
     steps = dump.one("token_rewards")
     names = [name for name in dump.open() if dump.array(name).shape == (dump.head,)]
     if steps is not None and dump.free("rewards") and dump.shape[1] > 1:
         sums = np.where(dump.mask, steps, 0.0).sum(axis=1)
-        near = [name for name in names if _correlation(dump.array(name), sums) > _SUMMED]
+        near = [name for name in names if correlation(dump.array(name), sums) > _SUMMED]
         yield from ((name, "rewards") for name in near[:1])
 
 
-def group_rewards(dump: Dump) -> Told:
+def group_rewards(dump: Dump) -> Assignments:
     """Where rows are compared with their group, advantages are rewards less their mean, over one number or another."""
     rows, group = one_each(dump), next(iter(dump.named("group")), None)
     if rows is None or group is None or dump.array(group).shape != rows.shape or not dump.free("rewards"):

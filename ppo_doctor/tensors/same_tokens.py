@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,26 +26,24 @@ LEAST_PAIRS = 200
 OFFSETS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 
 
-def shift_gain(new: Tensor, old: Tensor, mask: Tensor | None = None) -> tuple[float, int] | None:
-    """Return by how much the correlation of new and old log-probs is larger at another offset, and that offset.
+def shift_gain(new: Tensor, old: Tensor, mask: Tensor | None = None) -> float | None:
+    """Return by how much the correlation of new and old log-probs is larger at another offset.
 
     At most 0 where they agree best as they are. None for fewer than LEAST_PAIRS pairs, or where one does not vary.
     Offset k means that new[i] goes with old[i + k].
     """
-    columns = _flat_head(new), _flat_head(old), None if mask is None else _flat_head(mask) != 0
+    columns = _beginning(new), _beginning(old), None if mask is None else _beginning(mask) != 0
     here = _correlation_at(*columns, 0)
     if math.isnan(here):
         return None
     length = new.shape[-1] if len(new.shape) > 1 else new.size
     offsets = [k for size in OFFSETS if size < length for k in (size, -size)]
-    there = [(found, k) for k in offsets if not math.isnan(found := _correlation_at(*columns, k))]
-    best, offset = max(there, default=(math.nan, 0))
-    return (best - here, offset) if there else None
+    there = [found for k in offsets if not math.isnan(found := _correlation_at(*columns, k))]
+    return max(there) - here if there else None
 
 
-def _flat_head(tensor: Tensor) -> Floats:
-    first = next(chain(tensor.chunks(MOST_SHIFTED), [np.empty(0)]))
-    return first.astype(np.float64)
+def _beginning(tensor: Tensor) -> Floats:
+    return next(tensor.chunks(MOST_SHIFTED), np.empty(0)).astype(np.float64)
 
 
 def _correlation_at(new: Floats, old: Floats, keep: npt.NDArray[np.bool_] | None, offset: int) -> float:
@@ -81,20 +78,13 @@ def repeat_share(one: Tensor, other: Tensor, tokens: Tensor, group: Tensor, mask
     if len(one.shape) != 2 or tokens.shape != one.shape or group.size != one.shape[0]:
         return None
     rows = min(one.shape[0], max(1, HEAD // max(one.shape[1], 1)))
-    x, y = head(one, rows), head(other, rows)
+    x, y = one.head(rows), other.head(rows)
     keep = np.isfinite(x) & np.isfinite(y)
     if mask is not None:
-        keep &= head(mask, rows) != 0
-    places = prefixes(head(tokens, rows), head(group, rows))
+        keep &= mask.head(rows) != 0
+    places = prefixes(tokens.head(rows), group.head(rows))
     with np.errstate(invalid="ignore"):
         return _within((x - y)[keep], places[keep])
-
-
-def head(tensor: Tensor, rows: int) -> Floats:
-    """Return the first rows of a tensor of shape [rows, time], or [rows], as float64."""
-    inner = math.prod(tensor.shape[1:])
-    first = next(chain(tensor.chunks(rows * inner), [np.empty(0)])) if inner else np.empty(0)
-    return first.astype(np.float64).reshape(-1, *tensor.shape[1:])
 
 
 def prefixes(tokens: Floats, group: Floats) -> npt.NDArray[Any]:
@@ -149,8 +139,8 @@ def change_correlation(new: Tensor, old: Tensor, cells: Cells, mask: Tensor | No
     if len(new.shape) != 2 or len(cells.epochs) != new.shape[0] or len(epochs) < 3:
         return None
     rows = min(new.shape[0], max(1, MOST_FOLLOWED // max(new.shape[1], 1)))
-    n, o = head(new, rows), head(old, rows)
-    keep = np.isfinite(n) & np.isfinite(o) if mask is None else (head(mask, rows) != 0) & np.isfinite(n)
+    n, o = new.head(rows), old.head(rows)
+    keep = np.isfinite(n) & np.isfinite(o) if mask is None else (mask.head(rows) != 0) & np.isfinite(n)
     known = _numbered_rows(np.where(keep, o, 0.0))
     placed = [_by_sample(known, cells.epochs[:rows] == epoch) for epoch in epochs]
     earlier, later = [], []
@@ -193,14 +183,14 @@ MOST_KEPT = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Said:
-    """What the sampler said of tokens: `keys` are equal for equal tokens after equal prefixes, `values` in nats."""
+class SamplerLogProbs:
+    """The sampler's log-probs of tokens: `keys` are equal for equal tokens after equal prefixes, `values` in nats."""
 
     keys: npt.NDArray[np.uint64]
     values: npt.NDArray[np.float64]
 
 
-def said(batch: Batch, cells: Cells | None, mask: Tensor | None) -> Said | None:
+def sampler_log_probs(batch: Batch, cells: Cells | None, mask: Tensor | None) -> SamplerLogProbs | None:
     """Return the sampler's log-probs in the first epoch by prompt and tokens; None where the dump lacks any of these.
 
     The old log-probs are the sampler's where no others are there.
@@ -211,13 +201,13 @@ def said(batch: Batch, cells: Cells | None, mask: Tensor | None) -> Said | None:
     if tokens.shape != sampler.shape or not prompt.shape or prompt.shape[0] != sampler.shape[0]:
         return None
     rows = min(sampler.shape[0], max(1, HEAD // max(sampler.shape[1], math.prod(prompt.shape[1:]))))
-    values = head(sampler, rows)
+    values = sampler.head(rows)
     keep = np.isfinite(values)
     if mask is not None and mask.shape == sampler.shape:
-        keep &= head(mask, rows) != 0
+        keep &= mask.head(rows) != 0
     if cells is not None and len(cells.epochs) == sampler.shape[0]:
         keep &= (cells.epochs[:rows] == cells.epochs.min())[:, None]
-    keys = prefixes(head(tokens, rows), _numbered(head(prompt, rows)))
+    keys = prefixes(tokens.head(rows), _numbered(prompt.head(rows)))
     return _bounded(keys[keep], values[keep])
 
 
@@ -229,18 +219,18 @@ def _numbered(prompt: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return (prefixes(flat, np.zeros(len(flat)))[:, -1] >> np.uint64(12)).astype(np.float64)  # which it holds exactly
 
 
-def _bounded(keys: npt.NDArray[np.uint64], values: npt.NDArray[np.float64]) -> Said:
+def _bounded(keys: npt.NDArray[np.uint64], values: npt.NDArray[np.float64]) -> SamplerLogProbs:
     """Keep each key once; those with the smallest keys, so that two updates keep the same ones."""
     kept, first = np.unique(keys, return_index=True)
-    return Said(keys=kept[:MOST_KEPT], values=values[first[:MOST_KEPT]])
+    return SamplerLogProbs(keys=kept[:MOST_KEPT], values=values[first[:MOST_KEPT]])
 
 
-def joined_updates(parts: Sequence[Said]) -> Said:
-    """Return what the sampler said in several files of one update."""
+def joined_updates(parts: Sequence[SamplerLogProbs]) -> SamplerLogProbs:
+    """Return the sampler's log-probs in several files of one update."""
     return _bounded(np.concatenate([part.keys for part in parts]), np.concatenate([part.values for part in parts]))
 
 
-def moved(earlier: Said, later: Said) -> float:
+def rms_change(earlier: SamplerLogProbs, later: SamplerLogProbs) -> float:
     """Return the root mean square of the change of log-probs of common tokens, in nats; NaN where they are few."""
     _, at, there = np.intersect1d(earlier.keys, later.keys, assume_unique=True, return_indices=True)
     if len(at) < LEAST_COMMON:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
-#: Quantiles, distinct values and the regression on log-probs are taken from a random sample of about this many
+#: Quantiles and distinct values are taken from a random sample of about this many
 #: elements. The rank of a quantile is then off by at most 0.0042 (three standard errors); below it they are exact.
 SAMPLE = 1 << 17
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
@@ -46,7 +46,6 @@ class RatioStatistics:
 
     samples: int
     nonfinite: int
-    log_ratio: Summary
     ratio: Summary
     one_share: float
     distinct: int
@@ -58,9 +57,6 @@ class RatioStatistics:
     deviations: float
     clipped_low: float
     clipped_high: float
-    slope: float
-    log_prob_corr: float
-    advantages: Summary | None = None
     effective_low: float = math.nan
     effective_high: float = math.nan
     dual: float = math.nan
@@ -116,7 +112,7 @@ class _Advantages:
 
 
 def _no_counts() -> dict[str, int]:
-    return dict.fromkeys(("one", "low", "high", "effective_low", "effective_high", "dual", "zero"), 0)
+    return dict.fromkeys(("one", "low", "high", "effective_low", "effective_high", "dual"), 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +131,7 @@ class _Gathered:
     log_ratio_advantage: float = 0.0
     ratio_advantage: float = 0.0
     wide: tuple[Widened, ...] = field(default_factory=lambda: tuple(Widened() for _ in range(3)))
-    sampled: list[tuple[Floats, ...]] = field(default_factory=list)
+    sampled: list[Floats] = field(default_factory=list)
     #: a fixed seed: the same dump gives the same numbers
     chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
 
@@ -147,12 +143,12 @@ class _Gathered:
         if not math.isfinite(high - low) or not (a is None or a.finite):
             finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a.values)
             self.nonfinite += len(d) - int(np.count_nonzero(finite))
-            new, d, old = new[finite], d[finite], old[finite]
+            d, old = d[finite], old[finite]
             a = None if a is None else _Advantages.of(a.values[finite])
             if not len(d):
                 return
             low, high = _ends(d)
-        self._keep_some(d, old, new)
+        self._keep_some(d)
         self._add_finite(d, old, a, low, high)
 
     def _add_finite(self, d: Floats, old: Floats, a: _Advantages | None, low: float, high: float) -> None:
@@ -168,7 +164,6 @@ class _Gathered:
         self.k3 += _k3(d, sum_r - sum_d, low, high)
         self.counts["one"] += int(np.count_nonzero(d == 0)) if low <= 0 <= high else 0
         if a is not None:
-            self.counts["zero"] += int(np.count_nonzero(a.values == 0)) if a.low <= 0 <= a.high else 0
             shifted_a = self.advantages.add(a.values, low=a.low, high=a.high)
             self.log_ratio_advantage += products(shifted_d, shifted_a)
             self.ratio_advantage += products(shifted_r, shifted_a)
@@ -189,13 +184,12 @@ class _Gathered:
         if acting is not None:
             self.counts[f"effective_{side}"] += int(np.count_nonzero(outside & acting))
 
-    def _keep_some(self, *columns: Floats) -> None:
+    def _keep_some(self, d: Floats) -> None:
         if self.rate >= 1:
-            self.sampled.append(tuple(column.astype(np.float64) for column in columns))
+            self.sampled.append(d.copy())
             return
-        size = len(columns[0])
-        where = self.chance.integers(0, size, int(self.chance.binomial(size, self.rate)))
-        self.sampled.append(tuple(column[where].astype(np.float64) for column in columns))
+        where = self.chance.integers(0, len(d), int(self.chance.binomial(len(d), self.rate)))
+        self.sampled.append(d[where])
 
     def result(self) -> RatioStatistics:
         n, counts = self.log_ratio.count, self.counts
@@ -203,13 +197,10 @@ class _Gathered:
         unknown = dict.fromkeys(share, math.nan)
         clipped = share if self.clip is not None else unknown
         acting = clipped if self.advantages.count else unknown
-        d, old, new = (np.concatenate([np.empty(0), *(kept[at] for kept in self.sampled)]) for at in range(3))
-        slope, corr = _regression(d, old, new)
-        ranked = np.sort(d)
+        ranked = np.sort(np.concatenate([np.empty(0), *self.sampled]))
         return RatioStatistics(
             samples=n,
             nonfinite=self.nonfinite,
-            log_ratio=self.log_ratio.summary(zeros=counts["one"]),
             ratio=self._ratio(),
             one_share=share["one"],
             distinct=_distinct(ranked),
@@ -224,9 +215,6 @@ class _Gathered:
             effective_low=acting["effective_low"],
             effective_high=acting["effective_high"],
             dual=share["dual"] if self.dual_clip is not None and self.advantages.count else math.nan,
-            slope=slope,
-            log_prob_corr=corr,
-            advantages=self.advantages.summary(zeros=counts["zero"]) if self.advantages.count else None,
             gain=self._gain(),
             advantage_corr=self.log_ratio.correlation(self.advantages, self.log_ratio_advantage)
             if self.advantages.count
@@ -319,21 +307,6 @@ def _quantiles(ranked: Floats) -> dict[float, float]:
     whole = np.floor(places).astype(np.int64)
     low, high = ranked[whole], ranked[np.minimum(whole + 1, len(ranked) - 1)]
     return dict(zip(QUANTILES, np.exp(low + (high - low) * (places - whole)).tolist(), strict=True))
-
-
-def _regression(d: Floats, old: Floats, new: Floats) -> tuple[float, float]:
-    """Return the slope of the log-ratio on the old log-prob, and the correlation of new and old log-probs.
-
-    A temperature on one side gives a slope away from 0 beside a correlation near 1; misaligned tokens a slope near -1
-    beside a correlation near 0.
-    """
-    log_ratio, base, other = Column(), Column(), Column()
-    held = base.add(old)
-    slope = log_ratio.covariance(base, products(log_ratio.add(d), held))
-    return (
-        slope / base.variance if base.variance > 0 else math.nan,
-        other.correlation(base, products(other.add(new), held)),
-    )
 
 
 #: Elements that are looked at at a time.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.tensors.tensor import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +30,6 @@ _LOOKED_AT = 1 << 20
 #: A packed member that is asked for as a whole is unpacked into memory up to here, into an unnamed file beyond.
 IN_MEMORY = 64 << 20
 _CHANGED = "a run may be writing it; copy it, or wait until it is written"
-DAMAGED = "the file is cut off, damaged or was made to do harm; write it again"
 
 
 class MappedFile:
@@ -160,10 +160,8 @@ _ERRORS = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.
 class Member:
     """One member of a zip file; `size` is what it has unpacked, in bytes."""
 
-    name: str
     size: int
     data: Storage
-    stored: bool
 
 
 def members(file: MappedFile) -> Mapping[str, Member]:
@@ -184,7 +182,7 @@ def members(file: MappedFile) -> Mapping[str, Member]:
             raise DoctorError(f"{file.path} holds {name} twice", hint=DAMAGED)
         part, stored = Part(file, start, stop), info.compress_type == zipfile.ZIP_STORED
         data = part if stored else Packed(f"{file.path}: {name}", part, info.file_size, info.CRC)
-        found[name] = Member(name=name, size=info.file_size, data=data, stored=stored)
+        found[name] = Member(size=info.file_size, data=data)
     return found
 
 

@@ -114,6 +114,8 @@ def _float8(code: int, exponent_bits: int, mantissa_bits: int, bias: int, style:
     return float(sign * scaled)
 
 
+#: What to do about a file that breaks its format.
+DAMAGED = "the file is cut off, damaged or was made to do harm; write it again"
 #: NumPy 1.26 has at most 32 dimensions.
 MOST_DIMENSIONS = 32
 #: Characters that are kept of a text.
@@ -216,6 +218,17 @@ class Tensor:
         for piece in self.bits(elements):
             yield widen(piece, self.dtype)
 
+    def values(self) -> npt.NDArray[np.float64]:
+        """Return all values as one flat array, in logical order."""
+        pieces = [piece.astype(np.float64) for piece in self.chunks()]
+        return np.concatenate(pieces) if pieces else np.empty(0)
+
+    def head(self, rows: int) -> npt.NDArray[np.float64]:
+        """Return the first rows, of shape [rows, ...]; an empty array where a row holds nothing."""
+        inner = math.prod(self.shape[1:])
+        first = next(self.chunks(rows * inner), np.empty(0)) if inner else np.empty(0)
+        return first.astype(np.float64).reshape(-1, *self.shape[1:])
+
     def bits(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
         """Yield the raw elements as flat pieces of `elements`, the last one shorter, in native byte order.
 
@@ -255,6 +268,42 @@ class Archive:
     scalars: Mapping[str, ConfigValue]
     notes: tuple[Note, ...] = ()
     roles: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def stored(
+    where: str,
+    name: str,
+    dtype: str,
+    shape: Sequence[object],
+    data: Storage,
+    size: int,
+    *,
+    fortran: bool = False,
+    big_endian: bool = False,
+) -> Tensor:
+    """Return a tensor that fills a storage of `size` bytes.
+
+    Raises:
+        DoctorError: the shape is none, or the storage holds more or less; `where` names file and tensor.
+    """
+    counts = tuple(n for n in shape if is_count(n))
+    width = raw_type(dtype).itemsize
+    if len(counts) < len(shape):
+        raise DoctorError(f"{where} has a shape that is no list of counts", hint=DAMAGED)
+    if math.prod(counts) * width != size:
+        raise DoctorError(f"{where} claims {math.prod(counts):,} elements and holds {size:,} bytes", hint=DAMAGED)
+    stride = tuple(reversed(dense(counts[::-1]))) if fortran else dense(counts)
+    check_view(where, counts, stride, 0, size // width)
+    return Tensor(
+        name=name,
+        dtype=dtype,
+        shape=counts,
+        storage=name,
+        offset=0,
+        stride=stride,
+        data=data,
+        big_endian=big_endian,
+    )
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
@@ -341,19 +390,19 @@ def is_count(value: object) -> TypeGuard[int]:
 def check_view(where: str, shape: Sequence[object], stride: Sequence[object], offset: object, available: int) -> None:
     """Raise DoctorError unless a view stays within a storage of `available` elements; `where` names file and tensor."""
     if len(shape) > MOST_DIMENSIONS or len(shape) != len(stride):
-        raise DoctorError(f"{where} has {len(shape)} dimensions and {len(stride)} strides", hint=_DAMAGED)
+        raise DoctorError(f"{where} has {len(shape)} dimensions and {len(stride)} strides", hint=_UNBOUNDED)
     sizes = [n for n in (*shape, *stride, offset) if is_count(n)]
     if len(sizes) != 2 * len(shape) + 1:
-        raise DoctorError(f"{where} has a shape, strides or an offset that are no counts", hint=_DAMAGED)
+        raise DoctorError(f"{where} has a shape, strides or an offset that are no counts", hint=_UNBOUNDED)
     counts, steps, first = sizes[: len(shape)], sizes[len(shape) : -1], sizes[-1]
     elements = math.prod(counts)
     if not elements:
         return
     last = first + sum((n - 1) * step for n, step in zip(counts, steps, strict=True))
     if last >= available:
-        raise DoctorError(f"{where} claims element {last:,} of a storage of {available:,}", hint=_DAMAGED)
+        raise DoctorError(f"{where} claims element {last:,} of a storage of {available:,}", hint=_UNBOUNDED)
     if elements > max(available, MOST_REPEATED):
-        raise DoctorError(f"{where} claims {elements:,} elements on a storage of {available:,}", hint=_DAMAGED)
+        raise DoctorError(f"{where} claims {elements:,} elements on a storage of {available:,}", hint=_UNBOUNDED)
 
 
-_DAMAGED = "the file is damaged or was made to do harm; write it again"
+_UNBOUNDED = "the file is damaged or was made to do harm; write it again"

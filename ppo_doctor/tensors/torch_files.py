@@ -10,9 +10,11 @@ import numpy as np
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.naming import role
-from ppo_doctor.tensors.safe_pickle import ArrayShell, LeftOut, Record, Refused, StorageRef, Symbol, Value, View, follow
-from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Member, members
+from ppo_doctor.tensors.pickle_opcodes import follow
+from ppo_doctor.tensors.safe_pickle import ArrayShell, LeftOut, Record, Refused, StorageRef, Symbol, Value, View
+from ppo_doctor.tensors.storages import MappedFile, Member, members
 from ppo_doctor.tensors.tensor import (
+    DAMAGED,
     LONGEST_TEXT,
     RAW,
     Archive,
@@ -55,6 +57,10 @@ class Flattener:
         self._notes: list[Note] = []
         self._left_out = 0
         self._visits = 0
+
+    def archive(self) -> Archive:
+        """Return what was collected."""
+        return Archive(path=self.path, container="pt", tensors=self.tensors, scalars=self.scalars, notes=self.notes())
 
     def notes(self) -> tuple[Note, ...]:
         """Return what was left out, at most twenty times and then in a count."""
@@ -193,13 +199,7 @@ def read_torch_zip(path: Path, size: int) -> Archive:
 
     flattener = Flattener(str(path), open_view)
     flattener.add("", value)
-    return Archive(
-        path=str(path),
-        container="pt",
-        tensors=flattener.tensors,
-        scalars=flattener.scalars,
-        notes=flattener.notes(),
-    )
+    return flattener.archive()
 
 
 def described(path: Path, pickle: bytes) -> Value:
@@ -283,21 +283,15 @@ def read_legacy(path: Path) -> Archive:
         ) from error
     opener = _Opener(torch, path)
     flattener = Flattener(str(path), opener.tensor)
-    flattener.add("", opener.inert(loaded))
-    return Archive(
-        path=str(path),
-        container="pt",
-        tensors=flattener.tensors,
-        scalars=flattener.scalars,
-        notes=flattener.notes(),
-    )
+    flattener.add("", opener.stand_in(loaded))
+    return flattener.archive()
 
 
 _PLAIN_TENSORS = "save tensors only: torch.save(model.state_dict(), ...)"
 
 
 class _Opener:
-    """Turns what PyTorch loaded into the inert values that a followed pickle gives."""
+    """Turns what PyTorch loaded into the stand-ins that a followed pickle gives."""
 
     def __init__(self, torch: Any, path: Path) -> None:  # noqa: ANN401 - torch may not be there
         self._torch = torch
@@ -306,7 +300,7 @@ class _Opener:
         #: containers that were turned, by identity: what stands in a hundred places is turned once
         self._turned: dict[int, Value] = {}
 
-    def inert(self, value: Value, depth: int = 0) -> Value:
+    def stand_in(self, value: Value, depth: int = 0) -> Value:
         if depth > DEEPEST:
             raise DoctorError(f"{self._path} is nested more than {DEEPEST} deep", hint=_PLAIN_TENSORS)
         if isinstance(value, self._torch.Tensor):
@@ -320,8 +314,8 @@ class _Opener:
 
     def _container(self, value: Value, depth: int) -> Value:
         if isinstance(value, dict):
-            return {key: self.inert(below, depth) for key, below in value.items()}
-        parts = [self.inert(below, depth) for below in value]
+            return {key: self.stand_in(below, depth) for key, below in value.items()}
+        parts = [self.stand_in(below, depth) for below in value]
         return parts if isinstance(value, list) else tuple(parts)
 
     def _view(self, tensor: Any) -> Value:  # noqa: ANN401 - torch may not be there

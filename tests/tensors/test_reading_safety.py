@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors import read_archive, safe_pickle, storages, torch_files
+from ppo_doctor.tensors import pickle_opcodes, read_archive, storages, torch_files
 from ppo_doctor.tensors.torch_files import MAGIC
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -214,8 +214,8 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", sorted(BOMBS))
 def test_pickle_bombs_end_soon(bomb, tmp_path, peak, monkeypatch):
-    monkeypatch.setattr(safe_pickle, "MOST_OPCODES", 200_000 if bomb.startswith("deep") else 40_000)
-    monkeypatch.setattr(safe_pickle, "MOST_CONTAINERS", 200_000 if bomb.startswith("deep") else 20_000)
+    monkeypatch.setattr(pickle_opcodes, "MOST_OPCODES", 200_000 if bomb.startswith("deep") else 40_000)
+    monkeypatch.setattr(pickle_opcodes, "MOST_CONTAINERS", 200_000 if bomb.startswith("deep") else 20_000)
     monkeypatch.setattr(torch_files, "MOST_VISITS", 40_000)
     path = torch_zip(tmp_path / "bomb.pt", BOMBS[bomb])
     if bomb == "memo":  # a memo is a mapping here, so that a far entry costs nothing
@@ -546,5 +546,5 @@ def test_what_torch_loaded_is_turned_once_wherever_it_stands():
     for _ in range(40):
         value = [value] * 50
     torch = SimpleNamespace(Tensor=type("Tensor", (), {}))
-    turned = _Opener(torch, Path("old.pt")).inert(value)
+    turned = _Opener(torch, Path("old.pt")).stand_in(value)
     assert all(part is turned[0] for part in turned)
