@@ -84,7 +84,7 @@ def read_archive(path: Path) -> Archive:
     if container == "pt" and head.startswith(_ZIP):
         return read_torch_zip(path, size)
     if container == "pt" and head.startswith(MAGIC):
-        return read_legacy(path)
+        return read_legacy(path, size)
     _refuse_others(path, head)
     if container == "pt":
         raise DoctorError(

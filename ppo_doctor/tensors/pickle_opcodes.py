@@ -10,10 +10,10 @@ import pickletools
 import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 from ppo_doctor.tensors import safe_pickle
-from ppo_doctor.tensors.safe_pickle import Refused, Value
+from ppo_doctor.tensors.safe_pickle import Refused, StorageRef, Value
 
 #: Opcodes that are followed, and containers that are built, before the pickle counts as made to do harm.
 MOST_OPCODES, MOST_CONTAINERS = 3_000_000, 500_000
@@ -23,12 +23,12 @@ _MARK = object()
 _BROKEN = (ValueError, struct.error, OverflowError, EOFError, IndexError, KeyError, TypeError, AttributeError)
 
 
-def follow(pickle: bytes) -> Value:
-    """Return what a pickle describes, in stand-ins.
+def follow(pickle: bytes | BinaryIO, storages: dict[str, StorageRef] | None = None) -> Value:
+    """Return what a pickle describes, in stand-ins; `storages` takes those that it names, by their keys.
 
     Raises Refused for what is not on the list, and ValueError for a pickle that is cut off or none.
     """
-    machine = _Machine()
+    machine = _Machine({} if storages is None else storages)
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(pickle)):
             if count >= MOST_OPCODES:
@@ -44,8 +44,9 @@ def follow(pickle: bytes) -> Value:
 class _Machine:
     """The stack and the memo of a pickle."""
 
-    def __init__(self) -> None:
+    def __init__(self, storages: dict[str, StorageRef]) -> None:
         self.stack: list[Value] = []
+        self._storages = storages
         self._memo: dict[int, Value] = {}
         self._containers = 0
         self._copied = 0
@@ -128,6 +129,11 @@ class _Machine:
             raise Refused("a name that is computed")
         self.stack.append(safe_pickle.symbol(module, name))
 
+    def storage(self) -> None:
+        found = safe_pickle.persistent(self.pop())
+        self._storages[found.key] = found
+        self.stack.append(found)
+
     def copying(self, arguments: Value) -> None:
         """Account for what a call may copy."""
         for value in arguments if isinstance(arguments, tuple) else (arguments,):
@@ -195,7 +201,7 @@ _STEPS: Mapping[str, _Step] = MappingProxyType(
         **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.get),
         "GLOBAL": _Machine.name,
         "STACK_GLOBAL": lambda machine, _: machine.stack_name(),
-        "BINPERSID": lambda machine, _: machine.stack.append(safe_pickle.persistent(machine.pop())),
+        "BINPERSID": lambda machine, _: machine.storage(),
         "REDUCE": lambda machine, _: machine.call(),
         "NEWOBJ": lambda machine, _: machine.new(),
         "BUILD": lambda machine, _: machine.build(),

@@ -122,9 +122,9 @@ def storage_type(symbol: Value) -> str | None:
 
 
 def persistent(reference: Value) -> StorageRef:
-    """Return the storage that a persistent id names: ("storage", class, key, device, elements)."""
+    """Return the storage that a persistent id names: ("storage", class, key, device, elements[, None])."""
     match reference:
-        case ("storage", kind, str(key), str(_), int(count)) if count >= 0:
+        case ("storage", kind, str(key), str(_), int(count), *rest) if count >= 0 and rest in ([], [None]):
             return StorageRef(storage_type(kind), key, count)
     raise Refused("a reference that names no storage")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import io
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from ppo_doctor.model import Note, SourceRef
 from ppo_doctor.tensors.naming import role
 from ppo_doctor.tensors.pickle_opcodes import follow
 from ppo_doctor.tensors.safe_pickle import ArrayShell, LeftOut, Record, Refused, StorageRef, Symbol, Value, View
-from ppo_doctor.tensors.storages import MappedFile, Member, members
+from ppo_doctor.tensors.storages import MappedFile, Member, Part, members
 from ppo_doctor.tensors.tensor import (
     DAMAGED,
     LONGEST_TEXT,
-    RAW,
     Archive,
-    InMemory,
     Tensor,
     as_float,
     check_view,
@@ -190,9 +188,15 @@ def read_torch_zip(path: Path, size: int) -> Archive:
     root = _root(path, found)
     big_endian = _text(found, f"{root}byteorder") == "big"
     value = described(path, _content(path, found[f"{root}data.pkl"]))
+    storages = {name.removeprefix(f"{root}data/"): found[name] for name in found if name.startswith(f"{root}data/")}
+    return _opened(path, value, storages, big_endian=big_endian)
+
+
+def _opened(path: Path, value: Value, storages: Mapping[str, Member], *, big_endian: bool = False) -> Archive:
+    """Return what a pickle describes, with the data of its storages."""
 
     def open_view(name: str, view: View) -> Tensor:
-        member = found.get(f"{root}data/{view.storage.key}")
+        member = storages.get(view.storage.key)
         if member is None:
             raise DoctorError(f"{path}: the data of {name} are missing", hint=DAMAGED)
         return tensor_of(f"{path}: {name}", name, view, member, big_endian=big_endian)
@@ -202,10 +206,13 @@ def read_torch_zip(path: Path, size: int) -> Archive:
     return flattener.archive()
 
 
-def described(path: Path, pickle: bytes) -> Value:
-    """Return what a pickle describes; raises DoctorError for damage and for what is not on the list."""
+def described(path: Path, pickle: bytes | BinaryIO, storages: dict[str, StorageRef] | None = None) -> Value:
+    """Return what a pickle describes, and add the storages that it names.
+
+    Raises DoctorError for damage and for what is not on the list.
+    """
     try:
-        return follow(pickle)
+        return follow(pickle, storages)
     except Refused as refused:
         raise DoctorError(f"{path} is refused: it holds {str(refused)[:200]}", hint=_STATE_DICT) from refused
     except ValueError as error:
@@ -229,9 +236,12 @@ def tensor_of(where: str, name: str, view: View, member: Member, *, big_endian: 
 
 
 def _check_storage(where: str, storage: StorageRef, size: int) -> None:
-    width = raw_type(storage.dtype).itemsize if storage.dtype else 1
-    if storage.count >= 1 << 62 or storage.count * width > size:
+    if storage.count >= 1 << 62 or storage.count * _width(storage) > size:
         raise DoctorError(f"{where} claims more data than the {size:,} bytes that are there", hint=DAMAGED)
+
+
+def _width(storage: StorageRef) -> int:
+    return raw_type(storage.dtype).itemsize if storage.dtype else 1
 
 
 def _root(path: Path, found: Mapping[str, Member]) -> str:
@@ -258,88 +268,35 @@ def _text(found: Mapping[str, Member], name: str) -> str:
     return member.data.view().tobytes().decode("utf-8", "replace").strip() if member and member.size < 100 else ""
 
 
-#: What all legacy files begin with: a number, pickled by protocol 2.
+#: What files of the format before 1.6 begin with: a number, pickled by protocol 2.
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_INSTALL = 'pip install "ppo-doctor[torch]", or save it again with a current torch.save'
+#: Number, version and machine, then what was saved, then the keys of its storages.
+_PICKLES = 5
 
 
-def read_legacy(path: Path) -> Archive:
-    """Return the tensors of a legacy file, by `torch.load(weights_only=True)`; torch is imported here and nowhere else.
+def read_legacy(path: Path, size: int) -> Archive:
+    """Return the tensors of a file in the format before PyTorch 1.6: pickles, then the storages one after the other.
 
-    Raises DoctorError where PyTorch is not installed, and for what it refuses or cannot read.
+    Raises DoctorError as `read_torch_zip` does.
     """
-    try:
-        torch = import_module("torch")
-    except ImportError as error:
-        raise DoctorError(f"{path} has PyTorch's old format, which takes PyTorch to read", hint=_INSTALL) from error
-    if not hasattr(torch.Tensor, "untyped_storage"):
-        raise DoctorError(f"{path} has PyTorch's old format, which takes PyTorch 2 to read", hint=_INSTALL)
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises whatever its unpickler meets
-        first = str(error).partition("\n")[0][:200]
-        raise DoctorError(
-            f"{path} is refused by torch.load(weights_only=True): {first}", hint=_PLAIN_TENSORS
-        ) from error
-    opener = _Opener(torch, path)
-    flattener = Flattener(str(path), opener.tensor)
-    flattener.add("", opener.stand_in(loaded))
-    return flattener.archive()
+    file = MappedFile(path, size)
+    stream = io.BytesIO(file.view()[:LARGEST_PICKLE].tobytes())
+    named: dict[str, StorageRef] = {}
+    *_, value, keys = [described(path, stream, named) for _ in range(_PICKLES)]
+    if not isinstance(keys, list) or not all(isinstance(key, str) and key in named for key in keys):
+        raise DoctorError(f"{path} lists storages that no tensor has", hint=DAMAGED)
+    found = _in_sequence(file, stream.tell(), [named[key] for key in keys])
+    return _opened(path, value, found)
 
 
-_PLAIN_TENSORS = "save tensors only: torch.save(model.state_dict(), ...)"
-
-
-class _Opener:
-    """Turns what PyTorch loaded into the stand-ins that a followed pickle gives."""
-
-    def __init__(self, torch: Any, path: Path) -> None:  # noqa: ANN401 - torch may not be there
-        self._torch = torch
-        self._path = path
-        self._storages: dict[str, Any] = {}
-        #: containers that were turned, by identity: what stands in a hundred places is turned once
-        self._turned: dict[int, Value] = {}
-
-    def stand_in(self, value: Value, depth: int = 0) -> Value:
-        if depth > DEEPEST:
-            raise DoctorError(f"{self._path} is nested more than {DEEPEST} deep", hint=_PLAIN_TENSORS)
-        if isinstance(value, self._torch.Tensor):
-            return self._view(value)
-        if isinstance(value, dict | list | tuple):
-            if id(value) not in self._turned:
-                self._turned[id(value)] = self._container(value, depth + 1)
-            return self._turned[id(value)]
-        plain = value is None or isinstance(value, bool | int | float | str)
-        return value if plain else LeftOut(f"of the class {type(value).__name__}")
-
-    def _container(self, value: Value, depth: int) -> Value:
-        if isinstance(value, dict):
-            return {key: self.stand_in(below, depth) for key, below in value.items()}
-        parts = [self.stand_in(below, depth) for below in value]
-        return parts if isinstance(value, list) else tuple(parts)
-
-    def _view(self, tensor: Any) -> Value:  # noqa: ANN401 - torch may not be there
-        kind = str(tensor.dtype).removeprefix("torch.")
-        if tensor.layout is not self._torch.strided or tensor.is_quantized or kind not in RAW:
-            return LeftOut(f"{tensor.layout}, {kind}")
-        if tensor.is_conj() or tensor.is_neg():
-            tensor = tensor.resolve_conj().resolve_neg()
-        storage = tensor.untyped_storage()
-        key = str(storage._cdata)
-        self._storages[key] = storage
-        reference = StorageRef(kind, key, storage.nbytes() // raw_type(kind).itemsize)
-        return View(reference, kind, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
-
-    def tensor(self, name: str, view: View) -> Tensor:
-        storage = self._storages[view.storage.key]
-        check_view(f"{self._path}: {name}", view.shape, view.stride, view.offset, view.storage.count)
-        flat = self._torch.empty(0, dtype=self._torch.uint8).set_(storage)
-        return Tensor(
-            name=name,
-            dtype=view.dtype,
-            shape=view.shape,
-            storage=view.storage.key,
-            offset=view.offset,
-            stride=view.stride,
-            data=InMemory(np.asarray(flat.numpy())),
-        )
+def _in_sequence(file: MappedFile, at: int, storages: Iterable[StorageRef]) -> dict[str, Member]:
+    """Return storages by key, from where they begin; each is its number of elements, then its bytes."""
+    found: dict[str, Member] = {}
+    for storage in storages:
+        start = at + 8
+        count = int.from_bytes(file.view()[at:start].tobytes(), "little")
+        at = start + count * _width(storage)
+        if at > file.size:
+            raise DoctorError(f"{file.path} is cut off: a storage of {count:,} elements is missing", hint=DAMAGED)
+        found[storage.key] = Member(size=at - start, data=Part(file, start, at))
+    return found
