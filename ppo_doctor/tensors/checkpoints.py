@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -217,7 +218,7 @@ def optimizer_state(tensors: Weights, scalars: Mapping[str, ConfigValue], weight
         listed=listed,
         held=len(owners),
         moving=sum(any(piece.any() for piece in tensor.chunks(PIECE)) for tensor in owners.values()),
-        fitting=_fitting([tensor.shape for tensor in owners.values()], shapes),
+        fitting=sum((Counter(tensor.shape for tensor in owners.values()) & Counter(shapes)).values()),
         flattened=all(len(tensor.shape) < 2 for tensor in owners.values()) and any(len(s) > 1 for s in shapes),
         half=bool(adam) and all(tensor.dtype in ("bfloat16", "float16") for tensor in adam),
         masters=any(_MASTERS.search(name) for name in tensors),
@@ -229,18 +230,6 @@ def _listed(tensors: Weights, scalars: Mapping[str, ConfigValue]) -> int:
     """Return how many parameters the groups list, as a list of numbers or one by one."""
     whole = sum(tensor.size for name, tensor in tensors.items() if re.search(r"param_groups\.\d+\.params$", name))
     return whole + sum(bool(re.search(r"param_groups\.\d+\.params\.\d+$", name)) for name in (*scalars, *tensors))
-
-
-def _fitting(held: Sequence[tuple[int, ...]], wanted: Iterable[tuple[int, ...]]) -> int:
-    free: dict[tuple[int, ...], int] = {}
-    for shape in wanted:
-        free[shape] = free.get(shape, 0) + 1
-    count = 0
-    for shape in held:
-        if free.get(shape, 0):
-            free[shape] -= 1
-            count += 1
-    return count
 
 
 def _learning_rate(scalars: Mapping[str, ConfigValue]) -> float | None:

@@ -277,7 +277,7 @@ def _of_reference(batch: Batch, mask: Tensor | None) -> dict[str, float]:
 
 def _of_signal(batch: Batch, mask: Tensor | None) -> dict[str, float]:
     found: dict[str, float] = {}
-    for known, names in _SIGNALS.items():
+    for known, (stem, ends) in _SIGNALS.items():
         tensor = batch.get(known)
         if tensor is None:
             continue
@@ -286,21 +286,17 @@ def _of_signal(batch: Batch, mask: Tensor | None) -> dict[str, float]:
         if summary.count:
             told = {"mean": summary.mean, "std": summary.std, "min": summary.low, "max": summary.high}
             told["abs_max"] = max(abs(summary.low), abs(summary.high))
-            found |= {name: told[name.removeprefix(f"{stem}_")] for stem, ends in names for name in _full(stem, ends)}
+            found |= {f"{stem}_{end}": told[end] for end in ends.split()}
     return found
 
 
-def _full(stem: str, ends: str) -> list[str]:
-    return [f"{stem}_{end}" for end in ends.split()]
-
-
-#: Role → metrics that are taken of it.
+#: Role → the beginning of metrics that are taken of it, and their ends.
 _SIGNALS = {
-    "advantages": (("advantages", "mean std min max abs_max"),),
-    "advantages_raw": (("advantages_raw", "std"),),
-    "returns": (("returns", "mean std min max"),),
-    "values": (("values", "mean min max"),),
-    "rewards": (("reward", "mean std min max"),),
+    "advantages": ("advantages", "mean std min max abs_max"),
+    "advantages_raw": ("advantages_raw", "std"),
+    "returns": ("returns", "mean std min max"),
+    "values": ("values", "mean min max"),
+    "rewards": ("reward", "mean std min max"),
 }
 #: What a metric is computed of, by the beginning of its name.
 _ORIGINS = {
