@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo_doctor.tensors import Archive, checkpoint_run, read_archive
+from ppo_doctor.tensors import Archive, checkpoints, read_archive
 from ppo_doctor.tensors.statistics import ratio_statistics
 
 CLIP = (0.2, 0.2)
@@ -163,7 +163,7 @@ def _columns(text: str) -> list[list[float]]:
     return [list(column) for column in zip(*(map(float, line.split()) for line in text.splitlines()), strict=True)]
 
 
-def checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None:
+def compare_checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None:
     """Print what comparing two checkpoints costs, and what that makes of 7 billion parameters."""
     paths = [folder / "policy.safetensors", folder / "old_policy.safetensors"]
     for seed, path in enumerate(paths):
@@ -172,7 +172,7 @@ def checkpoints(folder: Path, size: int, rounds: int, torch: str | None) -> None
 
     def task(_dump: Archive) -> object:
         start, wall = time.process_time(), time.perf_counter()
-        measured = checkpoint_run.measure([read_archive(path) for path in paths])
+        measured = checkpoints.measure([read_archive(path) for path in paths])
         found.append((time.process_time() - start, time.perf_counter() - wall))
         return measured
 
@@ -201,7 +201,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.checkpoints:
         with tempfile.TemporaryDirectory() as folder:
-            checkpoints(Path(folder), int(given.checkpoints * 1e9), given.repeat, given.torch)
+            compare_checkpoints(Path(folder), int(given.checkpoints * 1e9), given.repeat, given.torch)
         return
     if given.peak:
         name, file = given.peak

@@ -177,10 +177,10 @@ def torch_delta(path: Path) -> Job:
 
 def our_delta(path: Path) -> Job:
     """Compare two checkpoints with the tool."""
-    from ppo_doctor.tensors import checkpoint_run, read_archive
+    from ppo_doctor.tensors import checkpoints, read_archive
 
     _warm_dump()
-    return lambda: len([checkpoint_run.measure([read_archive(path / name) for name in ("new.pt", "old.pt")])])
+    return lambda: len([checkpoints.measure([read_archive(path / name) for name in ("new.pt", "old.pt")])])
 
 
 WORK: dict[str, Callable[[Path], Job]] = {

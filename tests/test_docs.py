@@ -15,7 +15,6 @@ from ppo_doctor.frameworks import profiles
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.record import Recorder
 from ppo_doctor.rulepack import load_pack
-from tests.each import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -29,14 +28,14 @@ FIVE = ("optimizer_steps", "epoch_start_ratio_dev", "update_norm", "probe_kl", "
 WRITTEN = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
-@for_each(WRITTEN, lambda page: page.name)
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_links_lead_to_files_that_git_holds(page):
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     paths = [(page.parent / target).resolve() for target in targets if "://" not in target]
     assert [str(path) for path in paths if not path.exists() or path.is_relative_to(ROOT / "build")] == []
 
 
-@for_each(WRITTEN, lambda page: page.name)
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_commands_that_explain_name_something(page):
     for name in re.findall(r"ppo-doctor explain ([a-z][\w/-]+)", page.read_text(encoding="utf-8")):
         assert explain.page(name)

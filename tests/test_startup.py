@@ -1,4 +1,4 @@
-"""What is imported decides how fast we start: each command loads only what it needs."""
+"""Start-up: what a command imports decides how fast it answers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
-LOG = SAMPLES / "sick" / "lr-zero.canonical" / "run.jsonl"
+LOG = Path(__file__).resolve().parent.parent / "sample_logs" / "sick" / "lr-zero.canonical" / "run.jsonl"
 _LINE = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s+([\w.]+)$", re.MULTILINE)
+#: What only some commands or reports need.
+HEAVY = {"pandas", "torch", "textual", "ppo_doctor.tui", "rich.markdown", "rich.syntax", "markdown_it"}
 
 
-def imported(*command: str, warm: bool = True) -> set[str]:
-    """Return the top-level packages that a command imports in a fresh interpreter."""
-    if warm:  # the first run of a checkout also fills the cache
-        subprocess.run([sys.executable, *command], capture_output=True, check=False)
+def imported(*command: str) -> set[str]:
+    """Return the modules and packages that a command imports in a fresh interpreter, the second time it is run."""
+    subprocess.run([sys.executable, *command], capture_output=True, check=False)  # fills the cache of rules
     run = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=False)
     modules = set(_LINE.findall(run.stderr))
     assert modules, run.stderr[-500:]
@@ -26,40 +26,26 @@ def imported(*command: str, warm: bool = True) -> set[str]:
     return modules | {name.partition(".")[0] for name in modules}
 
 
-NO_NUMBERS = (
-    ["--version"],
-    ["--help"],
-    ["analyze", "--help"],
-    ["rules", "list"],
-    ["explain", "approx_kl"],
-    ["explain", "trl-ppo"],
-    ["frameworks"],
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        ("-c,import ppo_doctor", {"numpy", "rich", "typer", "click", "orjson"}),
+        ("-c,import ppo_doctor.testing_plugin", {"numpy", "rich", "typer", "click", "orjson", "ppo_doctor.model"}),
+        ("-m,ppo_doctor,--version", {"numpy", "rich", "typer", "click", "orjson"}),
+        ("-m,ppo_doctor,--help", {"numpy"}),
+        ("-m,ppo_doctor,rules,list", {"numpy"}),
+        ("-m,ppo_doctor,frameworks", {"numpy"}),
+        (f"-m,ppo_doctor,analyze,{LOG}", {"tomllib", "yaml"}),
+        (f"-m,ppo_doctor,analyze,{LOG},--format,json", {"tomllib", "yaml", "rich", "zipfile", "pickletools"}),
+    ],
+    ids=["package", "plugin", "version", "help", "rules list", "frameworks", "analyze", "analyze as JSON"],
 )
+def test_a_start_imports_only_what_it_needs(command, without):
+    assert imported(*command.split(",")) & (HEAVY | without) == set()
 
 
-@pytest.mark.parametrize("arguments", NO_NUMBERS, ids=" ".join)
-def test_commands_without_a_run_import_no_numpy(arguments):
-    assert imported("-m", "ppo_doctor", *arguments) & {"numpy", "pandas", "torch"} == set()
-
-
-def test_the_version_imports_nothing_but_the_standard_library():
-    assert imported("-m", "ppo_doctor", "--version") & {"typer", "click", "rich", "orjson", "numpy"} == set()
-
-
-def test_json_needs_neither_pandas_nor_rich():
-    modules = imported("-m", "ppo_doctor", "analyze", str(LOG), "--format", "json")
-    assert modules & {"pandas", "torch", "rich"} == set()
-    assert modules & {"numpy.ma", "hashlib", "tomllib", "zipfile", "pickletools", "yaml"} == set()
-    assert "numpy" in modules
-
-
-def test_a_command_prepares_no_other():
-    code = (
-        "import sys; from ppo_doctor.cli import register; register('analyze');"
-        "print(*sorted(name for name in sys.modules if name.startswith('ppo_doctor.cli.')))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == [f"ppo_doctor.cli.{name}" for name in ("analyze", "application", "options")]
+def test_the_page_of_a_metric_needs_no_numpy():
+    assert "numpy" not in imported("-m", "ppo_doctor", "explain", "approx_kl")
 
 
 def test_the_table_of_commands_holds_each_that_is_registered():
@@ -71,25 +57,6 @@ def test_the_table_of_commands_holds_each_that_is_registered():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True", "True"]
-
-
-def test_text_needs_no_pandas():
-    assert imported("-m", "ppo_doctor", "analyze", str(LOG)) & {"pandas", "torch"} == set()
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["analyze", str(LOG)]], ids=len)
-def test_the_interactive_report_is_imported_by_nobody_else(arguments):
-    modules = imported("-m", "ppo_doctor", *arguments)
-    assert modules & {"textual", "ppo_doctor.tui", "ppo_doctor.whatif"} == set()
-
-
-def test_a_second_start_parses_no_toml():
-    assert "tomllib" not in imported("-m", "ppo_doctor", "analyze", str(LOG), "--format", "json")
-
-
-def test_import_of_the_package_is_light():
-    heavy = {"numpy", "pandas", "torch", "rich", "typer", "click", "orjson"}
-    assert imported("-c", "import ppo_doctor") & heavy == set()
 
 
 def test_a_read_only_cache_is_no_obstacle(tmp_path):

@@ -5,8 +5,18 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from typing import Any
 
-from ppo_doctor.record.kinds import Tensor
+import numpy as np
+import numpy.typing as npt
+
+#: An array of torch, NumPy or JAX.
+Tensor = Any
+#: A model, an optimizer, a trainer or a logger of somebody else's.
+Foreign = Any
+#: What has reached the host.
+Array = npt.NDArray[np.float64]
+
 
 #: What a row holds, in this order; means are over the unmasked samples, `_m2` are sums of squared deviations.
 COLUMNS = (

@@ -1,21 +1,25 @@
-"""Judges the records while they are made, as `ppo-doctor watch` does, and keeps what it takes to look closer."""
+"""Judges the records while they are made, as `ppo-doctor watch` does, and saves the minibatch to look closer at."""
 
 from __future__ import annotations
 
+import json
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.record import measures, safetensors
-from ppo_doctor.record.kinds import Tensor
-from ppo_doctor.record.sinks import line_of
-from ppo_doctor.record.transfer import here
+import numpy as np
+
+from ppo_doctor.record import measures
+from ppo_doctor.record.measures import Array, Tensor
+from ppo_doctor.record.values import here, line_of
 
 if TYPE_CHECKING:
     from ppo_doctor.model import RankedCause
     from ppo_doctor.watch.monitor import Monitor
+
 
 #: Records before the first judgement; then again once there are a quarter more, which makes some twenty judgements of a
 #: thousand records, or once a hundred times as long has gone by as the last one took: one per cent of the time.
@@ -115,7 +119,7 @@ class Online:
         self.dumped.add(names)
         path = self.folder / f"{self.name}.update-{told['update']}.safetensors"
         held = {name: here(tensor) for name, tensor in self.latest.items()}
-        safetensors.save(path, held, {**told, "causes": ", ".join(sorted(names))})
+        save(path, held, {**told, "causes": ", ".join(sorted(names))})
         return path
 
     def _ready(self) -> None:
@@ -148,3 +152,27 @@ class Online:
         if failing is not None:
             self.reason = f"{failing.severity}: {cause_says(failing)}"
         return [cause for _, cause in self._monitor.confirmed]
+
+
+def save(path: Path, arrays: Mapping[str, Array], told: Mapping[str, object]) -> None:
+    """Write arrays in float32, with settings beside them; what was written in part is taken away.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    held = {name: np.ascontiguousarray(array, dtype="<f4") for name, array in arrays.items()}
+    header: dict[str, object] = {"__metadata__": {name: str(value) for name, value in told.items()}}
+    end = 0
+    for name, array in held.items():
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    try:
+        with path.open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for array in held.values():
+                file.write(array.tobytes())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise

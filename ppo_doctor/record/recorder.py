@@ -5,21 +5,56 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ppo_doctor.record import measures, update, values
-from ppo_doctor.record.array_weights import ArrayWeights
 from ppo_doctor.record.guard import Turn, guarded, place_of, tell_fault
-from ppo_doctor.record.kinds import Foreign, Tensor
-from ppo_doctor.record.memory import same_memory, shared_share
+from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.outlets import Outlets, judge_of
-from ppo_doctor.record.surroundings import Probe, probed, rank
-from ppo_doctor.record.transfer import Parcel
 from ppo_doctor.record.update import Update
-from ppo_doctor.record.weights import Weights
+from ppo_doctor.record.values import Parcel
+from ppo_doctor.record.weights import ArrayWeights, Weights, same_memory, shared_share
+
+#: Returns new and old log-probs of the same samples, and optionally a mask.
+Probe = Callable[[], tuple[Any, ...]]
+
+
+def rank() -> int:
+    """Return this process's rank: of torch.distributed where it runs, else of the launcher."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    told = os.environ.get("RANK", "0")
+    return int(told) if told.isdigit() else 0
+
+
+def probed(probe: Probe, weights: Foreign) -> Tensor:
+    """Return the statistics of a probe; modes of modules and random states are as before."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return measures.row(*_three(probe()))
+    watched = weights is not None and hasattr(weights.model, "modules")
+    modules = list(weights.model.modules()) if watched else []
+    modes = [module.training for module in modules]
+    devices = sorted({p.device.index for p in weights.parameters if p.device.type == "cuda"}) if watched else []
+    try:
+        for module in modules:
+            module.training = False
+        with torch.random.fork_rng(devices), torch.no_grad():
+            return measures.row(*_three(probe()))
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+def _three(found: tuple[Any, ...]) -> tuple[Any, Any, None, Any]:
+    return found[0], found[1], None, found[2] if len(found) > 2 else None
+
 
 ClipRange = measures.ClipRange
 
@@ -269,7 +304,7 @@ class Recorder:
         minibatches = ended.parcel.count("minibatch")
         rows = ended.parcel.fetch()
         told = ended.numbers(rows, self._weights)
-        numbers = {**told, **(self._ownership(minibatches, ended.same) or {}), **update.given(rows)}
+        numbers = {**told, **(self._ownership(minibatches, ended.same) or {}), **update.given_metrics(rows)}
         at = self._step(step)
         at = self.update if at is None else at
         marks = {"update": self.update, **({"calls_lost": self._calls_lost} if self._calls_lost else {})}

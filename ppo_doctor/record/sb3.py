@@ -16,7 +16,7 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ppo_doctor.record.guard import guarded, tell
-from ppo_doctor.record.kinds import Foreign, Tensor
+from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
 #: Most samples of a minibatch that the probe evaluates again after the update.

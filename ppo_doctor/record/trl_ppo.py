@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ppo_doctor.record.guard import guarded
-from ppo_doctor.record.kinds import Foreign, Tensor
+from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
-from ppo_doctor.record.trl_callback import TrainerRecorder, settings_of
+from ppo_doctor.record.trl import TrainerRecorder, settings_of
 
 WRAPPED = "selective_log_softmax"
 #: Variables of `train()` by what they hold.

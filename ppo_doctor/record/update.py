@@ -1,17 +1,134 @@
-"""What a loop tells of one update, and the numbers that it comes to."""
+"""What a loop tells of one update, and the canonical metrics that its rows come to."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ppo_doctor.record import tally
-from ppo_doctor.record.array_weights import ArrayWeights
-from ppo_doctor.record.kinds import Array, Tensor
-from ppo_doctor.record.transfer import Parcel
-from ppo_doctor.record.weights import Weights
+from ppo_doctor.record.measures import COLUMNS, Array, Tensor
+from ppo_doctor.record.values import Parcel
+from ppo_doctor.record.weights import ArrayWeights, Weights
+
+_MEANS = {"approx_kl": "k3", "approx_kl_k1": "k1", "approx_kl_k2": "k2"}
+_CLIPPED = {
+    "clip_fraction_low": "low",
+    "clip_fraction_high": "high",
+    "clip_fraction_positive": "positive",
+    "clip_fraction_negative": "negative",
+}
+
+#: A relative spread below CONSTANT is rounding; float32 makes one of ROUNDING, and one FAR beyond it is something else.
+CONSTANT, ROUNDING, FAR = 1e-5, 1e-7, 100
+
+
+def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, advantages: bool) -> dict[str, float]:
+    """Return ratio, KL, clip and advantage statistics of one update.
+
+    `rows` has shape [minibatches, columns]; `later_starts` are the first minibatches of epochs after the first. Moments
+    are merged as by Chan, Golub and LeVeque 1983.
+    """
+    column = {name: rows[:, place] for place, name in enumerate(COLUMNS)}
+    counts = column["n"]
+    alive = counts > 0
+    result = {"tokens_in_loss": float(np.sum(counts))}
+    if not alive.any():
+        return result
+    held = {name: values[alive] for name, values in column.items()}
+    result |= _ratio(held) | _starts(column, [place for place in later_starts if alive[place]])
+    result |= {"batch_start_ratio_dev": _departure(column, [0])} if alive[0] else {}
+    result |= _clips(held) if clipped else {}
+    return result | (_signal(held) if advantages else {})
+
+
+def _mean(held: Mapping[str, Array], name: str) -> float:
+    return float(np.sum(held["n"] * held[name]) / np.sum(held["n"]))
+
+
+def _spread(held: Mapping[str, Array], name: str) -> float:
+    """Return the pooled sum of squared deviations of `name_mean`."""
+    centre = _mean(held, f"{name}_mean")
+    return float(np.sum(held[f"{name}_m2"] + held["n"] * (held[f"{name}_mean"] - centre) ** 2))
+
+
+def _ratio(held: Mapping[str, Array]) -> dict[str, float]:
+    ratio = {
+        "ratio_mean": 1 + _mean(held, "dev_mean"),
+        "ratio_std": math.sqrt(_spread(held, "dev") / float(np.sum(held["n"]))),
+        "ratio_min": 1 + float(np.min(held["dev_min"])),
+        "ratio_max": 1 + float(np.max(held["dev_max"])),
+    }
+    return ratio | {name: _mean(held, source) for name, source in _MEANS.items()}
+
+
+def _starts(column: Mapping[str, Array], places: Sequence[int]) -> dict[str, float]:
+    if not places:
+        return {}
+    return {"epoch_start_ratio_dev": _departure(column, list(places))}
+
+
+def _departure(column: Mapping[str, Array], places: list[int]) -> float:
+    """Return the largest |ratio - 1| of some minibatches."""
+    return float(np.max(np.maximum(np.abs(column["dev_max"][places]), np.abs(column["dev_min"][places]))))
+
+
+def _clips(held: Mapping[str, Array]) -> dict[str, float]:
+    sides = {name: _mean(held, source) for name, source in _CLIPPED.items()}
+    return {"clip_fraction": sides["clip_fraction_low"] + sides["clip_fraction_high"]} | sides
+
+
+def _signal(held: Mapping[str, Array]) -> dict[str, float]:
+    adv = _spread(held, "adv")
+    most, least = float(np.max(held["adv_max"])), float(np.min(held["adv_min"]))
+    result = {
+        "advantages_mean": _mean(held, "adv_mean"),
+        "advantages_std": math.sqrt(adv / float(np.sum(held["n"]))),
+        "advantages_min": least,
+        "advantages_max": most,
+        "advantages_abs_max": max(abs(most), abs(least)),
+    }
+    log = _spread(held, "log")
+    if adv > 0 and log > 0:
+        between = (held["log_mean"] - _mean(held, "log_mean")) * (held["adv_mean"] - _mean(held, "adv_mean"))
+        shared = float(np.sum(held["log_adv"] + held["n"] * between))
+        result["logratio_advantage_corr"] = shared / math.sqrt(adv * log)
+    return result
+
+
+def of_loss_ratio(rows: Array) -> dict[str, float]:
+    """Return the spread of the ratio that the loss used, from rows of [samples, mean squared spread]."""
+    told = rows[(rows[:, 0] > 0) & np.isfinite(rows).all(axis=1)]
+    if not len(told):
+        return {}
+    return {"loss_ratio_std": math.sqrt(float(np.sum(told[:, 0] * told[:, 1]) / np.sum(told[:, 0])))}
+
+
+def ratio_std(rows: Array) -> float | None:
+    """Return the spread of the ratio over some minibatches; None where they hold no token."""
+    return of_minibatches(rows, (), clipped=False, advantages=False).get("ratio_std")
+
+
+def as_in_the_loss(numbers: Mapping[str, float], stored: float | None) -> dict[str, float]:
+    """Return the numbers with the ratio that the loss used, where its gradient proves that it used a constant.
+
+    The metrics of the ratio speak of the loss. A ratio to log-probs that the loss never looks at is kept apart, as
+    `stored_ratio_std`; what is left of the others is what a ratio of 1 gives. `stored` is that ratio's spread over the
+    minibatches whose gradient came: one that an early stop rejects has a ratio, and no part in the loss.
+    """
+    used = numbers.get("loss_ratio_std")
+    if stored is None or used is None:
+        return dict(numbers)
+    result = {**numbers, "stored_ratio_std": stored}
+    if not (used < CONSTANT and stored > FAR * max(used, ROUNDING)):
+        return result
+    result.pop("logratio_advantage_corr", None)
+    zero = (*_MEANS, *_CLIPPED, "clip_fraction", "epoch_start_ratio_dev", "batch_start_ratio_dev", "ratio_std")
+    ones = ("ratio_mean", "ratio_min", "ratio_max")
+    return result | {n: 0.0 for n in zero if n in result} | {n: 1.0 for n in ones if n in result}
+
 
 #: Scalars of a minibatch that are averaged over the update.
 SCALARS = ("loss", "policy_loss", "value_loss", "entropy")
@@ -47,18 +164,18 @@ class Update:
         numbers: dict[str, float] = {}
         if "minibatch" in rows:
             told = {"clipped": self.clipped, "advantages": self.advantages}
-            numbers |= tally.of_minibatches(rows["minibatch"], self.starts, **told)
+            numbers |= of_minibatches(rows["minibatch"], self.starts, **told)
         if "raw" in rows:
-            raw = tally.of_minibatches(rows["raw"], (), clipped=False, advantages=True)
+            raw = of_minibatches(rows["raw"], (), clipped=False, advantages=True)
             numbers |= {"advantages_raw_std": raw["advantages_std"]} if "advantages_std" in raw else {}
         if "loss_ratio" in rows:
             in_loss = rows["minibatch"][rows["loss_ratio_place"][:, 0].astype(int)]
-            numbers = tally.as_in_the_loss(numbers | tally.of_loss_ratio(rows["loss_ratio"]), tally.ratio_std(in_loss))
+            numbers = as_in_the_loss(numbers | of_loss_ratio(rows["loss_ratio"]), ratio_std(in_loss))
         if "probe" in rows:
-            after = tally.of_minibatches(rows["probe"], (), clipped=False, advantages=False)
+            after = of_minibatches(rows["probe"], (), clipped=False, advantages=False)
             numbers |= {"probe_kl": after["approx_kl"]} if "approx_kl" in after else {}
         if "rollout" in rows:
-            before = tally.of_minibatches(rows["rollout"], (), clipped=False, advantages=False)
+            before = of_minibatches(rows["rollout"], (), clipped=False, advantages=False)
             numbers |= {"rollout_kl": before["approx_kl_k1"]} if "approx_kl_k1" in before else {}
         numbers |= {name: float(np.mean(rows[name])) for name in SCALARS if name in rows}
         return numbers | self._steps(rows, weights)
@@ -77,6 +194,6 @@ class Update:
         return numbers
 
 
-def given(rows: dict[str, Array]) -> dict[str, float]:
+def given_metrics(rows: dict[str, Array]) -> dict[str, float]:
     """Return the metrics that the loop told by their names."""
     return {name.removeprefix(GIVEN): float(cells[-1, 0]) for name, cells in rows.items() if name.startswith(GIVEN)}

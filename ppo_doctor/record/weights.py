@@ -1,14 +1,66 @@
-"""What becomes of a torch policy's weights: gradients before clipping, executed steps, movement, and who owns what."""
+"""What becomes of a policy's weights: gradient norms, executed steps, movement, and whose memory is whose."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ppo_doctor.record.kinds import Array, Foreign, Tensor
-from ppo_doctor.record.memory import held_share, local
-from ppo_doctor.record.tally import of_weights
-from ppo_doctor.record.transfer import Parcel
+import numpy as np
+
+from ppo_doctor.record import measures
+from ppo_doctor.record.measures import Array, Foreign, Tensor
+from ppo_doctor.record.values import Parcel
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a tensor that is spread over ranks."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def arrays_of(model: Foreign) -> list[Any]:
+    """Return the weights of a torch model, or what a function returns that stands for another library's model."""
+    return list(model.parameters() if hasattr(model, "parameters") else model())
+
+
+def shared_share(policy: Foreign, other: Foreign) -> float | None:
+    """Return the share of the policy's trainable weights that stand in the memory of another model."""
+    trained = [p for p in arrays_of(policy) if getattr(p, "requires_grad", True)]
+    places = _places(arrays_of(other))
+    return held_share(trained, (p for p in trained if _places([p]) & places))
+
+
+def held_share(wanted: Iterable[Tensor], found: Iterable[Tensor]) -> float | None:
+    """Return the share of weights that were found; None where there are none."""
+    total = sum(_size(p) for p in wanted)
+    return sum(_size(p) for p in found) / total if total else None
+
+
+def same_memory(one: Tensor, other: Foreign) -> bool:
+    """Return whether two tensors stand in the same memory, as a tensor and its detached self do."""
+    return one is other or bool(_places([one]) & _places([other]))
+
+
+def _size(array: Tensor) -> int:
+    return int(array.numel() if hasattr(array, "numel") else array.size)
+
+
+def _places(arrays: Iterable[Any]) -> set[int]:
+    return {_place(array) for array in arrays} - {0}
+
+
+def _place(array: Tensor) -> int:
+    """Return the address of an array's storage; 0 where it has none that can be told."""
+    if hasattr(array, "untyped_storage"):
+        return int(local(array).untyped_storage().data_ptr())
+    if hasattr(array, "unsafe_buffer_pointer"):
+        return int(array.unsafe_buffer_pointer())
+    while hasattr(getattr(array, "base", None), "__array_interface__"):
+        array = array.base
+    interface = getattr(array, "__array_interface__", None)
+    return int(interface["data"][0]) if interface else 0
+
 
 #: One coordinate in so many is watched, and never fewer than LEAST of a tensor.
 ONE_IN, LEAST = 100, 4096
@@ -159,3 +211,90 @@ def _reached(log_prob: Tensor, parameters: list[Any]) -> tuple[int, ...] | None:
         leaves.add(id(getattr(node, "variable", None)))
         waiting.extend(parent for parent, _ in node.next_functions)
     return tuple(n for n, p in enumerate(parameters) if id(p) in leaves) or None
+
+
+Arrays = Callable[[], Iterable[Any]]
+
+
+class ArrayWeights:
+    """Looks at a policy's arrays before and after an update; the loop itself tells of steps and gradients.
+
+    Args:
+        model: returns the policy's arrays as they are now, always in the same order.
+        optimizer: returns the arrays that the optimizer steps, if that can be told.
+    """
+
+    def __init__(self, model: Arrays, optimizer: Arrays | None = None) -> None:
+        self.model, self._held = model, optimizer
+        self.parameters: list[Any] = []
+        self.optimizer = None
+        self.executed = 0
+        self._before: list[Any] = []
+
+    def close(self) -> None:
+        """There are no hooks to take away."""
+
+    def start(self) -> None:
+        """Remember the watched coordinates."""
+        self._before = [_watched_of(array, place) for place, array in enumerate(self.model())]
+
+    def own(self, log_prob: Tensor) -> None:
+        """All arrays are the policy's: there is no graph to walk."""
+
+    def discard_step(self) -> None:
+        """There are no gradients to forget."""
+
+    def finish(self, parcel: Parcel, loss_scale: Tensor = None) -> None:  # noqa: ARG002 - gradients are told unscaled
+        """Add the movement of every array."""
+        before, self._before = self._before, []
+        now = list(self.model()) if before else []
+        moved = [
+            _moved_arrays(old, _watched_of(new, n), new.size)
+            for n, (old, new) in enumerate(zip(before, now, strict=True))
+        ]
+        for row in moved:
+            parcel.add("moved", row)
+
+    def movement(self, rows: Array) -> dict[str, float]:
+        """Return norm and share of the change, from the rows of `finish`."""
+        return of_weights(rows, range(len(rows)))
+
+    def matched(self) -> float | None:
+        """Return the share of the policy's arrays that the optimizer steps, by identity."""
+        if self._held is None:
+            return None
+        held = {id(array) for array in self._held()}
+        policy = list(self.model())
+        return held_share(policy, (array for array in policy if id(array) in held))
+
+    def learning_rate(self) -> None:
+        """The loop tells it."""
+
+
+def _watched_of(array: Tensor, place: int) -> Tensor:
+    """Return a copy of the fixed coordinates to watch; of a small array, all."""
+    flat = array.reshape(-1)
+    wanted = max(LEAST, array.size // ONE_IN)
+    if array.size <= wanted:
+        return flat.copy()
+    return flat[np.random.default_rng(SEED + place).integers(array.size, size=wanted)]
+
+
+def _moved_arrays(before: Tensor, after: Tensor, size: int) -> Tensor:
+    """Return [squared change, changed weights, weights] of an array, scaled up from the watched coordinates."""
+    xp = measures.namespace(after)
+    scale = size / max(before.size, 1)
+    change = after.astype(xp.float32) - before.astype(xp.float32)
+    changed = xp.sum(xp.where(after != before, 1.0, 0.0)) * scale
+    return xp.stack([xp.sum(change**2) * scale, changed, xp.asarray(float(size))])
+
+
+def of_weights(rows: Array, chosen: Sequence[int]) -> dict[str, float]:
+    """Return the norm of the change and the share of changed weights over the chosen parameter tensors.
+
+    `rows` has shape [tensors, 3]: estimated sum of squared changes, estimated changed weights, weights.
+    """
+    held = rows[list(chosen)] if len(chosen) else np.zeros((0, 3))
+    size = float(np.sum(held[:, 2]))
+    changed = {"changed_fraction": float(np.sum(held[:, 1])) / size} if size else {}
+    return {"update_norm": math.sqrt(float(np.sum(held[:, 0])))} | changed

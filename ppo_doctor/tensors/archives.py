@@ -1,30 +1,37 @@
-"""Which reader a file of tensors needs, by its suffix and first bytes."""
+"""Which reader a file of tensors needs, and checkpoints that are split over several files."""
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.opening import plain_file
-from ppo_doctor.tensors.legacy import MAGIC, read_legacy
+from ppo_doctor.opening import contents, plain_file
 from ppo_doctor.tensors.numpy_files import read_npy, read_npz
 from ppo_doctor.tensors.rows import is_rows, read_jsonl_dump, read_parquet
 from ppo_doctor.tensors.safetensors import read_safetensors
-from ppo_doctor.tensors.shards import is_index, is_part, read_shards
-from ppo_doctor.tensors.torch_files import read_torch_zip
+from ppo_doctor.tensors.tensor import DAMAGED, Archive, Tensor
+from ppo_doctor.tensors.torch_files import MAGIC, read_legacy, read_torch_zip
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ppo_doctor.tensors.tensor import Archive
 
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _ZIP, _NPY, _PICKLE, _PARQUET = b"PK\x03\x04", b"\x93NUMPY", b"\x80", b"PAR1"
 _MEGATRON = b"MMIDIDX\x00\x00"
 #: Pickles of settings, which lie in the folders of checkpoints.
 _SETTINGS = frozenset(("training_args.bin", "scheduler.bin"))
+_READERS: Mapping[str, Callable[[Path, int], Archive]] = {
+    "npz": read_npz,
+    "npy": read_npy,
+    "safetensors": read_safetensors,
+    "parquet": read_parquet,
+}
 #: Files of a folder that are looked at.
 MOST_FILES = 10_000
 
@@ -70,20 +77,14 @@ def read_archive(path: Path) -> Archive:
     if is_index(path):
         return read_shards(path, size, read_archive)
     container = _container(path, head)
-    if container == "npz":
-        return read_npz(path, size)
-    if container == "npy":
-        return read_npy(path, size)
-    if container == "safetensors":
-        return read_safetensors(path, size)
+    if container is not None and container in _READERS:
+        return _READERS[container](path, size)
     if container == "jsonl-dump":
         return read_jsonl_dump(path)
-    if container == "parquet":
-        return read_parquet(path, size)
     if container == "pt" and head.startswith(_ZIP):
         return read_torch_zip(path, size)
     if container == "pt" and head.startswith(MAGIC):
-        return read_legacy(path)
+        return read_legacy(path, size)
     _refuse_others(path, head)
     if container == "pt":
         raise DoctorError(
@@ -136,3 +137,62 @@ def _container(path: Path, head: bytes) -> str | None:
     if is_index(path):
         return "shards"
     return None
+
+
+#: An index has some hundred bytes for each tensor.
+LARGEST_INDEX = 64 << 20
+MOST_SHARDS = 10_000
+_SUFFIXES = (".safetensors.index.json", ".bin.index.json")
+
+
+def is_index(path: Path) -> bool:
+    """Tell by its name whether a file is the index of a split checkpoint."""
+    return path.name.lower().endswith(_SUFFIXES)
+
+
+def is_part(path: Path) -> bool:
+    """Tell by its name whether a file is one of several that an index names."""
+    return bool(re.search(r"-\d+-of-\d+\.(safetensors|bin)$", path.name.lower()))
+
+
+def read_shards(path: Path, size: int, read: Callable[[Path], Archive]) -> Archive:
+    """Return the tensors of all files that an index names, as one archive; `read` reads one of them.
+
+    Raises DoctorError for an index that is damaged, names a file outside of its folder, or one that is missing, and for
+    tensors that the files do not hold.
+    """
+    places = _places(path, size)
+    names = sorted(set(places.values()))
+    if len(names) > MOST_SHARDS:
+        raise DoctorError(f"{path} names {len(names):,} files", hint=DAMAGED)
+    shards = {name: read(_beside(path, name)) for name in names}
+    tensors: dict[str, Tensor] = {}
+    for tensor, name in places.items():
+        found = shards[name].tensors.get(tensor)
+        if found is None:
+            raise DoctorError(f"{path} says that {tensor[:200]} is in {name}, where it is not", hint=DAMAGED)
+        tensors[tensor] = replace(found, storage=f"{name}:{found.storage}")
+    first = next(iter(shards.values()))
+    notes = tuple(note for shard in shards.values() for note in shard.notes)
+    return Archive(path=str(path), container=first.container, tensors=tensors, scalars={}, notes=notes)
+
+
+def _places(path: Path, size: int) -> dict[str, str]:
+    """Return tensor → file from an index."""
+    if size > LARGEST_INDEX:
+        raise DoctorError(f"{path} has {size:,} bytes", hint=DAMAGED)
+    try:
+        index = json.loads(contents(path, LARGEST_INDEX))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DoctorError(f"{path} cannot be read: {str(error)[:200]}", hint=DAMAGED) from error
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
+        raise DoctorError(f"{path} names no tensors", hint=DAMAGED)
+    return places
+
+
+def _beside(path: Path, name: str) -> Path:
+    file = path.parent / name
+    if file.name != name or is_index(file):
+        raise DoctorError(f"{path} names {name[:200]}, which is no file beside it", hint=DAMAGED)
+    return file

@@ -1,20 +1,25 @@
-"""The tensors of a dump by what they are: rows joined, advantages of sequences spread over their tokens."""
+"""The tensors of a dump by role, its updates, and the epochs and minibatches of its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
+from ppo_doctor.tensors.moments import Summary, describe
 from ppo_doctor.tensors.naming import without_row
-from ppo_doctor.tensors.tensor import Tensor
+from ppo_doctor.tensors.tensor import Archive, Tensor
 
 if TYPE_CHECKING:
-    from ppo_doctor.tensors.tensor import Archive
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.int64]
+
 
 #: Rows of different lengths are joined in memory, up to this many elements.
 MOST_JOINED = 1 << 26
@@ -91,8 +96,7 @@ def _joined(name: str, rows: list[Tensor]) -> Tensor:
             f"{name} has rows of {sum(row.size for row in rows):,} elements",
             hint="write it as one tensor with a mask, which needs no joining",
         )
-    pieces = [piece.astype(np.float64) for row in rows for piece in row.chunks()]
-    return Tensor.of(name, np.concatenate(pieces) if pieces else np.empty(0))
+    return Tensor.of(name, np.concatenate([row.values() for row in rows]))
 
 
 def _fitted(whole: Mapping[str, Tensor], lengths: tuple[int, ...]) -> tuple[dict[str, Tensor], list[str]]:
@@ -104,7 +108,7 @@ def _fitted(whole: Mapping[str, Tensor], lengths: tuple[int, ...]) -> tuple[dict
     for known, tensor in whole.items():
         if known not in (*_LOG_PROBS, *SPREAD, "entropy", "kept_mass") or tensor.size == base.size:
             continue
-        spread = _spread(tensor, base, lengths) if known in SPREAD else None
+        spread = _per_token(tensor, base, lengths) if known in SPREAD else None
         if spread is not None:
             fitted[known] = spread
         elif known != "rewards":
@@ -113,11 +117,182 @@ def _fitted(whole: Mapping[str, Tensor], lengths: tuple[int, ...]) -> tuple[dict
     return fitted, lost
 
 
-def _spread(tensor: Tensor, base: Tensor, lengths: tuple[int, ...]) -> Tensor | None:
+def _per_token(tensor: Tensor, base: Tensor, lengths: tuple[int, ...]) -> Tensor | None:
     """Return one value per sequence as one per token, without copying where tokens have a common length."""
     if len(lengths) > 1 and tensor.size == len(lengths):
-        values = np.concatenate([piece.astype(np.float64) for piece in tensor.chunks()])
+        values = tensor.values()
         return Tensor.of(tensor.name, np.repeat(values, lengths))
     if len(base.shape) == 2 and tensor.size == base.shape[0] and tensor.shape[0] == base.shape[0]:
         return replace(tensor, shape=base.shape, stride=(tensor.stride[0], 0))
     return None
+
+
+_OF_SAMPLES = ("log_prob", "old_log_prob", "rollout_log_prob", "advantages")
+_PROGRESS = ("update", "step")
+MOST_UPDATES = 1 << 12
+
+
+def updates_of(archive: Archive) -> list[Archive]:
+    """Return a dump as one archive for each update in it, as views; one of a single update as it is.
+
+    Updates are told by a number for each row (`update`, `global_step`), or for each entry of a leading axis.
+
+    Raises:
+        DoctorError: there are more updates than a dump has, or those of one lie apart.
+    """
+    rows = next((t.shape[0] for t in _samples(archive)), 0)
+    numbers = _updates(archive, rows)
+    if numbers is None:
+        return [archive]
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
+    if len(starts) > MOST_UPDATES or len(np.unique(numbers)) < len(starts):
+        hint = "write one file for each update, or the rows of an update one after the other"
+        raise DoctorError(f"{archive.path}: rows of {len(starts):,} updates are mixed or too many", hint=hint)
+    ends = [*starts[1:].tolist(), rows]
+    return [_part(archive, int(numbers[start]), (int(start), end)) for start, end in zip(starts, ends, strict=True)]
+
+
+def _samples(archive: Archive) -> list[Tensor]:
+    return [t for name, t in archive.tensors.items() if archive.roles[name] in _OF_SAMPLES and t.shape]
+
+
+def _updates(archive: Archive, rows: int) -> Ids | None:
+    """Return the update of each row where there are several."""
+    for known in _PROGRESS:
+        for name, tensor in archive.tensors.items():
+            if archive.roles[name] == known and tensor.shape == (rows,) and 1 < rows <= MOST_ROWS:
+                values = tensor.values()
+                if np.isfinite(values).all() and len(np.unique(values)) > 1:
+                    return values.astype(np.int64)
+    return None
+
+
+def _part(archive: Archive, number: int, rows: tuple[int, int]) -> Archive:
+    scalars, roles = {**archive.scalars, "step": number}, {**archive.roles, "step": "step"}
+    return replace(archive, tensors=dict(_cut(archive, rows)), scalars=scalars, roles=roles)
+
+
+def _cut(archive: Archive, rows: tuple[int, int]) -> Iterator[tuple[str, Tensor]]:
+    samples = _samples(archive)
+    whole, deep = samples[0].shape[0], any(len(t.shape) == 3 for t in samples)
+    for name, tensor in archive.tensors.items():
+        if archive.roles[name] in _PROGRESS:
+            continue
+        yield name, _rows_from(tensor, rows, squeezed=deep) if tensor.shape[:1] == (whole,) else tensor
+
+
+def _rows_from(tensor: Tensor, rows: tuple[int, int], *, squeezed: bool) -> Tensor:
+    start, stop = rows
+    offset = tensor.offset + start * tensor.stride[0]
+    if squeezed and stop - start == 1:
+        return replace(tensor, shape=tensor.shape[1:], stride=tensor.stride[1:], offset=offset)
+    return replace(tensor, shape=(stop - start, *tensor.shape[1:]), offset=offset)
+
+
+#: More rows than this are not told apart by epoch.
+MOST_ROWS = 1 << 26
+MOST_EPOCHS = 64
+#: Means of the same float32 numbers that were summed in another order agree to this, relative to their deviation.
+SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """The epoch and the minibatch of each row, or of the whole dump: arrays of shape [rows], or [1]."""
+
+    epochs: Ids
+    minibatches: Ids
+
+    @property
+    def first(self) -> npt.NDArray[np.bool_]:
+        """Return which rows were trained on before any optimizer step of this update."""
+        return np.asarray((self.epochs == 0) & (self.minibatches == 0))
+
+    @property
+    def count(self) -> int:
+        """Return how many minibatches of epochs there are."""
+        pairs = np.broadcast_arrays(self.epochs, self.minibatches)
+        return len(np.unique(pairs[0] * (int(self.minibatches.max(initial=0)) + 1) + pairs[1]))
+
+    @property
+    def within(self) -> npt.NDArray[np.bool_]:
+        """Return which rows come after the first minibatch of their epoch."""
+        return np.asarray(self.minibatches > 0)
+
+    @property
+    def later_starts(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are the first minibatch of a later epoch."""
+        return np.asarray((self.epochs > 0) & (self.minibatches == 0))
+
+
+def cells_of(batch: Batch, rows: int, scalars: dict[str, int]) -> Cells | None:
+    """Return epoch and minibatch of a dump's rows, from tensors of one number per row or from single numbers.
+
+    Epochs and minibatches that count from 1 are taken back to 0 where the dump holds several of them. None where
+    either is unknown.
+    """
+    found: dict[str, Ids] = {}
+    for name in ("epoch", "minibatch"):
+        tensor = batch.get(name)
+        if tensor is not None and tensor.size in (1, rows) and tensor.size <= MOST_ROWS:
+            values = tensor.values()
+            if not np.isfinite(values).all():
+                return None
+            ids = values.astype(np.int64)
+            found[name] = ids - ids.min() if len(ids) > 1 and ids.min() == 1 and ids.max() > 1 else ids
+        elif name in scalars:
+            found[name] = np.array([scalars[name]], np.int64)
+    if len(found) < 2:
+        return None
+    return Cells(epochs=found["epoch"], minibatches=found["minibatch"])
+
+
+def chosen(base: Tensor, rows: npt.NDArray[np.bool_], mask: Tensor | None) -> Tensor | None:
+    """Return a mask of the size of `base` for some of its rows, within another mask; None where it leaves nothing."""
+    if not rows.any():
+        return None
+    if len(rows) == 1 or rows.all():
+        return mask if mask is not None else _whole(base)
+    whole = spread_rows(rows, base)
+    if mask is None:
+        return whole
+    kept = np.concatenate([piece != 0 for piece in mask.chunks()])
+    kept &= np.concatenate([piece != 0 for piece in whole.chunks()])
+    return Tensor.of("rows", kept.reshape(base.shape)) if kept.any() else None
+
+
+def _whole(base: Tensor) -> Tensor:
+    one = Tensor.of("rows", np.ones(1, bool))
+    return replace(one, shape=base.shape, stride=tuple(0 for _ in base.shape))
+
+
+def spread_rows(values: npt.NDArray[Any], base: Tensor) -> Tensor:
+    """Return one value per row as one per element, without copying."""
+    inner = tuple(0 for _ in base.shape[1:])
+    return replace(Tensor.of("rows", values), shape=base.shape, stride=(1, *inner))
+
+
+def places(base: Tensor) -> Tensor:
+    """Return the place of each element of a tensor of shape [rows, time] in its row."""
+    line = Tensor.of("places", np.arange(base.shape[1], dtype=np.float32))
+    return replace(line, shape=base.shape, stride=(0, 1))
+
+
+def per_epoch(tensor: Tensor, cells: Cells, mask: Tensor | None) -> Iterator[tuple[int, Summary]]:
+    """Yield the epochs of a dump, each with the summary of the tensor's values in it."""
+    for epoch in np.unique(cells.epochs)[:MOST_EPOCHS]:
+        keep = chosen(tensor, cells.epochs == epoch, mask)
+        if keep is not None:
+            yield int(epoch), describe(tensor, keep)
+
+
+def drift(epochs: Sequence[Summary]) -> float:
+    """Return the largest change of the mean between epochs over the same number of values, in deviations of the first.
+
+    0 where the values are those of the first epoch, whatever their order; NaN for a single epoch, or other samples.
+    """
+    alike = [one for one in epochs if one.count and one.count == epochs[0].count]
+    if len(alike) < 2 or not alike[0].std > 0:
+        return math.nan
+    most = max(abs(one.mean - alike[0].mean) for one in alike[1:]) / alike[0].std
+    return 0.0 if most < SAME else most

@@ -14,10 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.ingest.naming import role_of
-from ppo_doctor.tensors.held import MOST_ARRAYS, Dump, Told, meanings_of
 from ppo_doctor.tensors.naming import roles_of, without_row
-from ppo_doctor.tensors.row_relations import cells, groups, log_probs
-from ppo_doctor.tensors.signal_relations import critic, group_rewards, rewards, row_rewards, step_rewards
+from ppo_doctor.tensors.relations import (
+    MOST_ARRAYS,
+    Assignments,
+    Dump,
+    cells,
+    critic,
+    group_rewards,
+    groups,
+    log_probs,
+    meanings_of,
+    rewards,
+    row_rewards,
+    step_rewards,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,7 +88,7 @@ def _base(archive: Archive, roles: Mapping[str, str | None]) -> Tensor | None:
     return next((known[role] for role in (*_LOG_PROBS, "advantages", "advantages_raw") if role in known), None)
 
 
-def _impossible(dump: Dump) -> Told:
+def _impossible(dump: Dump) -> Assignments:
     """Take back what counts by its name and holds fractions, and values that are of a type of whole numbers.
 
     Of several counters of one thing the one that says least beside it is meant.
@@ -93,7 +104,7 @@ def _impossible(dump: Dump) -> Told:
         yield from ((name, None) for name in held[1:] if not np.array_equal(dump.array(name), dump.array(held[0])))
 
 
-def _masks(dump: Dump) -> Told:
+def _masks(dump: Dump) -> Assignments:
     """What is 0 just where the arrays of samples end is their mask; one that goes on before them covers the prompt."""
     width = dump.shape[1]
     long = [n for n in dump.named("mask") if dump.array(n).shape[1:] > (width,) and dump.binary(n)]
@@ -125,7 +136,7 @@ def _ends(dump: Dump, kept: Bools, whole: Sequence[str]) -> bool:
 _MOST = 0.9
 
 
-def _tokens(dump: Dump) -> Told:
+def _tokens(dump: Dump) -> Assignments:
     """Whole numbers of many kinds that do not count along a row are tokens."""
     names = [n for n in dump.open() if dump.array(n).ndim == 2 and dump.whole(n) and not dump.binary(n)]
     held = [name for name in names if _of_many_kinds(dump.array(name))]
@@ -142,7 +153,7 @@ def _of_many_kinds(values: Floats) -> bool:
 _KINDS = 3
 
 
-def _versions(dump: Dump) -> Told:
+def _versions(dump: Dump) -> Assignments:
     """A policy samples before it is trained: of two versions the lower one is the sampler's, unless names tell."""
     names = [n for n in dump.roles if "version" in meanings_of(n) and dump.array(n).size and dump.whole(n)]
     if len(names) != 2 or all(dump.roles[name] and meanings_of(name) & _SIDES for name in names):
@@ -157,12 +168,12 @@ def _versions(dump: Dump) -> Told:
 _SIDES = frozenset({"new", "learner", "target", "old", "engine", "rollout", "behaviour", "worker", "completion"})
 
 
-def _advantages(dump: Dump) -> Told:
+def _advantages(dump: Dump) -> Assignments:
     """Return the advantages that a part of a name tells of, which relations begin with."""
     return ((name, role) for name, role in _parts_of_names(dump) if role == "advantages")
 
 
-def _parts_of_names(dump: Dump) -> Told:
+def _parts_of_names(dump: Dump) -> Assignments:
     """A name with words that nobody knows is what the others say if its numbers may be that, and nothing else is.
 
     A single number outside of arrays may be a setting.

@@ -8,19 +8,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.alignment import shift_gain
-from ppo_doctor.tensors.batches import Batch, batch_of
-from ppo_doctor.tensors.cells import Cells, cells_of, chosen, drift, per_epoch
-from ppo_doctor.tensors.checkpoints import same_memory
-from ppo_doctor.tensors.jitter import change_correlation
+from ppo_doctor.tensors.batches import Batch, Cells, batch_of, cells_of, chosen, drift, per_epoch
 from ppo_doctor.tensors.measured import Measured, number_in
 from ppo_doctor.tensors.moments import Summary, describe, pooled
-from ppo_doctor.tensors.patterns import of_kept_mass, of_passes, of_versions
-from ppo_doctor.tensors.progress import Cell, Kl, growth, joined, kl_by_cell
+from ppo_doctor.tensors.passes import of_kept_mass, of_passes, of_versions
 from ppo_doctor.tensors.recompute import recomputed_advantages
-from ppo_doctor.tensors.sampler import Said, moved, said
-from ppo_doctor.tensors.sampler import joined as all_said
-from ppo_doctor.tensors.statistics import RatioStatistics, ratio_statistics
+from ppo_doctor.tensors.same_tokens import (
+    SamplerLogProbs,
+    change_correlation,
+    joined_updates,
+    rms_change,
+    sampler_log_probs,
+    shift_gain,
+)
+from ppo_doctor.tensors.statistics import Cell, Kl, RatioStatistics, growth, joined, kl_by_cell, ratio_statistics
+from ppo_doctor.tensors.tensor import same_memory
 
 if TYPE_CHECKING:
     from ppo_doctor.tensors.tensor import Archive, Tensor
@@ -77,7 +79,7 @@ def measure(archive: Archive, known: Known | None = None) -> Measured:
         cells=None if cells is None else cells.count,
         old=_old_by_epoch(batch, cells, mask),
         kls=_kl_by_cell(batch, cells, mask),
-        said=said(batch, cells, mask),
+        sampler=sampler_log_probs(batch, cells, mask),
     )
 
 
@@ -92,7 +94,7 @@ def with_epochs(records: Sequence[Measured]) -> list[Measured]:
     for at, record in enumerate(records):
         updates.setdefault(at if record.step is None else record.step, []).append(at)
     found = list(records)
-    first: Said | None = None
+    first: SamplerLogProbs | None = None
     for places in updates.values():
         epochs: dict[int, list[Summary]] = {}
         for at in places:
@@ -101,9 +103,9 @@ def with_epochs(records: Sequence[Measured]) -> list[Measured]:
         value = drift([pooled(epochs[epoch]) for epoch in sorted(epochs)])
         told = {} if math.isnan(value) else {"old_log_prob_drift": value}
         told |= growth(joined(records[at].kls for at in places))
-        parts = [one for at in places if (one := records[at].said) is not None]
+        parts = [one for at in places if (one := records[at].sampler) is not None]
         if parts:
-            here = all_said(parts)
+            here = joined_updates(parts)
             told |= {} if first is None else _sampler_moved(first, here, [records[at] for at in places])
             first = first or here
         if told:
@@ -113,10 +115,10 @@ def with_epochs(records: Sequence[Measured]) -> list[Measured]:
     return found
 
 
-def _sampler_moved(first: Said, here: Said, records: Sequence[Measured]) -> dict[str, float]:
+def _sampler_moved(first: SamplerLogProbs, here: SamplerLogProbs, records: Sequence[Measured]) -> dict[str, float]:
     """Return how far the sampler moved since the first update, over how far it is from the trainer in this one."""
     apart = max((record.values.get("passes_logratio_std", 0.0) for record in records), default=0.0)
-    value = moved(first, here) / apart if apart > 0 else math.nan
+    value = rms_change(first, here) / apart if apart > 0 else math.nan
     return {} if math.isnan(value) else {"sampler_moved": value}
 
 
@@ -143,7 +145,9 @@ def _of_update(batch: Batch, cells: Cells | None, mask: Tensor | None, known: Kn
         return {}
     advantages = batch.get("advantages")
     stats = ratio_statistics(new, old, mask=mask, advantages=advantages, clip=known.clip, dual_clip=known.dual_clip)
-    found = _of_ratio(stats) | _shift(new, old, mask)
+    found = _of_ratio(stats)
+    gain = shift_gain(new, old, mask)
+    found |= {} if gain is None else {"log_prob_shift_gain": gain}
     if cells is None:
         return found
     if not cells.first.all() and batch.shows_memory:
@@ -249,11 +253,6 @@ def _of_ratio(stats: RatioStatistics) -> dict[str, float]:
     }
 
 
-def _shift(new: Tensor, old: Tensor, mask: Tensor | None) -> dict[str, float]:
-    found = shift_gain(new, old, mask)
-    return {} if found is None else {"log_prob_shift_gain": found[0]}
-
-
 def _of_sampler(batch: Batch, mask: Tensor | None) -> dict[str, float]:
     """Return how far the sampler's log-probs are from the trainer's at the start of the update."""
     rollout, trainer = batch.get("rollout_log_prob"), batch.get("old_log_prob", "log_prob")
@@ -278,7 +277,7 @@ def _of_reference(batch: Batch, mask: Tensor | None) -> dict[str, float]:
 
 def _of_signal(batch: Batch, mask: Tensor | None) -> dict[str, float]:
     found: dict[str, float] = {}
-    for known, names in _SIGNALS.items():
+    for known, (stem, ends) in _SIGNALS.items():
         tensor = batch.get(known)
         if tensor is None:
             continue
@@ -287,21 +286,17 @@ def _of_signal(batch: Batch, mask: Tensor | None) -> dict[str, float]:
         if summary.count:
             told = {"mean": summary.mean, "std": summary.std, "min": summary.low, "max": summary.high}
             told["abs_max"] = max(abs(summary.low), abs(summary.high))
-            found |= {name: told[name.removeprefix(f"{stem}_")] for stem, ends in names for name in _full(stem, ends)}
+            found |= {f"{stem}_{end}": told[end] for end in ends.split()}
     return found
 
 
-def _full(stem: str, ends: str) -> list[str]:
-    return [f"{stem}_{end}" for end in ends.split()]
-
-
-#: Role → metrics that are taken of it.
+#: Role → the beginning of metrics that are taken of it, and their ends.
 _SIGNALS = {
-    "advantages": (("advantages", "mean std min max abs_max"),),
-    "advantages_raw": (("advantages_raw", "std"),),
-    "returns": (("returns", "mean std min max"),),
-    "values": (("values", "mean min max"),),
-    "rewards": (("reward", "mean std min max"),),
+    "advantages": ("advantages", "mean std min max abs_max"),
+    "advantages_raw": ("advantages_raw", "std"),
+    "returns": ("returns", "mean std min max"),
+    "values": ("values", "mean min max"),
+    "rewards": ("reward", "mean std min max"),
 }
 #: What a metric is computed of, by the beginning of its name.
 _ORIGINS = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ppo_doctor.model import Note
 from ppo_doctor.tensors.moments import Summary
-from ppo_doctor.tensors.progress import Cell, Kl
-from ppo_doctor.tensors.sampler import Said
+from ppo_doctor.tensors.same_tokens import SamplerLogProbs
+from ppo_doctor.tensors.statistics import Cell, Kl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class Measured:
 
     `raw` says per metric of which tensors it was computed. Metrics that cannot be told are left out. `epoch` and
     `minibatch` are those of a dump that holds only one, `cells` counts those that it tells apart;
-    `old` sums up the old log-probs of each epoch in it, `kls` the KL of each minibatch of an epoch; `said` is what the
-    sampler said of its tokens.
+    `old` sums up the old log-probs of each epoch in it, `kls` the KL of each minibatch of an epoch; `sampler` holds the
+    sampler's log-probs.
     """
 
     path: str
@@ -34,7 +34,7 @@ class Measured:
     cells: int | None = None
     old: Mapping[int, Summary] = field(default_factory=dict)
     kls: Mapping[Cell, Kl] = field(default_factory=dict)
-    said: Said | None = None
+    sampler: SamplerLogProbs | None = None
 
 
 #: A number that stands alone, or behind a word that counts: dump_12, step12, but not bf16 or fp32.

@@ -25,8 +25,7 @@ PIECE = 1 << 16
 class Summary:
     """Count, mean, standard deviation (of the population) and extremes of the finite values of a column.
 
-    `zeros` counts values of exactly 0, `nonfinite` those that are NaN or infinite. All but the counts are NaN for an
-    empty column.
+    All but the count are NaN for an empty column.
     """
 
     count: int
@@ -34,8 +33,6 @@ class Summary:
     std: float
     low: float
     high: float
-    zeros: int = 0
-    nonfinite: int = 0
 
 
 def pooled(parts: Sequence[Summary]) -> Summary:
@@ -52,9 +49,28 @@ def pooled(parts: Sequence[Summary]) -> Summary:
         std=math.sqrt(square),
         low=min(part.low for part in held),
         high=max(part.high for part in held),
-        zeros=sum(part.zeros for part in parts),
-        nonfinite=sum(part.nonfinite for part in parts),
     )
+
+
+class Widened:
+    """Memory into which pieces are copied as float64, again and again: fresh memory costs as much as the arithmetic."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: Floats = np.empty(0)
+
+    def __call__(self, values: npt.NDArray[Any]) -> Floats:
+        """Return the values as float64; valid until the next call."""
+        wide = self.room(len(values))
+        np.copyto(wide, values)
+        return wide
+
+    def room(self, size: int) -> Floats:
+        """Return the memory for so many values; valid until the next call."""
+        if len(self._held) < size:
+            self._held = np.empty(size)
+        return self._held[:size]
 
 
 class Column:
@@ -73,7 +89,7 @@ class Column:
         self.shift = math.nan
         self.total = self.squares = 0.0
         self.low, self.high = math.inf, -math.inf
-        self._scratch: Floats = np.empty(0)
+        self._scratch = Widened()
 
     def add(
         self, values: Floats, *, low: float | None = None, high: float | None = None, in_place: bool = False
@@ -90,18 +106,12 @@ class Column:
             self.shift = _shift(values)
         shifted = values
         if self.shift != 0:
-            shifted = np.subtract(values, self.shift, out=values if in_place else self._room(len(values)))
+            shifted = np.subtract(values, self.shift, out=values if in_place else self._scratch.room(len(values)))
         self.count += len(values)
         self.total += total(shifted)
         self.squares += products(shifted, shifted)
         self.low, self.high = min(self.low, low), max(self.high, high)
         return shifted
-
-    def _room(self, size: int) -> Floats:
-        """Return a piece of memory that is used again and again: fresh memory costs as much as the arithmetic."""
-        if len(self._scratch) < size:
-            self._scratch = np.empty(size)
-        return self._scratch[:size]
 
     @property
     def mean(self) -> float:
@@ -137,7 +147,7 @@ class Column:
             return math.nan
         return min(1.0, max(-1.0, self.covariance(other, cross) / size))
 
-    def summary(self, *, zeros: int = 0, nonfinite: int = 0) -> Summary:
+    def summary(self) -> Summary:
         """Return what was added so far."""
         empty = not self.count
         return Summary(
@@ -146,8 +156,6 @@ class Column:
             std=math.sqrt(self.variance) if not empty else math.nan,
             low=math.nan if empty else self.low,
             high=math.nan if empty else self.high,
-            zeros=zeros,
-            nonfinite=nonfinite,
         )
 
 
@@ -189,44 +197,21 @@ def _rows(one: Floats, other: Floats) -> float:
 _VECDOT = getattr(np, "vecdot", None)
 
 
-class Widened:
-    """A piece of memory into which pieces are copied as float64, again and again."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self) -> None:
-        self._held: Floats = np.empty(0)
-
-    def __call__(self, values: npt.NDArray[Any]) -> Floats:
-        """Return the values as float64; valid until the next call."""
-        wide = self.room(len(values))
-        np.copyto(wide, values)
-        return wide
-
-    def room(self, size: int) -> Floats:
-        """Return the memory for so many values; valid until the next call."""
-        if len(self._held) < size:
-            self._held = np.empty(size)
-        return self._held[:size]
-
-
 def describe(tensor: Tensor, mask: Tensor | None = None) -> Summary:
     """Return the summary of the values of a tensor where `mask` (of the same size) is not 0.
 
     Raises:
         ValueError: the mask has another size.
     """
-    column, zeros, nonfinite = Column(), 0, 0
+    column = Column()
     for (piece,) in kept_pieces((tensor,), mask):
         values = piece.astype(np.float64, copy=False)
         finite = np.isfinite(values)
         if not finite.all():
-            nonfinite += len(values) - int(np.count_nonzero(finite))
             values = values[finite]
-        zeros += len(values) - int(np.count_nonzero(values))
         with np.errstate(over="ignore", invalid="ignore"):
             column.add(values)
-    return column.summary(zeros=zeros, nonfinite=nonfinite)
+    return column.summary()
 
 
 def kept_pieces(

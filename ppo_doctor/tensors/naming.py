@@ -105,8 +105,3 @@ def parse_overrides(given: Iterable[str]) -> Mapping[str, str]:
             )
         overrides[known] = name
     return overrides
-
-
-def roles() -> tuple[str, ...]:
-    """Return every role that a tensor can have."""
-    return tuple(ARRAYS)

@@ -12,22 +12,28 @@ import numpy as np
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.literals import python_literal
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.dtypes import RAW, raw_type
 from ppo_doctor.tensors.naming import role
-from ppo_doctor.tensors.nesting import codes
-from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
-from ppo_doctor.tensors.zips import members
+from ppo_doctor.tensors.storages import MappedFile, Part, members
+from ppo_doctor.tensors.tensor import (
+    DAMAGED,
+    LONGEST_TEXT,
+    RAW,
+    Archive,
+    Tensor,
+    codes,
+    is_count,
+    raw_type,
+    stored,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ppo_doctor.model import ConfigValue
-    from ppo_doctor.tensors.tensor import Storage
+    from ppo_doctor.tensors.tensor import Storage, stored
 
 #: NumPy itself reads no longer header without being told to.
 LONGEST_HEADER = 10_000
-LONGEST_TEXT = 4_096
 #: Words that name groups are numbered in memory.
 LARGEST_NAMES = 64 << 20
 _MAGIC = b"\x93NUMPY"
@@ -105,21 +111,7 @@ class _Collector:
     ) -> None:
         where = f"{self._path}: {name}"
         counts = _counts(where, shape)
-        stride = tuple(reversed(dense(counts[::-1]))) if fortran else dense(counts)
-        width = raw_type(kind).itemsize
-        if math.prod(counts) * width != size:
-            raise DoctorError(f"{where} claims {math.prod(counts):,} elements and holds {size:,} bytes", hint=DAMAGED)
-        check_view(where, counts, stride, 0, size // width)
-        tensor = Tensor(
-            name=name,
-            dtype=kind,
-            shape=counts,
-            storage=name,
-            offset=0,
-            stride=stride,
-            data=body,
-            big_endian=big_endian,
-        )
+        tensor = stored(where, name, kind, counts, body, size, fortran=fortran, big_endian=big_endian)
         self._tensors[name] = tensor
         if not counts and kind not in ("complex64", "complex128"):
             self._scalars[name] = next(tensor.bits()).item() if kind != "bfloat16" else float(next(tensor.chunks())[0])

@@ -102,8 +102,7 @@ class _Loaded:
         """Return the rows of a tensor of shape [rows], [rows, 1] or [rows, time]; empty for another shape."""
         if tensor is None or not tensor.size or tensor.shape[0] != self.shape[0]:
             return np.empty(0)
-        inner = math.prod(tensor.shape[1:])
-        values = next(tensor.chunks(self.head * inner)).astype(np.float64).reshape(self.head, *tensor.shape[1:])
+        values = tensor.head(self.head)
         return values if self.rows is None else values[self.rows]
 
 
@@ -254,16 +253,16 @@ def _by_estimation(
     gammas = GAMMAS if discounts[0] is None else (discounts[0],)
     lambdas = LAMBDAS if discounts[1] is None else (discounts[1],)
     first = _firsts(stored, keep)
-    correlation, gaps, spreads = math.nan, [], []
+    best, gaps, spreads = math.nan, [], []
     for gamma in gammas:
         for decay in lambdas:
             estimate = estimated(rewards, values, keep, gamma, decay)
-            found = _correlation(stored[keep], estimate[keep])
-            correlation = found if math.isnan(correlation) or abs(found) > abs(correlation) else correlation
+            found = correlation(stored[keep], estimate[keep])
+            best = found if math.isnan(best) or abs(found) > abs(best) else best
             gaps.append(_reordered(first, _firsts(estimate, keep)))
             spreads.append(float(estimate[keep].std()))
     known = [gap for gap in gaps if not math.isnan(gap)]
-    return Recomputed(correlation=correlation, reordered=min(known, default=math.nan), std=min(spreads))
+    return Recomputed(correlation=best, reordered=min(known, default=math.nan), std=min(spreads))
 
 
 def estimated(rewards: Floats, values: Floats, keep: npt.NDArray[np.bool_], gamma: float, decay: float) -> Floats:
@@ -284,7 +283,7 @@ def estimated(rewards: Floats, values: Floats, keep: npt.NDArray[np.bool_], gamm
 
 def _best(stored: Floats, variants: Iterable[Floats]) -> Recomputed:
     own = list(variants)
-    found = [(_correlation(stored, one), _reordered(stored, one)) for one in own]
+    found = [(correlation(stored, one), _reordered(stored, one)) for one in own]
     std = float(own[0].std())
     known = [pair for pair in found if not math.isnan(pair[0])]
     if not known:
@@ -295,7 +294,8 @@ def _best(stored: Floats, variants: Iterable[Floats]) -> Recomputed:
     return Recomputed(correlation=best, reordered=min(gaps, default=math.nan), std=std)
 
 
-def _correlation(one: Floats, other: Floats) -> float:
+def correlation(one: Floats, other: Floats) -> float:
+    """Return the correlation of two columns, NaN where one of them does not vary."""
     one, other = one - one.mean(), other - other.mean()
     size = math.sqrt(float(np.dot(one, one))) * math.sqrt(float(np.dot(other, other)))
     return float(np.dot(one, other)) / size if size > 0 else math.nan

@@ -7,22 +7,25 @@ by the tensors without a hole and without an overlap, to the last byte.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.tensors.dtypes import raw_type
-from ppo_doctor.tensors.storages import DAMAGED, MappedFile, Part
-from ppo_doctor.tensors.tensor import Archive, Tensor, check_view, dense, is_count
+from ppo_doctor.tensors.storages import MappedFile, Part
+from ppo_doctor.tensors.tensor import (
+    DAMAGED,
+    LONGEST_TEXT,
+    Archive,
+    Tensor,
+    stored,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST_HEADER = 100_000_000
-LONGEST_TEXT = 4_096
 _METADATA = "__metadata__"
 _TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -122,14 +125,7 @@ def _tensor(path: Path, name: str, entry: Mapping[str, Any], data: Part, size: i
     kind = _TYPES.get(entry["dtype"])
     if kind is None:
         return None
-    where, shape = f"{path}: {name}", tuple(entry["shape"])
-    if not all(is_count(n) for n in shape):
-        raise DoctorError(f"{where} has a shape that is no list of counts", hint=DAMAGED)
-    if math.prod(shape) * raw_type(kind).itemsize != size:
-        raise DoctorError(f"{where} claims {math.prod(shape):,} elements and holds {size:,} bytes", hint=DAMAGED)
-    stride = dense(shape)
-    check_view(where, shape, stride, 0, size // raw_type(kind).itemsize)
-    return Tensor(name=name, dtype=kind, shape=shape, storage=name, offset=0, stride=stride, data=data)
+    return stored(f"{path}: {name}", name, kind, entry["shape"], data, size)
 
 
 def _texts(metadata: object) -> dict[str, str]:

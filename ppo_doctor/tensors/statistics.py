@@ -1,9 +1,9 @@
-"""What a dump says about the importance ratio, in one pass over new and old log-probs."""
+"""The importance ratio of a dump in one pass over new and old log-probs, and the KL of each of its minibatches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,13 @@ from ppo_doctor.tensors.moments import Column, Summary, Widened, kept_pieces, pr
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ppo_doctor.tensors.batches import Cells
     from ppo_doctor.tensors.tensor import Tensor
 
     Floats = npt.NDArray[np.float64]
 
-#: Quantiles, distinct values and the regression on log-probs are taken from a random sample of about this many
+
+#: Quantiles and distinct values are taken from a random sample of about this many
 #: elements. The rank of a quantile is then off by at most 0.0042 (three standard errors); below it they are exact.
 SAMPLE = 1 << 17
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
@@ -44,7 +46,6 @@ class RatioStatistics:
 
     samples: int
     nonfinite: int
-    log_ratio: Summary
     ratio: Summary
     one_share: float
     distinct: int
@@ -56,9 +57,6 @@ class RatioStatistics:
     deviations: float
     clipped_low: float
     clipped_high: float
-    slope: float
-    log_prob_corr: float
-    advantages: Summary | None = None
     effective_low: float = math.nan
     effective_high: float = math.nan
     dual: float = math.nan
@@ -114,7 +112,7 @@ class _Advantages:
 
 
 def _no_counts() -> dict[str, int]:
-    return dict.fromkeys(("one", "low", "high", "effective_low", "effective_high", "dual", "zero"), 0)
+    return dict.fromkeys(("one", "low", "high", "effective_low", "effective_high", "dual"), 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,7 +131,7 @@ class _Gathered:
     log_ratio_advantage: float = 0.0
     ratio_advantage: float = 0.0
     wide: tuple[Widened, ...] = field(default_factory=lambda: tuple(Widened() for _ in range(3)))
-    sampled: list[tuple[Floats, ...]] = field(default_factory=list)
+    sampled: list[Floats] = field(default_factory=list)
     #: a fixed seed: the same dump gives the same numbers
     chance: np.random.Generator = field(default_factory=lambda: np.random.Generator(np.random.SFC64(7)))
 
@@ -145,12 +143,12 @@ class _Gathered:
         if not math.isfinite(high - low) or not (a is None or a.finite):
             finite = np.isfinite(d) if a is None else np.isfinite(d) & np.isfinite(a.values)
             self.nonfinite += len(d) - int(np.count_nonzero(finite))
-            new, d, old = new[finite], d[finite], old[finite]
+            d, old = d[finite], old[finite]
             a = None if a is None else _Advantages.of(a.values[finite])
             if not len(d):
                 return
             low, high = _ends(d)
-        self._keep_some(d, old, new)
+        self._keep_some(d)
         self._add_finite(d, old, a, low, high)
 
     def _add_finite(self, d: Floats, old: Floats, a: _Advantages | None, low: float, high: float) -> None:
@@ -166,7 +164,6 @@ class _Gathered:
         self.k3 += _k3(d, sum_r - sum_d, low, high)
         self.counts["one"] += int(np.count_nonzero(d == 0)) if low <= 0 <= high else 0
         if a is not None:
-            self.counts["zero"] += int(np.count_nonzero(a.values == 0)) if a.low <= 0 <= a.high else 0
             shifted_a = self.advantages.add(a.values, low=a.low, high=a.high)
             self.log_ratio_advantage += products(shifted_d, shifted_a)
             self.ratio_advantage += products(shifted_r, shifted_a)
@@ -187,13 +184,12 @@ class _Gathered:
         if acting is not None:
             self.counts[f"effective_{side}"] += int(np.count_nonzero(outside & acting))
 
-    def _keep_some(self, *columns: Floats) -> None:
+    def _keep_some(self, d: Floats) -> None:
         if self.rate >= 1:
-            self.sampled.append(tuple(column.astype(np.float64) for column in columns))
+            self.sampled.append(d.copy())
             return
-        size = len(columns[0])
-        where = self.chance.integers(0, size, int(self.chance.binomial(size, self.rate)))
-        self.sampled.append(tuple(column[where].astype(np.float64) for column in columns))
+        where = self.chance.integers(0, len(d), int(self.chance.binomial(len(d), self.rate)))
+        self.sampled.append(d[where])
 
     def result(self) -> RatioStatistics:
         n, counts = self.log_ratio.count, self.counts
@@ -201,13 +197,10 @@ class _Gathered:
         unknown = dict.fromkeys(share, math.nan)
         clipped = share if self.clip is not None else unknown
         acting = clipped if self.advantages.count else unknown
-        d, old, new = (np.concatenate([np.empty(0), *(kept[at] for kept in self.sampled)]) for at in range(3))
-        slope, corr = _regression(d, old, new)
-        ranked = np.sort(d)
+        ranked = np.sort(np.concatenate([np.empty(0), *self.sampled]))
         return RatioStatistics(
             samples=n,
             nonfinite=self.nonfinite,
-            log_ratio=self.log_ratio.summary(zeros=counts["one"]),
             ratio=self._ratio(),
             one_share=share["one"],
             distinct=_distinct(ranked),
@@ -222,9 +215,6 @@ class _Gathered:
             effective_low=acting["effective_low"],
             effective_high=acting["effective_high"],
             dual=share["dual"] if self.dual_clip is not None and self.advantages.count else math.nan,
-            slope=slope,
-            log_prob_corr=corr,
-            advantages=self.advantages.summary(zeros=counts["zero"]) if self.advantages.count else None,
             gain=self._gain(),
             advantage_corr=self.log_ratio.correlation(self.advantages, self.log_ratio_advantage)
             if self.advantages.count
@@ -319,16 +309,104 @@ def _quantiles(ranked: Floats) -> dict[float, float]:
     return dict(zip(QUANTILES, np.exp(low + (high - low) * (places - whole)).tolist(), strict=True))
 
 
-def _regression(d: Floats, old: Floats, new: Floats) -> tuple[float, float]:
-    """Return the slope of the log-ratio on the old log-prob, and the correlation of new and old log-probs.
+#: Elements that are looked at at a time.
+PIECE = 1 << 16
+#: A KL below this (nats) is what float32 makes of equal log-probs.
+LEAST_KL = 1e-8
+#: Fewer minibatches do not tell a trend.
+LEAST_CELLS = 6
 
-    A temperature on one side gives a slope away from 0 beside a correlation near 1; misaligned tokens a slope near -1
-    beside a correlation near 0.
+
+@dataclass(frozen=True, slots=True)
+class Kl:
+    """Samples of one minibatch of one epoch, and their sum of k3 in nats."""
+
+    count: int
+    total: float
+
+    @property
+    def mean(self) -> float:
+        """Return the mean KL, NaN without samples."""
+        return self.total / self.count if self.count else math.nan
+
+
+Cell = tuple[int, int]
+
+
+def kl_by_cell(new: Tensor, old: Tensor, cells: Cells, mask: Tensor | None) -> dict[Cell, Kl]:
+    """Return the KL of each (epoch, minibatch) of a dump, in one pass; pairs that are not finite are left out.
+
+    `new`, `old` and `mask` have one size, their first axis is the rows that `cells` tells.
     """
-    log_ratio, base, other = Column(), Column(), Column()
-    held = base.add(old)
-    slope = log_ratio.covariance(base, products(log_ratio.add(d), held))
-    return (
-        slope / base.variance if base.variance > 0 else math.nan,
-        other.correlation(base, products(other.add(new), held)),
-    )
+    if not new.size or new.size != old.size or (mask is not None and mask.size != new.size):
+        return {}
+    rows = new.shape[0] if new.shape else 1
+    totals, counts = _by_row(new, old, mask, rows)
+    epochs, minibatches = (np.broadcast_to(ids, rows) for ids in (cells.epochs, cells.minibatches))
+    pairs, place = np.unique(np.stack([epochs, minibatches]), axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    sums = np.bincount(place, weights=totals, minlength=pairs.shape[1])
+    sizes = np.bincount(place, weights=counts, minlength=pairs.shape[1])
+    return {
+        (int(epoch), int(minibatch)): Kl(int(size), float(total))
+        for epoch, minibatch, size, total in zip(*pairs.tolist(), sizes.tolist(), sums.tolist(), strict=True)
+        if size
+    }
+
+
+def _by_row(new: Tensor, old: Tensor, mask: Tensor | None, rows: int) -> tuple[Floats, Floats]:
+    """Return the sum of k3 over each row, and how many of its samples are counted."""
+    width = new.size // rows
+    step = max(1, PIECE // width)
+    totals, counts = np.zeros(rows), np.zeros(rows)
+    kept = None if mask is None else mask.chunks(step * width)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at, (n, o) in enumerate(zip(new.chunks(step * width), old.chunks(step * width), strict=True)):
+            d = n.astype(np.float64) - o
+            usable = np.isfinite(d)
+            if kept is not None:
+                usable &= next(kept) != 0
+            values = k3_of(np.where(usable, d, 0.0)).reshape(-1, width)
+            here = slice(at * step, at * step + len(values))
+            totals[here] = values.sum(axis=1)
+            counts[here] = usable.reshape(-1, width).sum(axis=1)
+    return totals, counts
+
+
+def k3_of(d: Floats) -> Floats:
+    """Return r - 1 - log r of log-ratios, one by one (Schulman 2020)."""
+    return np.where(np.abs(d) < SMALL, k3_series(d), np.exp(d) - 1 - d)
+
+
+def joined(parts: Iterable[Mapping[Cell, Kl]]) -> dict[Cell, Kl]:
+    """Return the minibatches of several files of one update."""
+    found: dict[Cell, Kl] = {}
+    for part in parts:
+        for cell, kl in part.items():
+            before = found.get(cell, Kl(0, 0.0))
+            found[cell] = Kl(before.count + kl.count, before.total + kl.total)
+    return found
+
+
+def growth(cells: Mapping[Cell, Kl]) -> dict[str, float]:
+    """Return how KL grows through an update.
+
+    `kl_first_epoch_share` is the KL of the first epoch over that of the last: optimizer steps make it small. A policy
+    that is synced at every epoch, or noise, has 1. `kl_step_corr` is the correlation of the root of a minibatch's KL,
+    which grows with the way gone, with the number of steps before it. Both are left out where nothing moves.
+    """
+    found: dict[str, float] = {}
+    epochs = sorted({epoch for epoch, _ in cells})
+    if len(epochs) > 1:
+        first, last = (_pooled(cells, epoch) for epoch in (epochs[0], epochs[-1]))
+        if math.isfinite(first) and LEAST_KL < last < math.inf:
+            found["kl_first_epoch_share"] = first / last
+    roots = np.sqrt([max(0.0, cells[cell].mean) for cell in sorted(cells)])
+    if len(roots) >= LEAST_CELLS and np.isfinite(roots).all() and roots.max() ** 2 > LEAST_KL and np.ptp(roots) > 0:
+        found["kl_step_corr"] = float(np.corrcoef(roots, np.arange(len(roots)))[0, 1])
+    return found
+
+
+def _pooled(cells: Mapping[Cell, Kl], epoch: int) -> float:
+    held = [kl for (at, _), kl in cells.items() if at == epoch]
+    return Kl(sum(kl.count for kl in held), math.fsum(kl.total for kl in held)).mean

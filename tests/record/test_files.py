@@ -15,7 +15,7 @@ import pytest
 
 import ppo_doctor
 from ppo_doctor.record import Recorder
-from ppo_doctor.record.sinks import LineFile
+from ppo_doctor.record.outlets import LineFile
 from tests.record.loops import one_update
 
 WRITER = """

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import ppo_doctor
 from ppo_doctor.record import Recorder
-from ppo_doctor.record.sinks import LineFile
+from ppo_doctor.record.outlets import LineFile
 from tests.record.loops import one_update
 
 FIXED = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "max_examples": 60}

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.record import measures, tally
+from ppo_doctor.record import measures
+from ppo_doctor.record import update as updates
 from ppo_doctor.record.recorder import Recorder
 
 
@@ -27,7 +28,7 @@ def test_an_update_in_parts_has_the_statistics_of_the_whole(seed, cuts):
     bounds = (np.log(0.8), np.log(1.2))
     parts = zip(*(np.split(each, sorted(cuts)) for each in (new, old, advantages, mask)), strict=True)
     rows = np.stack([measures.row(n, o, a, m, bounds) for n, o, a, m in parts])
-    found = tally.of_minibatches(rows, (), clipped=True, advantages=True)
+    found = updates.of_minibatches(rows, (), clipped=True, advantages=True)
     log_ratio, adv = (new - old)[mask], np.broadcast_to(advantages[:, None], new.shape)[mask]
     ratio = np.exp(log_ratio)
     head = np.s_[: min(cuts, default=len(new))]
@@ -59,7 +60,7 @@ def test_an_update_in_parts_has_the_statistics_of_the_whole(seed, cuts):
 
 def test_equal_log_probs_give_exactly_one():
     new, _, advantages, mask = update(1)
-    found = tally.of_minibatches(
+    found = updates.of_minibatches(
         measures.row(new, new, advantages, mask, (-0.1, 0.1))[None], (), clipped=True, advantages=True
     )
     assert (found["ratio_mean"], found["ratio_std"], found["ratio_min"], found["ratio_max"]) == (1, 0, 1, 1)
@@ -70,16 +71,16 @@ def test_equal_log_probs_give_exactly_one():
 def test_an_empty_mask_counts_no_token_and_breaks_nothing():
     new, old, advantages, mask = update(2)
     rows = np.stack([measures.row(new, old, advantages, mask), measures.row(new, old, advantages, mask * 0)])
-    whole = tally.of_minibatches(rows[:1], (), clipped=False, advantages=True)
-    assert tally.of_minibatches(rows, (), clipped=False, advantages=True) == whole
-    assert tally.of_minibatches(rows[1:], (0,), clipped=False, advantages=True) == {"tokens_in_loss": 0}
+    whole = updates.of_minibatches(rows[:1], (), clipped=False, advantages=True)
+    assert updates.of_minibatches(rows, (), clipped=False, advantages=True) == whole
+    assert updates.of_minibatches(rows[1:], (0,), clipped=False, advantages=True) == {"tokens_in_loss": 0}
 
 
 def test_epoch_starts_take_the_largest_departure_of_the_chosen_minibatches():
     zero = np.zeros(4)
     rows = np.stack([measures.row(zero + x, zero) for x in (0.0, 0.5, 0.0, -0.1)])
-    assert tally.of_minibatches(rows, (2,), clipped=False, advantages=False)["epoch_start_ratio_dev"] == 0
-    found = tally.of_minibatches(rows, (2, 3), clipped=False, advantages=False)["epoch_start_ratio_dev"]
+    assert updates.of_minibatches(rows, (2,), clipped=False, advantages=False)["epoch_start_ratio_dev"] == 0
+    found = updates.of_minibatches(rows, (2, 3), clipped=False, advantages=False)["epoch_start_ratio_dev"]
     assert found == pytest.approx(1 - np.exp(-0.1))
 
 
@@ -95,17 +96,17 @@ def test_the_gradient_holds_the_ratio_that_the_loss_used(sequences):
     constant = np.where(mask, -adv / lengths, 0)
     shape = (slice(None),) if sequences else (-1,)
     pick = (lambda a: a) if sequences else (lambda a: np.ascontiguousarray(a).reshape(*shape))
-    spread = tally.of_loss_ratio(measures.loss_ratio_row(pick(used), pick(adv), pick(mask))[None])["loss_ratio_std"]
-    nothing = tally.of_loss_ratio(measures.loss_ratio_row(pick(constant), pick(adv), pick(mask))[None])
+    spread = updates.of_loss_ratio(measures.loss_ratio_row(pick(used), pick(adv), pick(mask))[None])["loss_ratio_std"]
+    nothing = updates.of_loss_ratio(measures.loss_ratio_row(pick(constant), pick(adv), pick(mask))[None])
     assert nothing["loss_ratio_std"] < 1e-12
     assert 0.02 < spread < 0.06
 
 
 def test_a_loss_that_ignores_stored_log_probs_has_the_ratio_one():
     stored = {"ratio_std": 0.1, "ratio_mean": 1.01, "approx_kl": 0.005, "clip_fraction": 0.1, "policy_loss": 0.2}
-    kept = tally.as_in_the_loss({**stored, "loss_ratio_std": 0.08}, stored["ratio_std"])
+    kept = updates.as_in_the_loss({**stored, "loss_ratio_std": 0.08}, stored["ratio_std"])
     assert kept == {**stored, "loss_ratio_std": 0.08, "stored_ratio_std": 0.1}
-    ignored = tally.as_in_the_loss({**stored, "loss_ratio_std": 1e-7}, stored["ratio_std"])
+    ignored = updates.as_in_the_loss({**stored, "loss_ratio_std": 1e-7}, stored["ratio_std"])
     assert (ignored["ratio_std"], ignored["ratio_mean"], ignored["approx_kl"], ignored["clip_fraction"]) == (0, 1, 0, 0)
     assert (ignored["stored_ratio_std"], ignored["policy_loss"]) == (0.1, 0.2)
 
@@ -115,13 +116,13 @@ def test_a_loss_that_ignores_stored_log_probs_has_the_ratio_one():
 )
 def test_small_steps_at_the_end_of_a_schedule_are_held_against_rounding(used, stored, told):
     """Of 100 times the rounding on, a spread that the loss does not have is real, however small."""
-    found = tally.as_in_the_loss({"ratio_std": stored, "loss_ratio_std": used}, stored)
+    found = updates.as_in_the_loss({"ratio_std": stored, "loss_ratio_std": used}, stored)
     assert (found["ratio_std"], found["stored_ratio_std"]) == (told, stored)
 
 
 def test_a_batch_that_has_not_moved_proves_nothing():
     still = {"ratio_std": 1e-8, "loss_ratio_std": 0.0, "ratio_mean": 1.0 + 1e-8}
-    assert tally.as_in_the_loss(still, still["ratio_std"])["ratio_mean"] == 1.0 + 1e-8
+    assert updates.as_in_the_loss(still, still["ratio_std"])["ratio_mean"] == 1.0 + 1e-8
 
 
 def test_numbers_that_are_not_finite_are_told(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ppo_doctor.tensors import Archive, Tensor, checkpoint_run, checkpoints
+from ppo_doctor.tensors import Archive, Tensor, checkpoints
 from ppo_doctor.tensors.checkpoints import (
     compare,
     nonfinite_of,
@@ -152,7 +152,7 @@ def test_what_was_proved_finite_is_not_read_again(monkeypatch):
         held = {f"policy.{k}": v for k, v in named.items()} | {"old_policy.w": np.ones(3)}
         tensors = {name: Tensor.of(name, np.asarray(values)) for name, values in held.items()}
         file = Archive(path="policy.safetensors", container="safetensors", tensors=tensors, scalars={})
-        return checkpoint_run.measure([file])[0].values["weights_nonfinite"]
+        return checkpoints.measure([file])[0].values["weights_nonfinite"]
 
     seen = []
     counted = checkpoints._nonfinite

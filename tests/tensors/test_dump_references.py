@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.metrics import METRICS
-from ppo_doctor.tensors import Archive, Tensor, checkpoint_run, dump_run
+from ppo_doctor.tensors import Archive, Tensor, checkpoints, dump_run
 from ppo_doctor.tensors.contents import with_roles
 from ppo_doctor.tensors.passes import MOVED
 from tests.tensors.dump_references import LOGGED, OF_CHECKPOINTS, OF_DUMPS, OF_LOGS, change_corr, dump
@@ -70,7 +70,7 @@ def test_metrics_of_checkpoints_agree():
 
     def measured(*archives, rate=None):
         found = {}
-        for record in checkpoint_run.measure(list(archives), rate):
+        for record in checkpoints.measure(list(archives), rate):
             found |= record.values
         return found
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors import Tensor, archives_in, columns, is_archive, read_archive, rows, storages
-from ppo_doctor.tensors.dtypes import RAW
+from ppo_doctor.tensors import Tensor, archives_in, is_archive, read_archive, rows, storages
+from ppo_doctor.tensors.tensor import RAW
 
 TYPES = st.one_of(
     hnp.floating_dtypes(sizes=(16, 32, 64), endianness="?"),
@@ -160,7 +160,7 @@ def rows_to(path: Path, records) -> Path:
 
 @pytest.mark.parametrize("held", [4, 1 << 20])
 def test_a_dump_by_row(held, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "HELD", held)
+    monkeypatch.setattr(rows, "HELD", held)
     records = [
         {"content": "hello", "rewards": 1, "advantages": [0.5, -0.5], "token_ids": [[1, 2, 3]], "uid": "a"},
         {"content": "world", "rewards": math.nan, "advantages": [None, 1.5], "token_ids": [[4, 5]], "uid": "b"},

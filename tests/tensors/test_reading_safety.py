@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors import nesting, pickled, read_archive, zips
-from ppo_doctor.tensors.legacy import MAGIC
+from ppo_doctor.tensors import pickle_opcodes, read_archive, storages, torch_files
+from ppo_doctor.tensors.torch_files import MAGIC
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 
@@ -116,7 +116,6 @@ def test_a_plain_pickle_is_never_opened(tmp_path):
 
 
 def test_the_old_format_executes_nothing_either(tmp_path):
-    """With PyTorch installed its own restricted unpickler refuses it, without PyTorch nothing is read at all."""
     sentinel = tmp_path / "executed"
     path = tmp_path / "evil.pt"
     version, system = pickle.dumps(1001, protocol=2), pickle.dumps({"little_endian": True}, protocol=2)
@@ -214,9 +213,9 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", sorted(BOMBS))
 def test_pickle_bombs_end_soon(bomb, tmp_path, peak, monkeypatch):
-    monkeypatch.setattr(pickled, "MOST_OPCODES", 200_000 if bomb.startswith("deep") else 40_000)
-    monkeypatch.setattr(pickled, "MOST_CONTAINERS", 200_000 if bomb.startswith("deep") else 20_000)
-    monkeypatch.setattr(nesting, "MOST_VISITS", 40_000)
+    monkeypatch.setattr(pickle_opcodes, "MOST_OPCODES", 200_000 if bomb.startswith("deep") else 40_000)
+    monkeypatch.setattr(pickle_opcodes, "MOST_CONTAINERS", 200_000 if bomb.startswith("deep") else 20_000)
+    monkeypatch.setattr(torch_files, "MOST_VISITS", 40_000)
     path = torch_zip(tmp_path / "bomb.pt", BOMBS[bomb])
     if bomb == "memo":  # a memo is a mapping here, so that a far entry costs nothing
         assert read_archive(path).scalars == {"": None}
@@ -229,8 +228,8 @@ def test_pickle_bombs_end_soon(bomb, tmp_path, peak, monkeypatch):
 def test_what_names_say_is_asked_as_often_as_a_visit_may_take(leaf, tmp_path, monkeypatch):
     """To take a name apart takes fifteen times as long as a visit: of half a million names, ten seconds."""
     asked = []
-    monkeypatch.setattr(nesting, "MOST_VISITS", 6_000)
-    monkeypatch.setattr(nesting, "role", asked.append)
+    monkeypatch.setattr(torch_files, "MOST_VISITS", 6_000)
+    monkeypatch.setattr(torch_files, "role", asked.append)
     refused(torch_zip(tmp_path / "bomb.pt", laughs(leaf)))
     assert len(asked) <= 6_000 / 15
 
@@ -320,7 +319,7 @@ def zip_of(path: Path, members, compression=zipfile.ZIP_STORED) -> Path:
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, peak, monkeypatch):
-    monkeypatch.setattr(zips, "UNPACKED", 1 << 20)
+    monkeypatch.setattr(storages, "UNPACKED", 1 << 20)
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, a=np.zeros(4_000_000, dtype=np.uint8))
     with peak(30):
@@ -521,7 +520,7 @@ def test_names_that_grow_with_every_container_end_soon(letters, tmp_path, peak):
 
 
 def test_many_short_names_cost_what_they_weigh(tmp_path, peak, monkeypatch):
-    monkeypatch.setattr(nesting, "MOST_VISITS", 20_000)
+    monkeypatch.setattr(torch_files, "MOST_VISITS", 20_000)
     layers = b"".join(
         b"}q%c(" % (n + 1) + b"".join(text(b"%04d" % i + b"a" * 900) + b"h%c" % n for i in range(30)) + b"u"
         for n in range(4)
@@ -535,16 +534,3 @@ def test_a_list_of_as_many_numbers_as_a_batch_has_tokens_is_read(tmp_path):
     numbers = b"(" + b"K\x01" * 600_000 + b"e"
     archive = read_archive(torch_zip(tmp_path / "n.pt", b"\x80\x02}" + text(b"mask") + b"]" + numbers + b"s."))
     assert archive.tensors["mask"].shape == (600_000,)
-
-
-def test_what_torch_loaded_is_turned_once_wherever_it_stands():
-    from types import SimpleNamespace
-
-    from ppo_doctor.tensors.legacy import _Opener
-
-    value = [1.0]
-    for _ in range(40):
-        value = [value] * 50
-    torch = SimpleNamespace(Tensor=type("Tensor", (), {}))
-    turned = _Opener(torch, Path("old.pt")).inert(value)
-    assert all(part is turned[0] for part in turned)

@@ -15,7 +15,6 @@ from ppo_doctor.tensors import Archive, read_archive
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 EXPECTED = sorted(path.stem for path in FIXTURES.glob("*.npz"))
-WITH_TORCH = {"legacy"}
 
 
 def fixture(stem: str) -> Path:
@@ -57,34 +56,30 @@ def test_there_is_something_to_read():
 
 
 @pytest.mark.parametrize("elements", [7, 1 << 20])
-@pytest.mark.parametrize("stem", [stem for stem in EXPECTED if stem not in WITH_TORCH])
+@pytest.mark.parametrize("stem", EXPECTED)
 def test_read_equal_to_the_library(stem, elements):
     check_against_library(read_archive(fixture(stem)), stem, elements)
 
 
 def test_reading_needs_no_torch():
-    """Every fixture but the legacy one, in an interpreter of its own that could not import torch."""
+    """Every fixture, in an interpreter of its own that could not import torch."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path; from ppo_doctor.tensors import read_archive\n"
         "for path in sys.argv[1:]: [list(t.bits()) for t in read_archive(Path(path)).tensors.values()]\n"
         "assert sys.modules['torch'] is None and 'pickle' in sys.modules\n"
     )
-    paths = [str(fixture(stem)) for stem in EXPECTED if stem not in WITH_TORCH]
+    paths = [str(fixture(stem)) for stem in EXPECTED]
     subprocess.run([sys.executable, "-c", code, *paths], check=True)
 
 
-def test_legacy_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(DoctorError) as caught:
-        read_archive(fixture("legacy"))
-    assert "pip install" in caught.value.hint
-    assert "\n" not in caught.value.message + caught.value.hint
-
-
-def test_legacy_with_torch():
-    pytest.importorskip("torch")
-    check_against_library(read_archive(fixture("legacy")), "legacy", 7)
+@pytest.mark.parametrize("left", [0.3, 0.45, 0.6, 0.99])
+def test_a_file_of_the_old_format_that_is_cut_off_is_refused(left, tmp_path):
+    whole = fixture("legacy").read_bytes()
+    path = tmp_path / "cut.pt"
+    path.write_bytes(whole[: int(left * len(whole))])
+    with pytest.raises(DoctorError, match="cut off"):
+        read_archive(path)
 
 
 def test_tied_weights_and_optimizer_state():

@@ -91,8 +91,7 @@ def test_ratio_statistics_agree_on_random_data(spread):
     o, a = -chance.exponential(size=size), chance.normal(size=size)
     n = o + chance.normal(scale=spread, size=size)
     got = ratio_statistics(tensor(n), tensor(o), advantages=tensor(a), clip=CLIP, dual_clip=DUAL)
-    sampled = {"distinct", "slope", "log_prob_corr"}
-    for name in RATIO.keys() - sampled:
+    for name in RATIO.keys() - {"distinct"}:
         plain, scale = RATIO[name](n, o, a)
         assert agree(getattr(got, name), plain, scale), name
     for q in QUANTILES:  # of a random sample: their rank is off by a little

@@ -9,11 +9,10 @@ import pytest
 
 from ppo_doctor import load_run
 from ppo_doctor.tensors import Tensor, dump_run, read_archive
-from ppo_doctor.tensors.batches import Batch, batch_of
-from ppo_doctor.tensors.cells import Cells
+from ppo_doctor.tensors.batches import Batch, Cells, batch_of
 from ppo_doctor.tensors.contents import with_roles
 from ppo_doctor.tensors.measured import Measured
-from ppo_doctor.tensors.sampler import joined, moved, said
+from ppo_doctor.tensors.same_tokens import joined_updates, rms_change, sampler_log_probs
 
 ROWS, TIME = 40, 3
 
@@ -38,9 +37,9 @@ def update(shift=0.0, seed=0, **changed):
 
 
 def test_equal_tokens_after_equal_prefixes_are_compared():
-    first = said(update(seed=0), None, None)
-    assert moved(first, said(update(seed=1), None, None)) == pytest.approx(0, abs=1e-12)
-    assert moved(first, said(update(shift=0.25, seed=1), None, None)) == pytest.approx(0.25)
+    first = sampler_log_probs(update(seed=0), None, None)
+    assert rms_change(first, sampler_log_probs(update(seed=1), None, None)) == pytest.approx(0, abs=1e-12)
+    assert rms_change(first, sampler_log_probs(update(shift=0.25, seed=1), None, None)) == pytest.approx(0.25)
 
 
 def test_prompts_may_be_told_by_their_tokens():
@@ -48,12 +47,13 @@ def test_prompts_may_be_told_by_their_tokens():
         prompt = np.random.default_rng(seed).integers(0, 5, ROWS)
         return update(seed=seed, prompt=np.stack([prompt % 2, prompt // 2, np.full(ROWS, 7)], axis=1))
 
-    assert moved(said(spelt(0), None, None), said(spelt(1), None, None)) == pytest.approx(0, abs=1e-12)
+    first, second = (sampler_log_probs(spelt(seed), None, None) for seed in (0, 1))
+    assert rms_change(first, second) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_samplers_own_log_probs_come_before_the_trainers():
     own = update(rollout_log_prob=np.zeros((ROWS, TIME)))
-    assert set(said(own, None, None).values) == {0.0}
+    assert set(sampler_log_probs(own, None, None).values) == {0.0}
 
 
 def test_later_epochs_and_tokens_outside_the_loss_are_not_looked_at():
@@ -63,7 +63,7 @@ def test_later_epochs_and_tokens_outside_the_loss_are_not_looked_at():
     mask[:, 0] = False
     old[:, 0] = -5.0
     cells = Cells(epochs=epochs, minibatches=np.zeros(ROWS, np.int64))
-    assert set(said(update(old_log_prob=old), cells, tensor(mask)).values) == {-1.0}
+    assert set(sampler_log_probs(update(old_log_prob=old), cells, tensor(mask)).values) == {-1.0}
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_later_epochs_and_tokens_outside_the_loss_are_not_looked_at():
     [{"prompt": None}, {"tokens": None}, {"old_log_prob": None}, {"prompt": np.arange(7)}, {"tokens": np.zeros(ROWS)}],
 )
 def test_without_prompts_or_tokens_nothing_is_told(lacking):
-    assert said(update(**lacking), None, None) is None
+    assert sampler_log_probs(update(**lacking), None, None) is None
 
 
 def test_few_common_tokens_tell_nothing():
     other = update(prompt=np.full(ROWS, 99))
-    assert math.isnan(moved(said(update(), None, None), said(other, None, None)))
+    assert math.isnan(rms_change(sampler_log_probs(update(), None, None), sampler_log_probs(other, None, None)))
 
 
 def test_files_of_one_update_are_one():
-    first, second = (said(update(seed=seed), None, None) for seed in (0, 1))
-    both = joined([first, second])
+    first, second = (sampler_log_probs(update(seed=seed), None, None) for seed in (0, 1))
+    both = joined_updates([first, second])
     assert set(both.keys) == set(first.keys) | set(second.keys)
-    assert moved(both, second) == pytest.approx(0, abs=1e-12)
+    assert rms_change(both, second) == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize(("shift", "wanted"), [(0.0, 0.0), (0.3, 1.0)])
@@ -109,9 +109,9 @@ def test_it_is_measured_against_the_distance_to_the_trainer(tmp_path, shift, wan
 
 
 def test_a_sampler_that_agrees_with_its_trainer_has_no_distance():
-    held = said(update(), None, None)
+    held = sampler_log_probs(update(), None, None)
     records = [
-        Measured(path="a", container="npz", step=n, values={"passes_logratio_std": 0.0}, raw={}, said=held)
+        Measured(path="a", container="npz", step=n, values={"passes_logratio_std": 0.0}, raw={}, sampler=held)
         for n in (1, 2)
     ]
     assert all("sampler_moved" not in record.values for record in dump_run.with_epochs(records))

@@ -1,4 +1,4 @@
-"""What the pickles of torch.save name, as inert values: nothing is imported, and nothing of theirs is called."""
+"""Stand-ins for what the pickles of torch.save name: nothing is imported, and nothing of theirs is called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ppo_doctor.tensors.dtypes import RAW
+from ppo_doctor.tensors.tensor import RAW
 
 #: What stands in a pickle; `Any` because that is what it may be.
 Value = Any
@@ -122,9 +122,9 @@ def storage_type(symbol: Value) -> str | None:
 
 
 def persistent(reference: Value) -> StorageRef:
-    """Return the storage that a persistent id names: ("storage", class, key, device, elements)."""
+    """Return the storage that a persistent id names: ("storage", class, key, device, elements[, None])."""
     match reference:
-        case ("storage", kind, str(key), str(_), int(count)) if count >= 0:
+        case ("storage", kind, str(key), str(_), int(count), *rest) if count >= 0 and rest in ([], [None]):
             return StorageRef(storage_type(kind), key, count)
     raise Refused("a reference that names no storage")
 
@@ -174,17 +174,13 @@ def _subclass(function: Value, kind: Value, arguments: Value, *_: Value) -> Valu
     return call(function, arguments)
 
 
-def _ordered(pairs: Value = ()) -> dict[Value, Value]:
-    return _mapping(pairs)
-
-
 def _default(factory: Value = None, pairs: Value = ()) -> dict[Value, Value]:
     if factory is not None and not isinstance(factory, Symbol):
         raise Refused("a default without a class")
     return _mapping(pairs)
 
 
-def _mapping(pairs: Value) -> dict[Value, Value]:
+def _mapping(pairs: Value = ()) -> dict[Value, Value]:
     if isinstance(pairs, dict):
         return dict(pairs)
     if not isinstance(pairs, list | tuple) or not all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):
@@ -299,8 +295,8 @@ CALLS: Mapping[str, Callable[..., Value]] = MappingProxyType(
         "torch.device": _words,
         "torch.serialization._get_layout": _words,
         "torch.torch_version.TorchVersion": _words,
-        "collections.OrderedDict": _ordered,
-        "collections.Counter": _ordered,
+        "collections.OrderedDict": _mapping,
+        "collections.Counter": _mapping,
         "collections.defaultdict": _default,
         "_codecs.encode": _encode,
         "builtins.set": _elements,

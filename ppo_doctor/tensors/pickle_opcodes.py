@@ -1,7 +1,7 @@
 """A pickle followed opcode by opcode, as far as torch.save goes, without unpickling it.
 
-`pickletools.genops` only cuts a pickle into opcodes. What they would build is built from the inert values of
-`ppo_doctor.tensors.inert`; an opcode or a name that is not listed ends the reading.
+`pickletools.genops` only cuts a pickle into opcodes. What they would build is built from the stand-ins of
+`ppo_doctor.tensors.safe_pickle`; an opcode or a name that is not listed ends the reading.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import pickletools
 import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
-from ppo_doctor.tensors import inert
-from ppo_doctor.tensors.inert import Refused, Value
+from ppo_doctor.tensors import safe_pickle
+from ppo_doctor.tensors.safe_pickle import Refused, StorageRef, Value
 
 #: Opcodes that are followed, and containers that are built, before the pickle counts as made to do harm.
 MOST_OPCODES, MOST_CONTAINERS = 3_000_000, 500_000
@@ -23,12 +23,12 @@ _MARK = object()
 _BROKEN = (ValueError, struct.error, OverflowError, EOFError, IndexError, KeyError, TypeError, AttributeError)
 
 
-def follow(pickle: bytes) -> Value:
-    """Return what a pickle describes, in inert values.
+def follow(pickle: bytes | BinaryIO, storages: dict[str, StorageRef] | None = None) -> Value:
+    """Return what a pickle describes, in stand-ins; `storages` takes those that it names, by their keys.
 
     Raises Refused for what is not on the list, and ValueError for a pickle that is cut off or none.
     """
-    machine = _Machine()
+    machine = _Machine({} if storages is None else storages)
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(pickle)):
             if count >= MOST_OPCODES:
@@ -44,8 +44,9 @@ def follow(pickle: bytes) -> Value:
 class _Machine:
     """The stack and the memo of a pickle."""
 
-    def __init__(self) -> None:
+    def __init__(self, storages: dict[str, StorageRef]) -> None:
         self.stack: list[Value] = []
+        self._storages = storages
         self._memo: dict[int, Value] = {}
         self._containers = 0
         self._copied = 0
@@ -105,13 +106,13 @@ class _Machine:
         target = self.top()
         if not isinstance(target, dict) or len(items) % 2:
             raise Refused("an object that is filled like a mapping")
-        target.update((inert.key_of(key), value) for key, value in zip(items[::2], items[1::2], strict=True))
+        target.update((safe_pickle.key_of(key), value) for key, value in zip(items[::2], items[1::2], strict=True))
 
     def add_items(self, items: list[Value]) -> None:
         target = self.top()
         if not isinstance(target, set):
             raise Refused("an object that is filled like a set")
-        target.update(inert.key_of(item) for item in items)
+        target.update(safe_pickle.key_of(item) for item in items)
 
     def two(self) -> list[Value]:
         second, first = self.pop(), self.pop()
@@ -120,13 +121,18 @@ class _Machine:
     def name(self, argument: str) -> None:
         """Take the two names of a GLOBAL, which genops joins by a blank."""
         module, _, name = argument.partition(" ")
-        self.stack.append(inert.symbol(module, name))
+        self.stack.append(safe_pickle.symbol(module, name))
 
     def stack_name(self) -> None:
         module, name = self.two()
         if not isinstance(module, str) or not isinstance(name, str):
             raise Refused("a name that is computed")
-        self.stack.append(inert.symbol(module, name))
+        self.stack.append(safe_pickle.symbol(module, name))
+
+    def storage(self) -> None:
+        found = safe_pickle.persistent(self.pop())
+        self._storages[found.key] = found
+        self.stack.append(found)
 
     def copying(self, arguments: Value) -> None:
         """Account for what a call may copy."""
@@ -139,22 +145,22 @@ class _Machine:
     def call(self) -> None:
         function, arguments = self.two()
         self.copying(arguments)
-        self.push_container(inert.call(function, arguments))
+        self.push_container(safe_pickle.call(function, arguments))
 
     def new(self) -> None:
         kind, arguments = self.two()
         self.copying(arguments)
-        self.push_container(inert.new(kind, arguments))
+        self.push_container(safe_pickle.new(kind, arguments))
 
     def build(self) -> None:
         target, state = self.two()
         self.copying(state)
         self.copying((state,))
-        self.stack.append(inert.build(target, state))
+        self.stack.append(safe_pickle.build(target, state))
 
 
-def _mapping(items: list[Value]) -> dict[Value, Value]:
-    return {inert.key_of(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
+def _paired(items: list[Value]) -> dict[Value, Value]:
+    return {safe_pickle.key_of(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
 
 
 _Step = Callable[[_Machine, Any], None]
@@ -183,8 +189,8 @@ _STEPS: Mapping[str, _Step] = MappingProxyType(
         "TUPLE1": lambda machine, _: machine.tuple_of(1),
         "TUPLE2": lambda machine, _: machine.tuple_of(2),
         "TUPLE3": lambda machine, _: machine.tuple_of(3),
-        "DICT": lambda machine, _: machine.push_container(_mapping(machine.marked())),
-        "FROZENSET": lambda machine, _: machine.push_container({inert.key_of(item) for item in machine.marked()}),
+        "DICT": lambda machine, _: machine.push_container(_paired(machine.marked())),
+        "FROZENSET": lambda machine, _: machine.push_container({safe_pickle.key_of(item) for item in machine.marked()}),
         "BYTEARRAY8": lambda machine, data: machine.stack.append(bytes(data)),
         "APPEND": lambda machine, _: machine.append([machine.pop()]),
         "APPENDS": lambda machine, _: machine.append(machine.marked()),
@@ -195,7 +201,7 @@ _STEPS: Mapping[str, _Step] = MappingProxyType(
         **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.get),
         "GLOBAL": _Machine.name,
         "STACK_GLOBAL": lambda machine, _: machine.stack_name(),
-        "BINPERSID": lambda machine, _: machine.stack.append(inert.persistent(machine.pop())),
+        "BINPERSID": lambda machine, _: machine.storage(),
         "REDUCE": lambda machine, _: machine.call(),
         "NEWOBJ": lambda machine, _: machine.new(),
         "BUILD": lambda machine, _: machine.build(),
