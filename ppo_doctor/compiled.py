@@ -27,7 +27,7 @@ Compiled = dict[str, Any]
 Parsed = Mapping[str, Compiled]
 
 #: Raise when the compiled form changes within a version.
-FORMAT = 11
+FORMAT = 12
 _BINARY = getattr(os, "O_BINARY", 0)
 #: Bytes of one TOML file, and of a pack that was compiled.
 LARGEST, LARGEST_CACHE = 4 << 20, 64 << 20

@@ -60,18 +60,6 @@ def unique(entries: Iterable[tuple[str, str]]) -> None:
         seen[name] = path
 
 
-def text(path: str, raw: Mapping[str, Any], name: str) -> str:
-    """Return a field that holds words.
-
-    Raises:
-        DoctorError: the field is no text, or empty.
-    """
-    value = raw.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise fail(path, f"{name}: expected some text")
-    return value
-
-
 def texts(path: str, raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return a field that holds a list of words, empty where it is missing.
 

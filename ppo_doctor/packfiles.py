@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppo_doctor.compiled import Compiled, Parsed
-from ppo_doctor.forms import fail, fields, kinds, number, one_of, tables, text, texts, unique, whole
+from ppo_doctor.forms import fail, fields, kinds, number, one_of, tables, texts, unique, whole
 from ppo_doctor.model import LINKS, PRIORS, QUESTIONS, TARGET, Link, Severity
 from ppo_doctor.model.kinds import FACETS
-from ppo_doctor.overrides import FILE as OVERRIDES
-from ppo_doctor.overrides import compiled_overrides
 
 #: How often sound runs answer a check with yes, and what checks say of the links of the chain.
 RATES, CHAIN_FILE = "rates.toml", "chain.toml"
@@ -54,15 +52,33 @@ _CAUSE_FIELDS = (
 PROOFS = ("identity", "counter", "tensor", "measured")
 
 
+#: Names a folder of rules and is read no more.
+OLD_MARKER = "pack.toml"
+#: File that only the built-in rules may have, or that nobody may have any more → what is wrong and what to do.
+_NOT_IN_A_FOLDER = {
+    "complaints.toml": ("the list of complaints is closed", "causes name complaints of the built-in pack"),
+    "overrides.toml": (
+        "weights and priors of built-in causes can no longer be changed",
+        "write a cause of your own with [[weight]] in causes/<id>.toml, or set [thresholds.RULE] in the policy, "
+        "then delete this file",
+    ),
+    OLD_MARKER: (
+        "built-in rules can no longer be retired",
+        'leave a rule out with --ignore or with ignore = ["RULE"] in the policy, then delete this file',
+    ),
+}
+
+
 def build_further(parsed: Parsed) -> Compiled:
-    """Validate the files of a pack that adds to the built-in one.
+    """Validate the files of a folder that adds to the built-in rules.
 
     Raises:
-        DoctorError: as `build`; also for complaints, whose list is closed.
+        DoctorError: as `build`; also for a file that no such folder may hold.
     """
-    if "complaints.toml" in parsed:
-        raise fail("complaints.toml", "the list of complaints is closed", "causes name complaints of the built-in pack")
-    return build(parsed)
+    for path, (problem, hint) in _NOT_IN_A_FOLDER.items():
+        if path in parsed and (path != OLD_MARKER or "retire" in parsed[path]):
+            raise fail(path, problem, hint)
+    return build({path: raw for path, raw in parsed.items() if path != OLD_MARKER})
 
 
 def build(parsed: Parsed) -> Compiled:
@@ -72,7 +88,7 @@ def build(parsed: Parsed) -> Compiled:
         DoctorError: a file lacks a field, uses a word outside the vocabulary, or repeats a name.
     """
     lists = ("rules", "causes", "complaints", "unjudged")
-    compiled: Compiled = {"meta": {}, "overrides": None, "rates": {}, "chain": {}} | {name: [] for name in lists}
+    compiled: Compiled = {"rates": {}, "chain": {}} | {name: [] for name in lists}
     for path, raw in parsed.items():
         try:
             _add(compiled, path, raw)
@@ -86,10 +102,7 @@ def build(parsed: Parsed) -> Compiled:
 
 
 def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
-    if path == "pack.toml":
-        fields(path, raw, ("name",), ("title", "retire"))
-        compiled["meta"] = {"name": text(path, raw, "name"), "retire": texts(path, raw, "retire")}
-    elif path == "complaints.toml":
+    if path == "complaints.toml":
         compiled["complaints"] = raw["complaint"]
     elif path == "unjudged.toml":
         compiled["unjudged"] = raw["cause"]
@@ -97,8 +110,6 @@ def _add(compiled: Compiled, path: str, raw: Compiled) -> None:
         compiled["chain"] = _compiled_chain(path, raw)
     elif path == RATES:
         compiled["rates"] = {name: [*pair] for name, pair in raw["rates"].items()}
-    elif path == OVERRIDES:
-        compiled["overrides"] = compiled_overrides(path, raw, PRIORS)
     elif path.startswith("causes/"):
         compiled["causes"].append(_compiled_cause(path, raw))
     else:

@@ -21,7 +21,7 @@ from tests.each import for_each
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 GUIDE = DOCS / "how-to-log.md"
-PACK = load_pack(installed=False)
+PACK = load_pack()
 BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
 #: The five numbers, as failures.md ranks them by pairs of causes resolved per cost.
 FIVE = ("optimizer_steps", "epoch_start_ratio_dev", "update_norm", "probe_kl", "logratio_advantage_corr")

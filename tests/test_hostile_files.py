@@ -127,7 +127,6 @@ def test_any_value_in_a_rule_or_a_cause(data, value, tmp_path, monkeypatch):
     name = data.draw(st.sampled_from(names_in(text)))
     path = tmp_path / "pack" / folder / "mine.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "pack" / "pack.toml").write_text('name = "mine"\n')
     path.write_text(with_another_value(text, name, value))
     refused_or_read(load_pack, [tmp_path / "pack"])
     path.unlink()

@@ -188,7 +188,7 @@ def test_a_foreign_rules_folder_is_not_adopted(installed):
     """A stranger's site-packages/rules must not become ours."""
     stranger = installed.site / "rules"
     stranger.mkdir()
-    (stranger / "pack.toml").write_text('name = "stranger"\n', encoding="utf-8")
+    (stranger / "complaints.toml").write_text("complaint = []\n", encoding="utf-8")
     try:
         assert len(listed(installed)) == len(RULE_FILES)
     finally:

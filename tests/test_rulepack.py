@@ -28,7 +28,6 @@ def pack(tmp_path):
     """Return a small pack of one rule and one cause, under names of their own."""
     (tmp_path / "causes").mkdir()
     (tmp_path / "mine").mkdir()
-    (tmp_path / "pack.toml").write_text('name = "mine"\n', encoding="utf-8")
     rule = RULE.replace("ADV001", "MINE001").replace('name = "advantages-all-zero"', 'name = "my-rule"')
     cause = CAUSE.replace('id = "nan-inf"', 'id = "my-cause"').replace('"metric-not-finite", ', "")
     (tmp_path / "mine" / "my-rule.toml").write_text(rule, encoding="utf-8")
@@ -94,10 +93,10 @@ def test_two_packs_cannot_hold_one_rule(pack):
     assert caught.value.code == ExitCode.USAGE
 
 
-def test_a_folder_without_a_marker_is_no_pack(pack):
-    (pack / "pack.toml").unlink()
+@pytest.mark.parametrize("below", ["", "nowhere"])
+def test_a_folder_without_rules_is_refused(tmp_path, below):
     with pytest.raises(DoctorError) as caught:
-        load_pack([pack])
+        load_pack([tmp_path / below])
     assert caught.value.code == ExitCode.USAGE
 
 
