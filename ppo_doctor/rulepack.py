@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.compiled import Compiled, load, parse_toml, toml_files
+from ppo_doctor.compiled import Compiled, load, parse_folder, parse_toml, toml_files
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
@@ -40,7 +40,7 @@ from ppo_doctor.weighing import sound_share, weights_of
 if TYPE_CHECKING:
     from ppo_doctor.compiled import Parsed
 
-__all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_references", "load_pack", "prose"]
+__all__ = ["PRIORS", "Pack", "build", "builtin_rules", "check_references", "load_pack", "prose"]
 
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
 SOFT, HARD = 20, 60
@@ -117,19 +117,14 @@ def build(parsed: Parsed) -> Compiled:
     return packfiles.build(parsed)
 
 
-def build_further(parsed: Parsed) -> Compiled:
-    """Validate the files of a folder that adds to the built-in pack."""
-    from ppo_doctor import packfiles
-
-    return packfiles.build_further(parsed)
-
-
 def _further(folder: Path) -> Pack:
+    from ppo_doctor.packfiles import build_further
+
     if not toml_files(folder):
         hint = "name a folder that holds <family>/<rule>.toml or causes/<id>.toml"
         raise DoctorError(f"{folder}: no rules in it", hint=hint, code=ExitCode.USAGE)
     with _located(folder):
-        pack = _pack(folder, load("rules", folder, build_further))
+        pack = _pack(folder, parse_folder(folder, build_further))
     rules, causes = tuple(rule.name for rule in pack.rules), tuple(cause.id for cause in pack.causes)
     return replace(pack, further=(PackInForce(name=folder.name, path=str(folder), rules=rules, causes=causes),))
 

@@ -35,12 +35,10 @@ class Environment:
         clean = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV"))
         }
-        cache = self.work / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
         done = subprocess.run(
             [str(part) for part in command],
             cwd=self.work,
-            env=clean | {"PPO_DOCTOR_CACHE": str(cache)},
+            env=clean,
             capture_output=True,
             text=True,
             check=False,

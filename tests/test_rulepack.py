@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -98,40 +96,6 @@ def test_a_folder_without_rules_is_refused(tmp_path, below):
     with pytest.raises(DoctorError) as caught:
         load_pack([tmp_path / below])
     assert caught.value.code == ExitCode.USAGE
-
-
-def test_a_change_is_seen_through_the_cache(pack):
-    assert load_pack([pack]).rule("my-rule").title != "changed"
-    path = pack / "mine" / "my-rule.toml"
-    text = path.read_text(encoding="utf-8").splitlines()
-    title = next(i for i, line in enumerate(text) if line.startswith("title"))
-    text[title] = 'title = "changed"'
-    path.write_text("\n".join(text), encoding="utf-8")
-    assert load_pack([pack]).rule("my-rule").title == "changed"
-
-
-def test_a_new_file_is_seen_through_the_cache(pack):
-    load_pack([pack])
-    more = (pack / "mine" / "my-rule.toml").read_text(encoding="utf-8")
-    more = more.replace("MINE001", "MINE002").replace('"my-rule"', '"my-other-rule"')
-    (pack / "mine" / "my-other-rule.toml").write_text(more, encoding="utf-8")
-    assert load_pack([pack]).rule("my-other-rule")
-
-
-def test_a_torn_cache_costs_only_its_parse(pack, monkeypatch, tmp_path_factory):
-    cache = tmp_path_factory.mktemp("torn")
-    monkeypatch.setenv("PPO_DOCTOR_CACHE", str(cache))
-    before = load_pack([pack])
-    for file in cache.iterdir():
-        file.write_text('{"stamp": [', encoding="utf-8")
-    assert load_pack([pack]) == before
-
-
-def test_packs_of_the_same_content_in_two_folders_keep_their_own_paths(pack, tmp_path_factory):
-    other = tmp_path_factory.mktemp("other") / "pack"
-    shutil.copytree(pack, other, copy_function=shutil.copy2)
-    assert load_pack([pack]).rule("my-rule").path.startswith(os.fspath(pack))
-    assert load_pack([other]).rule("my-rule").path.startswith(os.fspath(other))
 
 
 def test_a_case_that_fails_fails_the_command(pack, cli):
