@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.compiled import Compiled, load, parse_folder, parse_toml, toml_files
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
     PRIORS,
     WORDS,
@@ -35,6 +34,7 @@ from ppo_doctor.model import (
     Weight,
 )
 from ppo_doctor.model.kinds import FACETS
+from ppo_doctor.toml_schema import fail, one_of, unique
 from ppo_doctor.weighing import sound_share, weights_of
 
 if TYPE_CHECKING:

@@ -61,12 +61,12 @@ ALLOWED: dict[str, set[str]] = {
     "derive": {"arrays", "evidence", "frameworks", "metrics", "model", "rounding", "signals"},
     # rulepack asks derive and metrics which names exist, nothing else
     "rulepack": {
-        *("compiled", "derive", "errors", "forms", "frameworks", "metrics", "model", "packfiles"),
+        *("compiled", "derive", "errors", "frameworks", "metrics", "model", "packfiles", "toml_schema"),
         "weighing",
     },
     "weighing": {"model"},
-    "forms": {"errors"},
-    "packfiles": {"compiled", "errors", "forms", "model"},
+    "toml_schema": {"errors"},
+    "packfiles": {"compiled", "model", "toml_schema"},
     "cutting": {"model"},
     "engine": {"derive", "errors", "evidence", "model", "predicates"},
     "diagnose": {"arrays", "configs", "evidence", "frameworks", "metrics", "model", "rulepack"},
@@ -75,8 +75,8 @@ ALLOWED: dict[str, set[str]] = {
     "judgement": {"errors", "model"},
     "sources": {"config_files", "errors", "model", "readers"},
     "testing": {
-        *("configuration", "derive", "engine", "errors", "forms", "frameworks", "gating", "metrics", "model", "output"),
-        *("pipeline", "policy", "report", "rounding"),
+        *("configuration", "derive", "engine", "errors", "frameworks", "gating", "metrics", "model", "output"),
+        *("pipeline", "policy", "report", "rounding", "toml_schema"),
     },
     "testing_plugin": {"errors", "testing"},
     # a diagnosis as people are told it: data, which every report prints
