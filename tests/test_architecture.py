@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "predicates": {"arrays", "model"},
     "readers": {"ingest", "arrays", "errors", "literals", "model", "opening", "table"},
     "ingest": {"arrays", "model"},
-    "frameworks": {"compiled", "errors", "ingest", "metrics", "model"},
+    "frameworks": {"compiled", "errors", "ingest", "metrics", "model", "toml_schema"},
     "configuration": {"configs", "errors", "frameworks", "ingest", "model"},
     # bytes and lines of configurations; it knows no trainer
     "configs": {"literals", "toml_text"},
