@@ -79,7 +79,7 @@ _CAUSE: dict[str, Spec] = {
 }
 _LINK: dict[str, Spec] = {f"{part}?": [str] for part in Link.__dataclass_fields__ if part != "name"}
 _CHAIN: Spec = {f"{link}?": _LINK | {"kills?": [tuple(LINKS)]} for link in LINKS}
-#: File of a pack that holds neither rules nor causes → its form, and the table of it that is kept.
+#: File that holds neither rules nor causes → its form, and the table of it that is kept.
 _OTHERS: dict[str, tuple[str, Spec, str | None]] = {
     "complaints.toml": ("complaints", {"complaint": [{"id": str, "title": str}]}, "complaint"),
     "unjudged.toml": ("unjudged", {"cause": [{"id": str, "because": str, "a_fuller_log_could?": bool}]}, "cause"),

@@ -88,9 +88,7 @@ def builtin_rules() -> Path:
     for folder in (package / "_rules", package.parent / "rules"):
         if (folder / "complaints.toml").is_file():
             return folder
-    raise DoctorError(
-        "the built-in rules are missing", hint="reinstall ppo-doctor, or pass --rules DIR", code=ExitCode.BUG
-    )
+    raise DoctorError("the built-in rules are missing", hint="reinstall ppo-doctor", code=ExitCode.BUG)
 
 
 def load_pack(extra: Iterable[Path] = ()) -> Pack:
