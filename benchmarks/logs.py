@@ -21,20 +21,19 @@ def rows(scratch: Path, repeat: int, *, quick: bool) -> list[Line | Unmeasured]:
     found: list[Line | Unmeasured] = []
     for dirt, words in list(DIRT.items())[: 2 if quick else None]:
         log = data.jsonl(scratch / f"log{dirt}.jsonl", records, COLUMNS, dirt=dirt)
-        found += _jsonl(log, records, words, repeat, scratch)
+        found += _jsonl(log, records, words, repeat)
         log.unlink()
     return [*found, *_csv(scratch, 4_000 if quick else 200_000, repeat)]
 
 
-def _jsonl(log: Path, records: int, words: str, repeat: int, scratch: Path) -> list[Line | Unmeasured]:
-    cache = {"PPO_DOCTOR_CACHE": str(scratch / "cache")}
+def _jsonl(log: Path, records: int, words: str, repeat: int) -> list[Line | Unmeasured]:
     command = [SCRIPT, "analyze", str(log), "--format", "json"]
-    process([SCRIPT, "rules", "list"], cache)  # the rules are compiled at the first start
+    process([SCRIPT, "rules", "list"])  # the rules are compiled at the first start
     costs = interleaved(
         {
             ORJSON: partial(worker, "orjson_lines", log),
             "columns": partial(worker, "columns", log),
-            "analyze": partial(process, command, cache),
+            "analyze": partial(process, command),
         }
         | ({LEAST: partial(worker, "packed_lines", log)} if words == "clean" else {}),
         repeat,

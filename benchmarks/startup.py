@@ -26,9 +26,8 @@ def rows(scratch: Path, repeat: int, *, quick: bool) -> list[Line]:
         "json": [SCRIPT, "analyze", str(log), "--format", "json"],
         "text": [SCRIPT, "analyze", str(log)],
     }
-    cache = {"PPO_DOCTOR_CACHE": str(scratch / "cache")}
     # Short enough for twice the rounds, which it takes: a start varies by a tenth.
-    costs = interleaved({name: lambda c=command: process(c, cache) for name, command in commands.items()}, 2 * repeat)
+    costs = interleaved({name: lambda c=command: process(c) for name, command in commands.items()}, 2 * repeat)
     return [
         line("`--version`", costs, "version", PASS, clock="wall", bound=2.5),
         line("`--help`", costs, "help", PASS, clock="wall", bound=8.0),

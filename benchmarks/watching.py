@@ -84,7 +84,6 @@ def main() -> None:
     options.add_argument("--records", type=int, default=100_000)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["PPO_DOCTOR_CACHE"] = folder
         log = Path(folder) / "run.jsonl"
         write_log(log, given.records)
         for terminal in (False, True):

@@ -1,18 +1,13 @@
-"""TOML folders parsed once: what evaluation needs is kept as JSON, because reading 250 TOML files costs 0.1 s.
+"""TOML folders reduced to what evaluation needs, as JSON: parsing the 350 files of the package takes 0.3 s.
 
-A wheel carries the built-in packs compiled (see hatch_build.py). A checkout or a user's pack is cached in the user's
-cache folder, keyed by tool version and by each file's path, size and modification time. Without a writable cache the
-TOML is parsed every time. JSON, never pickle: a cache file is as untrusted as any other. One that somebody else may
-have written, or that is not what was written, is parsed anew.
+A wheel carries the package's own folders compiled (see hatch_build.py). A checkout keeps the result in the package's
+`__pycache__`, as Python keeps compiled modules, until a TOML file changes; where that cannot be written to, every start
+parses. Folders of users are always parsed.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import stat
-import sys
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,17 +15,18 @@ from typing import Any
 
 from ppo_doctor import __version__, toml_text
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.opening import contents, plain_file
+from ppo_doctor.opening import contents
 
 Compiled = dict[str, Any]
-#: file path relative to the pack's root → its parsed TOML
+#: file path relative to the folder → its parsed TOML
 Parsed = Mapping[str, Compiled]
 
 #: Raise when the compiled form changes within a version.
-FORMAT = 11
-_BINARY = getattr(os, "O_BINARY", 0)
-#: Bytes of one TOML file, and of a pack that was compiled.
-LARGEST, LARGEST_CACHE = 4 << 20, 64 << 20
+FORMAT = 13
+#: Bytes of one TOML file.
+LARGEST = 4 << 20
+PACKAGE = Path(__file__).parent
+CACHE = PACKAGE / "__pycache__"
 
 
 def parse_toml(path: Path) -> Compiled:
@@ -62,48 +58,26 @@ def parse_folder(root: Path, build: Callable[[Parsed], Compiled]) -> Compiled:
 
 
 def load(kind: str, root: Path, build: Callable[[Parsed], Compiled]) -> Compiled:
-    """Return `build` of a folder's TOML: from the wheel, from the cache, or parsed now."""
-    shipped = shipped_pack(kind, root)
-    if shipped is not None:
-        return shipped
-    # crc32, for hashlib costs 10 ms to import; the stamp holds the root, so that two roots never share a cache
-    name = f"{kind}-{zlib.crc32(str(root).encode()):08x}"
-    return cached(name, [str(root), stamp_of(root)], lambda: parse_folder(root, build))
+    """Return `build` of one of the package's own folders: from the wheel, from the cache, or parsed now."""
+    import orjson  # not at the top: building a wheel compiles folders, and has no orjson
 
-
-def cached(name: str, stamp: list[object], make: Callable[[], Compiled]) -> Compiled:
-    """Return what `make` returned when the stamp was last the same; the stamp and the result are JSON."""
-    stamp = [__version__, FORMAT, *stamp]
-    cache = cache_folder() / f"{name}.json"
-    found = _read_cache(cache, stamp)
-    if found is not None:
-        return found
-    made = make()
-    _write_cache(cache, stamp, made)
+    made: Compiled
+    if (shipped := PACKAGE / "_compiled" / f"{kind}.json").is_file():
+        made = orjson.loads(shipped.read_bytes())
+        return made
+    cache, stamp = CACHE / f"{kind}.json", [__version__, FORMAT, stamp_of(root)]
+    with suppress(OSError, ValueError):  # there is no cache yet, or none that is JSON
+        kept = orjson.loads(cache.read_bytes())
+        if kept["stamp"] == stamp:
+            made = kept["made"]
+            return made
+    made = parse_folder(root, build)
+    with suppress(OSError):  # a checkout that cannot be written to must not stop a diagnosis
+        CACHE.mkdir(exist_ok=True)
+        part = cache.with_suffix(f".{os.getpid()}.part")
+        part.write_bytes(orjson.dumps({"stamp": stamp, "made": made}))
+        part.replace(cache)
     return made
-
-
-def shipped_pack(kind: str, root: Path) -> Compiled | None:
-    """Return the pack that the wheel carries compiled, if `root` is the wheel's own folder."""
-    package = Path(__file__).parent
-    compiled = package / "_compiled" / f"{kind}.json"
-    if package not in root.parents or not compiled.is_file():
-        return None
-    import orjson  # not at the top: building a wheel compiles packs, and has no orjson
-
-    found: Compiled = orjson.loads(compiled.read_bytes())
-    return found
-
-
-def cache_folder() -> Path:
-    """Return the folder for our cache files on this platform; it may not exist."""
-    if configured := os.environ.get("PPO_DOCTOR_CACHE"):
-        return Path(configured)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ppo-doctor"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ppo-doctor"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ppo-doctor"
 
 
 def stamp_of(root: Path) -> list[object]:
@@ -116,40 +90,3 @@ def stamp_of(root: Path) -> list[object]:
                 stat = os.stat(f"{folder}{os.sep}{name}")  # noqa: PTH116
                 files.append([f"{folder}{os.sep}{name}", stat.st_size, stat.st_mtime_ns])
     return files
-
-
-def _read_cache(cache: Path, stamp: list[object]) -> Compiled | None:
-    import orjson
-
-    # A missing, foreign or torn cache file only costs the parse that it would have saved.
-    with suppress(OSError, ValueError, TypeError, KeyError, DoctorError):
-        with plain_file(cache) as file:
-            if not _is_ours(os.fstat(file.fileno())):
-                return None
-            head, pack = file.readline(LARGEST), file.read(LARGEST_CACHE)
-        held = orjson.loads(head)
-        if held["stamp"] == stamp and held["checksum"] == zlib.crc32(pack):
-            found: Compiled = orjson.loads(pack)
-            return found
-    return None
-
-
-def _is_ours(status: os.stat_result) -> bool:
-    """Tell whether nobody but this user, or root, can have written a file; where there are no users, anybody's is."""
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _write_cache(cache: Path, stamp: list[object], built: Compiled) -> None:
-    pack = json.dumps(built).encode()
-    head = json.dumps({"stamp": stamp, "checksum": zlib.crc32(pack)}).encode()
-    # A read-only home must not stop a diagnosis; the file appears whole or not at all.
-    with suppress(OSError):
-        cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = cache.with_suffix(f".{os.getpid()}.part")
-        part.unlink(missing_ok=True)
-        # Never through a link that somebody else laid, and for nobody else to write.
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600), "wb") as file:
-            file.write(head + b"\n" + pack)
-        part.replace(cache)

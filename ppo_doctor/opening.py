@@ -1,6 +1,6 @@
 """Opening what is read: a file or a pipe as a stream of bytes, and nothing that may never answer or never end.
 
-Every file whose content somebody else wrote is opened here: logs, settings, policies, baselines, packs and caches.
+Every file whose content somebody else wrote is opened here: logs, settings, policies, baselines and rules.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Find, read, validate and compile rule packs; nothing here evaluates anything.
+"""Load the rules and causes: the built-in ones, and those of a user's own folders (`--rules DIR`).
 
-A pack is a folder with `pack.toml`, `<family>/<rule>.toml`, `causes/<id>.toml` and, where it has them, `chain.toml`,
-what checks say of the signal chain, and `overrides.toml`, what it changes in other packs; the built-in one also holds
-the closed list of complaints. Evaluation reads its compiled form; prose and cases are parsed from the TOML when asked
-for. Packs are put together in a fixed order: the built-in one, those of installed packages by name, then `--rules` as
-given.
+A folder of rules holds `<family>/<rule>.toml`, `causes/<id>.toml` and, where checks show something of the signal chain,
+`chain.toml`; the built-in one also holds the closed list of complaints. Evaluation reads a reduced form (`packfiles`);
+prose and cases are parsed from the TOML when asked for.
 """
 
 from __future__ import annotations
@@ -12,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.compiled import Compiled, load, parse_toml
+from ppo_doctor.compiled import Compiled, load, parse_folder, parse_toml, toml_files
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.forms import fail, one_of, unique
 from ppo_doctor.model import (
     PRIORS,
     WORDS,
@@ -36,15 +33,14 @@ from ppo_doctor.model import (
     Unjudged,
     Weight,
 )
-from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.kinds import FACETS
+from ppo_doctor.toml_schema import fail, one_of, unique
 from ppo_doctor.weighing import sound_share, weights_of
 
 if TYPE_CHECKING:
     from ppo_doctor.compiled import Parsed
-    from ppo_doctor.overrides import Changes
 
-__all__ = ["PRIORS", "Pack", "build", "build_further", "builtin_rules", "check_references", "load_pack", "prose"]
+__all__ = ["PRIORS", "Pack", "build", "builtin_rules", "check_references", "load_pack", "prose"]
 
 #: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
 SOFT, HARD = 20, 60
@@ -64,7 +60,7 @@ class Pack:
     rates: Mapping[str, float] = field(default_factory=dict)
     #: check → how many sound runs of the lab's trainers answer yes, of how many, then the same of published runs
     sound: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: packs beyond the built-in one, in the order in which they were added
+    #: folders of rules beyond the built-in ones, in the order in which they were added
     further: tuple[PackInForce, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
@@ -85,55 +81,31 @@ def builtin_rules() -> Path:
     """Return the folder of the rules that belong to this copy of ppo-doctor, installed or checked out.
 
     Raises:
-        DoctorError: neither place holds a pack.
+        DoctorError: neither place holds them.
     """
     package = Path(__file__).resolve().parent
     # The marker matters: without it an installed copy would adopt any stranger's site-packages/rules.
     for folder in (package / "_rules", package.parent / "rules"):
-        if (folder / "pack.toml").is_file():
+        if (folder / "complaints.toml").is_file():
             return folder
-    raise DoctorError(
-        "the built-in rules are missing", hint="reinstall ppo-doctor, or pass --rules DIR", code=ExitCode.BUG
-    )
+    raise DoctorError("the built-in rules are missing", hint="reinstall ppo-doctor", code=ExitCode.BUG)
 
 
-@frozen
-class _Part:
-    """One pack as it was read: where, who brought it, and its compiled form."""
-
-    folder: Path
-    origin: str
-    compiled: Compiled
-
-    @property
-    def name(self) -> str:
-        return str(self.compiled["meta"]["name"])
-
-
-def load_pack(extra: Iterable[Path] = (), *, installed: bool = True) -> Pack:
-    """Return the built-in pack with those of installed packages and of further folders added to it.
+def load_pack(extra: Iterable[Path] = ()) -> Pack:
+    """Return the built-in rules and causes with those of further folders added to them.
 
     Raises:
-        DoctorError: a pack is missing or invalid, or two contradict each other; the message names the file.
+        DoctorError: a folder holds no rules, a file in one is invalid, or a name is taken (exit code 2).
     """
-    further = [*(_installed() if installed else ()), *(_part(folder.resolve(), "--rules") for folder in extra)]
-    folders: dict[Path, _Part] = {}
-    for part in further:  # one that is installed and named besides is one pack
-        folders.setdefault(part.folder, part)
-    folder = builtin_rules()
-    if not folders:
-        return _alone(folder)
-    return _merged([_built_in(folder), *folders.values()])
+    built_in = _alone(builtin_rules())
+    folders = dict.fromkeys(folder.resolve() for folder in extra)
+    return _merged([built_in, *map(_further, folders)]) if folders else built_in
 
 
 @cache
 def _alone(folder: Path) -> Pack:
     """Return the built-in pack as it was when first asked for: a process judges all its runs by the same rules."""
-    return _pack(_built_in(folder))
-
-
-def _built_in(folder: Path) -> _Part:
-    return _Part(folder=folder, origin="built in", compiled=load("rules", folder, build))
+    return _pack(folder, load("rules", folder, build))
 
 
 def build(parsed: Parsed) -> Compiled:
@@ -143,95 +115,43 @@ def build(parsed: Parsed) -> Compiled:
     return packfiles.build(parsed)
 
 
-def build_further(parsed: Parsed) -> Compiled:
-    """Validate the files of a pack that adds to the built-in one."""
-    from ppo_doctor import packfiles
+def _further(folder: Path) -> Pack:
+    from ppo_doctor.packfiles import build_further
 
-    return packfiles.build_further(parsed)
-
-
-def _installed() -> Iterator[_Part]:
-    from ppo_doctor.installed import installed_packs
-
-    for found in installed_packs():
-        yield _part(found.folder.resolve(), f"installed with {found.package}")
-
-
-def _part(folder: Path, origin: str) -> _Part:
-    if not (folder / "pack.toml").is_file():
-        raise DoctorError(f"{folder}: no rule pack", hint="a rule pack is a folder with pack.toml", code=ExitCode.USAGE)
-    with _located(folder, origin):
-        return _Part(folder=folder, origin=origin, compiled=load("rules", folder, build_further))
+    if not toml_files(folder):
+        hint = "name a folder that holds <family>/<rule>.toml or causes/<id>.toml"
+        raise DoctorError(f"{folder}: no rules in it", hint=hint, code=ExitCode.USAGE)
+    with _located(folder):
+        pack = _pack(folder, parse_folder(folder, build_further))
+    rules, causes = tuple(rule.name for rule in pack.rules), tuple(cause.id for cause in pack.causes)
+    return replace(pack, further=(PackInForce(name=folder.name, path=str(folder), rules=rules, causes=causes),))
 
 
 @contextmanager
-def _located(folder: Path, origin: str) -> Iterator[None]:
-    """Put the folder before the file that an error names; of an installed pack tell who brought it."""
+def _located(folder: Path) -> Iterator[None]:
+    """Put the folder before the file that an error names."""
     try:
         yield
     except DoctorError as error:
         whole = error.message if error.message.startswith(str(folder)) else f"{folder}/{error.message}"
-        hint = "; ".join(filter(None, (error.hint, origin if origin != "--rules" else "")))
-        raise DoctorError(whole, hint=hint, code=error.code) from error
+        raise DoctorError(whole, hint=error.hint, code=error.code) from error
 
 
-def _merged(parts: list[_Part]) -> Pack:
-    from ppo_doctor.overrides import applied, changes
-
-    unique((part.name, str(part.folder / "pack.toml")) for part in parts)
-    packs = [_read(part) for part in parts]
-    rules = tuple(rule for pack in packs for rule in pack.rules)
-    causes = tuple(cause for pack in packs for cause in pack.causes)
-    links = _links([part.compiled["chain"] for part in parts])
-    raw = Pack(rules=rules, causes=causes, complaints=packs[0].complaints, unjudged=(), chain=links)
-    check_references(raw)  # the built-in pack alone is held to this by its tests, not at every start
-    asked = [changes(str(part.folder), part.compiled, PRIORS) for part in parts]
-    _check_own(packs, asked)
-    known = {rule.name: rule for rule in rules}
-    rules, causes = applied(rules, causes, asked)
-    for entry in (entry for change in asked for entry in change.weights):
-        _check_weight(entry.path, entry.weight, known[entry.weight.finding])
-    return Pack(
-        rules=rules,
-        causes=causes,
-        complaints=packs[0].complaints,
-        chain=links,
-        rates=packs[0].rates,
-        sound=packs[0].sound,
+def _merged(packs: Sequence[Pack]) -> Pack:
+    """Return several packs as one, the first of which is the built-in one."""
+    merged = replace(
+        packs[0],
+        rules=tuple(rule for pack in packs for rule in pack.rules),
+        causes=tuple(cause for pack in packs for cause in pack.causes),
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
-        further=tuple(map(_in_force, parts[1:], packs[1:], asked[1:])),
+        chain=_joined([pack.chain for pack in packs]),
+        further=tuple(further for pack in packs for further in pack.further),
     )
+    check_references(merged)  # tests check the built-in pack, so that a start with it alone need not
+    return merged
 
 
-def _check_own(packs: Iterable[Pack], asked: Iterable[Changes]) -> None:
-    """Refuse a cause that weighs a rule which its own pack retires; weights of other packs lapse."""
-    for pack, change in zip(packs, asked, strict=True):
-        gone = dict(change.retired)
-        for cause in pack.causes:
-            for weight in cause.weights:
-                if weight.finding in gone:
-                    raise fail(cause.path, f"weighs '{weight.finding}', which {gone[weight.finding]} retires")
-
-
-def _in_force(part: _Part, pack: Pack, change: Changes) -> PackInForce:
-    return PackInForce(
-        name=part.name,
-        origin=part.origin,
-        path=str(part.folder),
-        rules=tuple(rule.name for rule in pack.rules),
-        causes=tuple(cause.id for cause in pack.causes),
-        overrides=len(change),
-        retired=tuple(name for name, _ in change.retired),
-    )
-
-
-def _read(part: _Part) -> Pack:
-    with _located(part.folder, part.origin):
-        return _pack(part)
-
-
-def _pack(part: _Part) -> Pack:
-    raw, folder = part.compiled, part.folder
+def _pack(folder: Path, raw: Compiled) -> Pack:
     sound = {name: tuple(counts) for name, counts in raw["rates"].items()}
     rates = {name: sound_share(sum(counts[::2]), sum(counts[1::2])) for name, counts in sound.items()}
     return Pack(
@@ -239,21 +159,24 @@ def _pack(part: _Part) -> Pack:
         causes=tuple(_cause(cause, folder, rates) for cause in raw["causes"]),
         complaints=tuple(Complaint(id=c["id"], title=c["title"]) for c in raw["complaints"]),
         unjudged=tuple(Unjudged(**unjudged) for unjudged in raw["unjudged"]),
-        chain=_links([raw["chain"]]),
+        chain={name: _link(name, parts) for name, parts in raw["chain"].items()},
         rates=rates,
         sound=sound,
     )
 
 
-def _links(chains: Sequence[Mapping[str, Any]]) -> dict[str, Link]:
-    """Return what packs say of each link, in their order."""
-    held: dict[str, dict[str, tuple[str, ...]]] = {}
-    for chain in chains:
-        for name, parts in chain.items():
-            link = held.setdefault(name, {})
-            for part, told in parts.items():
-                link[part] = (*link.get(part, ()), *told)
-    return {name: Link(name=name, **parts) for name, parts in held.items()}
+def _link(name: str, parts: Mapping[str, Iterable[str]]) -> Link:
+    return Link(name=name, **{part: tuple(names) for part, names in parts.items()})
+
+
+def _joined(chains: Sequence[Mapping[str, Link]]) -> dict[str, Link]:
+    """Return what several packs say of each link, in their order."""
+    parts = [part for part in Link.__dataclass_fields__ if part != "name"]
+    held = {name: [chain[name] for chain in chains if name in chain] for chain in chains for name in chain}
+    return {
+        name: _link(name, {part: [check for link in links for check in getattr(link, part)] for part in parts})
+        for name, links in held.items()
+    }
 
 
 def _rule(raw: Mapping[str, Any], folder: Path) -> Rule:

@@ -19,9 +19,9 @@ from ppo_doctor.configuration import Found, canonical_settings, misspelt_setting
 from ppo_doctor.derive import Observations
 from ppo_doctor.engine import FROM_SETTINGS, check
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.forms import fields, one_of
 from ppo_doctor.frameworks.planning import configured_updates
 from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.toml_schema import Spec, validate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +34,12 @@ _ITEM = re.compile(
     rf"(?P<start>{_NUMBER})(?:(?P<step>[+-](?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)))?(?:x(?P<repeats>\d+))?\Z"
 )
 KINDS = ("positive", "near-miss", "benign", "missing")
-#: What a case may hold besides its name, kind and expectation.
-OF_CASES = ("series", "config", "framework", "algorithm", "resolution", "notes")
+CASE: dict[str, Spec] = {
+    "name": str,
+    "kind": KINDS,
+    "expect": {"status": str, "onset?": object},
+    **dict.fromkeys(("series?", "config?", "framework?", "algorithm?", "resolution?", "notes?"), object),
+}
 #: A case has to notice when a threshold moves by this much.
 MOVED = {"down": 0.8, "up": 1.2}
 
@@ -137,9 +141,7 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
     Raises:
         DoctorError: the case lacks its name, kind or expectation, or expects what no finding has.
     """
-    fields(f"{rule.path}: case", case, ("name", "kind", "expect"), OF_CASES)
-    one_of(f"{rule.path}: case '{case['name']}'", "kind", case["kind"], KINDS)
-    fields(f"{rule.path}: case '{case['name']}'", case["expect"], ("status",), ("onset",))
+    validate(f"{rule.path}: case '{case.get('name', '')}'", case, CASE)
     finding = check(Observations(case_run(case)), rule)
     expected: Mapping[str, Any] = case["expect"]
     got: dict[str, object] = {"status": finding.status, "onset": finding.onset_step}

@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,15 +41,12 @@ settings.load_profile("fixed")
 # a call of the command line takes in a process that makes hundreds.
 typer.main.get_params_from_function = cache(typer.main.get_params_from_function)
 
-_cache = tempfile.TemporaryDirectory(prefix="ppo-doctor-tests-", ignore_cleanup_errors=True)
-
 
 def pytest_configure() -> None:
     """Make tests independent of the shell that runs them, in subprocesses too, and already while they are collected."""
     ours = (name for name in os.environ if name.startswith("PPO_DOCTOR_") and name not in PLACES)
     for name in [*SCRUBBED, *ours]:
         os.environ.pop(name, None)
-    os.environ["PPO_DOCTOR_CACHE"] = _cache.name
     _hear_signals()
 
 
@@ -62,11 +58,6 @@ def _hear_signals() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if name == "SIGINT" else lambda *_: None)
-
-
-def pytest_unconfigure() -> None:
-    """Leave nothing behind."""
-    _cache.cleanup()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from ppo_doctor.frameworks import profiles
 from ppo_doctor.rulepack import load_pack
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
-PACK = load_pack(installed=False)
+PACK = load_pack()
 RULES = {rule.name: rule for rule in PACK.rules}
 
 HEADINGS = (

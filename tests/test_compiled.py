@@ -1,4 +1,4 @@
-"""A compiled pack in the cache is believed only where it is what was written, by this user or by root."""
+"""What the package's TOML folders compile to is kept in a checkout, and made again when a file changes."""
 
 from __future__ import annotations
 
@@ -9,81 +9,56 @@ import pytest
 
 from ppo_doctor import compiled
 
-MADE = {"rules": [1, 2]}
-STAMP: list[object] = ["a", 1]
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("PPO_DOCTOR_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    """Return a folder of one TOML file; the cache is empty."""
+    monkeypatch.setattr(compiled, "CACHE", tmp_path / "cache")
+    (tmp_path / "toml" / "below").mkdir(parents=True)
+    (tmp_path / "toml" / "below" / "one.toml").write_text("a = 1\n", encoding="utf-8")
+    return tmp_path / "toml"
 
 
-def ask() -> tuple[compiled.Compiled, int]:
-    """Return what comes of asking for a pack, and how often it was made anew."""
-    made = 0
+def ask(folder: Path) -> tuple[compiled.Compiled, int]:
+    """Return the compiled folder, and how often it was built."""
+    built = 0
 
-    def make() -> compiled.Compiled:
-        nonlocal made
-        made += 1
-        return MADE
+    def build(parsed: compiled.Parsed) -> compiled.Compiled:
+        nonlocal built
+        built += 1
+        return dict(parsed)
 
-    return compiled.cached("pack", STAMP, make), made
-
-
-def test_a_pack_is_made_once(folder):
-    assert ask() == (MADE, 1)
-    assert ask() == (MADE, 0)
-    assert [path.name for path in folder.iterdir()] == ["pack.json"]
+    return compiled.load("kind", folder, build), built
 
 
-@pytest.mark.parametrize(
-    ("was", "becomes"), [(b"[1, 2]", b"[1, 3]"), (b'"rules"', b'"fails"'), (b"[1, 2]", b"7     "), (b"1, 2]}", b"")]
-)
-def test_other_contents_under_the_same_stamp_are_made_anew(folder, was, becomes):
-    ask()
-    cache = folder / "pack.json"
-    assert was in cache.read_bytes()
-    cache.write_bytes(cache.read_bytes().replace(was, becomes))
-    assert ask() == (MADE, 1)
-    assert ask() == (MADE, 0)
+def test_a_folder_is_built_once(folder):
+    assert ask(folder) == ({"below/one.toml": {"a": 1}}, 1)
+    assert ask(folder) == ({"below/one.toml": {"a": 1}}, 0)
+    assert [path.name for path in compiled.CACHE.iterdir()] == ["kind.json"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no owners")
-@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_cache_that_others_may_write_is_made_anew(folder, mode):
-    ask()
-    (folder / "pack.json").chmod(mode)
-    assert ask() == (MADE, 1)
-    assert (folder / "pack.json").stat().st_mode & 0o777 == 0o600
+def test_a_changed_file_is_read_again(folder):
+    ask(folder)
+    path = folder / "below" / "one.toml"
+    path.write_text("a = 2\n", encoding="utf-8")
+    os.utime(path, ns=(1, 1))
+    assert ask(folder) == ({"below/one.toml": {"a": 2}}, 1)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there are no owners")
-def test_a_cache_of_another_user_is_made_anew(folder, monkeypatch):
-    ask()
-    owner = (folder / "pack.json").stat().st_uid
-    (folder / "pack.json").chmod(0o644)
-    monkeypatch.setattr(compiled.os, "geteuid", lambda: owner + 1)
-    assert ask()[1] == (0 if owner == 0 else 1)
+def test_a_new_file_is_read(folder):
+    ask(folder)
+    (folder / "two.toml").write_text("b = 1\n", encoding="utf-8")
+    assert ask(folder) == ({"below/one.toml": {"a": 1}, "two.toml": {"b": 1}}, 1)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are POSIX")
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_a_cache_that_is_no_file_is_passed_over(folder, kind):
-    folder.mkdir()
-    if kind == "pipe":
-        os.mkfifo(folder / "pack.json")
-    else:
-        (folder / "pack.json").symlink_to("/dev/zero")
-    assert ask() == (MADE, 1)
-    assert (folder / "pack.json").is_file()
+@pytest.mark.parametrize("kept", [b"", b'{"stamp": [', b"\xff"])
+def test_a_torn_cache_costs_only_its_parse(folder, kept):
+    ask(folder)
+    (compiled.CACHE / "kind.json").write_bytes(kept)
+    assert ask(folder)[1] == 1
+    assert ask(folder)[1] == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
-def test_a_link_laid_where_the_cache_is_written_is_not_followed(folder, tmp_path):
-    folder.mkdir()
-    other = tmp_path / "precious.txt"
-    other.write_text("mine")
-    (folder / f"pack.{os.getpid()}.part").symlink_to(other)
-    assert ask() == (MADE, 1)
-    assert other.read_text() == "mine"
+def test_a_cache_that_cannot_be_written_is_no_obstacle(folder, monkeypatch):
+    monkeypatch.setattr(compiled, "CACHE", folder / "below" / "one.toml" / "below")
+    assert ask(folder) == ({"below/one.toml": {"a": 1}}, 1)

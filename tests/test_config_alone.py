@@ -79,7 +79,7 @@ def run_of(path: Path, **request: object):
 
 def fired(path: Path) -> dict[str, str]:
     """Return rule → place, for what a configuration shows."""
-    found = diagnose(run_of(path), load_pack(installed=False))
+    found = diagnose(run_of(path), load_pack())
     return {f.rule: str(f.evidence[0].source) for f in found.findings if f.status == "fired"}
 
 
@@ -189,7 +189,7 @@ def test_what_a_configuration_shows_points_at_its_line(tmp_path, name, text, rul
 
 ALONE = [
     (rule, case)
-    for rule in load_pack(installed=False).rules
+    for rule in load_pack().rules
     if rule.code.startswith("CFG2")
     for case in prose(rule.path)["case"]
     if case["kind"] == "positive" and "series" not in case
@@ -231,8 +231,8 @@ def test_nothing_found_is_not_health(cli, validate, tmp_path):
 
 
 def test_checks_of_a_log_are_skipped_for_want_of_one(tmp_path):
-    found = diagnose(run_of(put(tmp_path, "config.yml", QUIET)), load_pack(installed=False))
-    pack = {rule.name: rule for rule in load_pack(installed=False).rules}
+    found = diagnose(run_of(put(tmp_path, "config.yml", QUIET)), load_pack())
+    pack = {rule.name: rule for rule in load_pack().rules}
     of_logs = [f for f in found.findings if any(need.startswith("series.") for need in pack[f.rule].needs)]
     assert len(of_logs) > 50
     assert {f.status for f in of_logs} == {"skipped"}
@@ -351,7 +351,7 @@ def configurations() -> list[Path]:
 
 @pytest.mark.skipif(not (FOLDER / "manifest.csv").is_file(), reason="real logs are not at hand")
 def test_no_real_configuration_raises_an_alarm():
-    pack = load_pack(installed=False)
+    pack = load_pack()
     known = 0
     for path in configurations():
         try:
@@ -453,7 +453,7 @@ def test_16_bit_weights_and_a_tiny_rate_are_suspected_before_training(
     path = tmp_path / "verl.yaml"
     actor = {"optim": {"lr": rate}, "fsdp_config": {"model_dtype": weights}, "ppo_mini_batch_size": 64, "ppo_epochs": 2}
     path.write_text(json.dumps({"actor_rollout_ref": {"actor": actor}, "data": {"train_batch_size": 256}}))
-    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
+    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(), Request())
     assert told.verdict == verdict and says in told.verdict_because
     suspected = [cause.confidence for cause in told.causes if cause.id == "bf16-swallowed-update"]
     assert suspected == (["suspected"] if verdict == "warning" else [])
@@ -462,7 +462,7 @@ def test_16_bit_weights_and_a_tiny_rate_are_suspected_before_training(
 def test_a_configuration_with_a_remark_is_not_said_to_be_without_one(tmp_path: Path) -> None:
     path = tmp_path / "sb3.yaml"
     path.write_text(json.dumps({"n_steps": 2048, "n_envs": 1, "batch_size": 100, "n_epochs": 10}))
-    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
+    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(), Request())
     assert "settings-unusual" in [finding.rule for finding in told.findings if finding.status == "fired"]
     assert "speaks against" not in told.verdict_because
 
@@ -483,5 +483,5 @@ def test_words_with_digits_stay_words(written: str) -> None:
 def test_a_minibatch_that_no_rollout_fills_is_no_single_update(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
     path.write_text("behaviors: {A: {hyperparameters: {batch_size: 1024, buffer_size: 512, num_epoch: 3}}}\n")
-    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(installed=False), Request())
+    told = diagnose(run_of_settings(path, Request(configs=(path,))), load_pack(), Request())
     assert (told.verdict, [cause.id for cause in told.causes]) == ("unhealthy", ["epochs-not-executed"])

@@ -147,7 +147,7 @@ def test_no_configuration_that_somebody_trained_with_is_called_wrong(folder):
     """A run may be sick of other things; its settings are ones that a trainer took."""
     if not folder.is_dir():
         pytest.skip("real logs are not at hand")
-    pack = load_pack(installed=False)
+    pack = load_pack()
     accusing = {rule.name for rule in pack.rules if {clause.quantity for clause in rule.when} & ACCUSING}
     names = ("*config*.json", "*args*.json", "*param*.json", "*.yaml", "*.yml", "*.toml")
     files = sorted({path for name in names for path in folder.rglob(name) if path.is_file()})

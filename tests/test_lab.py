@@ -50,7 +50,7 @@ def test_a_sample_log_can_be_made_again(tmp_path, case, dialect):
     }
     settings = [{name: setting.value for name, setting in run.config.items()} for run in (again, before)]
     assert (again.steps, again.framework, settings[0]) == (before.steps, before.framework, settings[1])
-    verdicts = [diagnose(run, load_pack(installed=False)) for run in (again, before)]
+    verdicts = [diagnose(run, load_pack()) for run in (again, before)]
     assert len({(found.verdict, *(cause.id for cause in found.causes if cause.leader)) for found in verdicts}) == 1
 
 

@@ -112,7 +112,7 @@ def test_pairs_are_of_runs_that_the_bare_log_tells_something_of():
 
 # What lies in the repository
 
-KNOWN = {cause.id for cause in load_pack(installed=False).causes} | {"HEALTHY", "ABSTAIN"}
+KNOWN = {cause.id for cause in load_pack().causes} | {"HEALTHY", "ABSTAIN"}
 
 
 @pytest.mark.parametrize("trainer", labelled())

@@ -75,8 +75,6 @@ def test_what_is_no_file_is_refused_wherever_a_file_is_named(cli, tmp_path, monk
     monkeypatch.setattr(opening, "PATIENCE", 0.05)
     log, odd = tmp_path / "run.jsonl", tmp_path / ("x.toml" if where == "rules" else "odd")
     log.write_bytes(TEXT)
-    if where == "rules":
-        (tmp_path / "pack.toml").write_text('name = "mine"\n')
     if kind == "pipe":
         os.mkfifo(odd)
     else:

@@ -50,7 +50,7 @@ INPUTS = {
     "analyze run/progress.csv": ["run/progress.csv", "run/config.json"],
     "analyze run/*.csv": ["run/progress.csv"],
     "analyze run --config settings.yaml": ["settings.yaml"],
-    "analyze run --rules pack": ["pack/pack.toml", "pack/pack/much-clipped.toml"],
+    "analyze run --rules pack": ["pack/much-clipped.toml"],
     "analyze run --fail-on nothing": ["run/progress.csv", "run/config.json"],
     "analyze run --select nothing": ["run/progress.csv"],
     "analyze run run --jobs 2": ["run/progress.csv", "run/config.json"],

@@ -35,12 +35,10 @@ class Environment:
         clean = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV"))
         }
-        cache = self.work / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
         done = subprocess.run(
             [str(part) for part in command],
             cwd=self.work,
-            env=clean | {"PPO_DOCTOR_CACHE": str(cache)},
+            env=clean,
             capture_output=True,
             text=True,
             check=False,
@@ -188,7 +186,7 @@ def test_a_foreign_rules_folder_is_not_adopted(installed):
     """A stranger's site-packages/rules must not become ours."""
     stranger = installed.site / "rules"
     stranger.mkdir()
-    (stranger / "pack.toml").write_text('name = "stranger"\n', encoding="utf-8")
+    (stranger / "complaints.toml").write_text("complaint = []\n", encoding="utf-8")
     try:
         assert len(listed(installed)) == len(RULE_FILES)
     finally:

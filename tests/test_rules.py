@@ -18,7 +18,7 @@ from ppo_doctor.testing import KINDS, parse_series, run_case
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "rules"
-NOT_RULES = {"chain.toml", "complaints.toml", "pack.toml", "rates.toml", "unjudged.toml"}
+NOT_RULES = {"chain.toml", "complaints.toml", "rates.toml", "unjudged.toml"}
 RULE_FILES = sorted(p for p in RULES.glob("*/*.toml") if p.parent.name != "causes")
 CAUSE_FILES = sorted(RULES.glob("causes/*.toml"))
 PACK = load_pack()

@@ -13,7 +13,7 @@ from ppo_doctor.rulepack import load_pack, prose
 from ppo_doctor.testing import MOVED, moved, moves, run_case, unnoticed
 from tests.synthetic import a_rule
 
-RULES = {rule.name: rule for rule in load_pack(installed=False).rules}
+RULES = {rule.name: rule for rule in load_pack().rules}
 
 WHOLE = "a count: at least 2 of them, or 3, or 4, and at least four fifths of that are the same counts"
 DERIVED = "the derived quantity is 0 up to that very bound, so that nothing lies between it and four fifths of it"

@@ -150,7 +150,7 @@ def complete_alias(incomplete: str) -> list[str]:
 
 
 def complete_rule(incomplete: str) -> list[str]:
-    """Return the built-in and installed rules whose names begin so."""
+    """Return the built-in rules whose names begin so."""
     from ppo_doctor.rulepack import load_pack
 
     return sorted(rule.name for rule in load_pack().rules if rule.name.startswith(incomplete))
@@ -179,7 +179,7 @@ Aliases = Annotated[list[str] | None, typer.Option("--alias", help=ALIAS_HELP, a
 SaveAliases = Annotated[bool, typer.Option("--save-alias", help="Keep these names in ppo-doctor.toml beside the log.")]
 Names = Annotated[list[str] | None, typer.Option("--map", help="ROLE=NAME of a tensor: old_log_prob=frozen.lp.")]
 Steps = Annotated[str | None, typer.Option(help="Judge only steps A:B.")]
-RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A further rule pack. Repeatable.")]
+RuleFolders = Annotated[list[Path] | None, typer.Option("--rules", help="A folder of your own rules. Repeatable.")]
 TARGET_HELP = "The return that is good enough: the report says whether it is reached."
 TargetReturn = Annotated[float | None, typer.Option("--target-return", help=TARGET_HELP)]
 Select = Annotated[list[str] | None, typer.Option(help="Only these rules. Repeatable.", autocompletion=complete_rule)]

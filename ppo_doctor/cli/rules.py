@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +11,16 @@ import typer
 
 from ppo_doctor.cli.application import rules_app
 from ppo_doctor.cli.options import RuleFolders
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.output import write
+
+#: What `rules new` writes; CODE and NAME stand for those of the new rule.
+TEMPLATE = Path(__file__).with_name("rule_template.toml")
 
 
 @rules_app.command("list")
 def list_rules(rules: RuleFolders = None) -> None:
-    """List every rule: code, name, severity, link, the pack that it comes from, and title."""
+    """List every rule: code, name, severity, link, the folder that it comes from, and title."""
     from ppo_doctor.rulepack import load_pack
 
     pack = load_pack(rules or [])
@@ -31,15 +36,34 @@ def list_rules(rules: RuleFolders = None) -> None:
 @rules_app.command("new")
 def new_rule(
     name: Annotated[str, typer.Argument(help="Small letters and hyphens; completes “this run shows …”.")],
-    folder: Annotated[Path, typer.Option("--dir", help="The rule pack to add it to; made if it is none yet.")],
+    folder: Annotated[Path, typer.Option("--dir", help="The folder of rules to add it to; made if it is missing.")],
     rules: RuleFolders = None,
 ) -> None:
     """Write a rule to start from, with cases that pass."""
-    from ppo_doctor.rule_skeleton import new_rule as make
+    from ppo_doctor.rulepack import load_pack
 
-    written = make(name, folder, rules or [])
-    write("".join(f"written: {path}\n" for path in written), None)
-    write(f"try it: ppo-doctor rules test --rules {folder}\n", None)
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        hint = "small letters, digits and hyphens: entropy-collapses-late"
+        raise DoctorError(f"'{name}' cannot name a rule", hint=hint, code=ExitCode.USAGE)
+    pack = load_pack([*(rules or []), *([folder] if any(folder.rglob("*.toml")) else [])])
+    if taken := pack.rule(name) or pack.cause(name):
+        raise DoctorError(f"'{name}' is taken", hint=taken.path, code=ExitCode.USAGE)
+    letters = re.sub(r"[^A-Z]", "", folder.resolve().name.upper())[:4].ljust(2, "X")
+    codes = {rule.code for rule in pack.rules}
+    code = next(code for number in count(1) if (code := f"{letters}{number:03}") not in codes)
+    path = folder / f"{name}.toml"
+    _write_new(path, TEMPLATE.read_text(encoding="utf-8").replace("CODE", code).replace("NAME", name))
+    write(f"written: {path}\ntry it: ppo-doctor rules test --rules {folder}\n", None)
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that does not exist yet."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise DoctorError(f"{path}: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
 
 
 @rules_app.command("test")
@@ -57,9 +81,9 @@ def test_rules(
     ] = False,
 ) -> None:
     """Run the cases that rules carry."""
-    from ppo_doctor.forms import one_of
     from ppo_doctor.rulepack import load_pack, prose
     from ppo_doctor.testing import run_case, values_of
+    from ppo_doctor.toml_schema import one_of
 
     pack = load_pack(rules or [])
     for name in names or ():

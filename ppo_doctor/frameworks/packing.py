@@ -7,39 +7,16 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ppo_doctor.compiled import Compiled, Parsed
-from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.frameworks.matching import as_tag
-from ppo_doctor.frameworks.overlay import LISTS, TABLES, overlaid
+from ppo_doctor.frameworks.overlay import overlaid
 from ppo_doctor.frameworks.settings import SETTINGS
 from ppo_doctor.frameworks.updates import FUNCTIONS
 from ppo_doctor.metrics import METRICS
+from ppo_doctor.toml_schema import Spec, fail, validate
 
-REQUIRED = frozenset({"name", "title", "algorithm", "fingerprint"})
-#: What a version may change, and what a profile that extends another inherits.
-SWITCHES = frozenset({"extends", "ppo_family", "prefixes", "sources", "tags"})
-OPTIONAL = TABLES | LISTS | SWITCHES | {"algorithms", "partial_mean", "updates", "versions"}
 #: Metrics of which a log holds one per part of the reward.
 COMPONENTS = frozenset({"reward_component", "reward_component_std"})
-VERSION = TABLES | LISTS | {"name", "any", "none", "algorithm", "updates"}
-FINGERPRINT = frozenset({"any", "none", "priority"})
 AXIS = frozenset({"step", "update", "epoch", "minibatch"})
-
-METRIC = frozenset(
-    {
-        "keys",
-        "scale",
-        "root",
-        "resolution",
-        "decimals",
-        "estimator",
-        "estimator_if_negative",
-        "aggregation",
-        "reference",
-        "diluted",
-        "constant_when",
-        "note",
-    }
-)
 ESTIMATORS = frozenset({"k1", "k2", "k3", "exact", "both sides", "effective", "with bias"})
 #: Over what a logged value was averaged or taken.
 AGGREGATIONS = frozenset(
@@ -91,6 +68,55 @@ FLAGS = frozenset(
 )
 
 
+_NAMES: Spec = [str]
+_METRIC: Spec = {
+    "keys?": _NAMES,
+    "scale?": float,
+    "root?": object,
+    "resolution?": float,
+    "decimals?": int,
+    "estimator?": tuple(sorted(ESTIMATORS)),
+    "estimator_if_negative?": tuple(sorted(ESTIMATORS)),
+    "aggregation?": tuple(sorted(AGGREGATIONS)),
+    "reference?": tuple(sorted(REFERENCES)),
+    "diluted?": bool,
+    "constant_when?": {f"{setting}?": object for setting in SETTINGS},
+    "note?": str,
+}
+_UPDATES: Spec = {"function": tuple(FUNCTIONS), "arguments": {"*": tuple(SETTINGS)}}
+#: What a profile says, and what a version of it may change.
+_PARTS: dict[str, Spec] = {
+    "axis?": {f"{clock}?": _NAMES for clock in sorted(AXIS)},
+    "metrics?": {f"{metric}?": _METRIC for metric in METRICS},
+    "config?": {f"{setting}?": _NAMES for setting in SETTINGS},
+    "defaults?": {f"{setting}?": object for setting in SETTINGS},
+    "unset?": [tuple(SETTINGS)],
+    "facts?": {f"{fact}?": object for fact in FLAGS} | {f"{fact}?": tuple(METRICS) for fact in METRIC_FACTS},
+    "components?": {f"{part}?": _NAMES for part in sorted(COMPONENTS)},
+    "traps?": _NAMES,
+    "ignore?": _NAMES,
+    "updates?": [_UPDATES],
+}
+_PROFILE: Spec = _PARTS | {
+    **dict.fromkeys(("name", "title", "algorithm", "extends?"), str),
+    "fingerprint": {"any": [_NAMES], "none?": _NAMES, "priority?": int},
+    "ppo_family?": bool,
+    "prefixes?": _NAMES,
+    "sources?": _NAMES,
+    "tags?": bool,
+    "algorithms?": [dict],
+    "partial_mean?": {
+        "function": tuple(FUNCTIONS),
+        "arguments": {"*": tuple(SETTINGS)},
+        "metrics?": [tuple(METRICS)],
+        "dropped?": [tuple(METRICS)],
+        "unless?": [tuple(SETTINGS)],
+        "why?": str,
+    },
+    "versions?": [_PARTS | {"name?": str, "any?": [_NAMES], "none?": _NAMES, "algorithm?": str}],
+}
+
+
 def build(parsed: Parsed) -> Compiled:
     """Check every profile and return the compiled pack.
 
@@ -107,82 +133,31 @@ def build(parsed: Parsed) -> Compiled:
 
 
 def _fail(path: str, what: str) -> NoReturn:
-    raise DoctorError(f"frameworks/{path}: {what}", code=ExitCode.USAGE)
-
-
-def _known(path: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        _fail(path, f"no {what} {', '.join(unknown)}")
+    raise fail(f"frameworks/{path}", what)
 
 
 def _check_profile(path: str, raw: Compiled) -> None:
-    for required in sorted(REQUIRED - set(raw)):
-        _fail(path, f"'{required}' is missing")
-    _known(path, "field", raw, REQUIRED | OPTIONAL)
-    _known(path, "field in [fingerprint]:", raw["fingerprint"], FINGERPRINT)
-    if not raw["fingerprint"].get("any"):
+    validate(f"frameworks/{path}", raw, _PROFILE)
+    if not raw["fingerprint"]["any"]:
         _fail(path, "[fingerprint] needs 'any'")
-    _check_parts(path, raw)
-    for version in raw.get("versions", ()):
-        _known(path, "field in [[versions]]:", version, VERSION)
-        _check_parts(path, version)
+    for part in (raw, *raw.get("versions", ())):
+        for name, metric in part.get("metrics", {}).items():
+            if not metric.get("keys", ["inherited"]):
+                _fail(path, f"[metrics.{name}] 'keys' is empty")
+            if not metric.get("scale", 1.0):
+                _fail(path, f"[metrics.{name}] a scale of 0 would erase the metric")
+        for name, patterns in part.get("components", {}).items():
+            if any(pattern.count("*") != 1 for pattern in patterns):
+                _fail(path, f"[components] {name} must be a list of patterns with one * each")
+        for formula in (*part.get("updates", ()), *([part["partial_mean"]] if "partial_mean" in part else [])):
+            _check_arguments(path, formula)
 
 
-def _check_parts(path: str, raw: Mapping[str, Any]) -> None:
-    for name in sorted(LISTS & set(raw)):
-        if isinstance(raw[name], str) or not all(isinstance(item, str) for item in raw[name]):
-            _fail(path, f"'{name}' must be a list of strings")
-    _known(path, "axis", raw.get("axis", {}), AXIS)
-    _known(path, "canonical metric", raw.get("metrics", {}), METRICS)
-    _known(path, "canonical setting", _settings_of(raw), SETTINGS)
-    for name, metric in raw.get("metrics", {}).items():
-        _check_metric(path, name, metric)
-    _known(path, "part", raw.get("components", {}), COMPONENTS)
-    for name, patterns in raw.get("components", {}).items():
-        if isinstance(patterns, str) or any(pattern.count("*") != 1 for pattern in patterns):
-            _fail(path, f"[components] {name} must be a list of patterns with one * each")
-    for formula in raw.get("updates", ()):
-        _check_formula(path, formula)
-    if "partial_mean" in raw:
-        _check_formula(path, raw["partial_mean"])
-        named = (*raw["partial_mean"].get("metrics", ()), *raw["partial_mean"].get("dropped", ()))
-        _known(path, "canonical metric", named, METRICS)
-        _known(path, "canonical setting", raw["partial_mean"].get("unless", ()), SETTINGS)
-    _check_facts(path, raw.get("facts", {}))
-
-
-def _settings_of(raw: Mapping[str, Any]) -> set[str]:
-    constant = (metric.get("constant_when", {}) for metric in raw.get("metrics", {}).values())
-    return {*raw.get("config", {}), *raw.get("defaults", {}), *raw.get("unset", ()), *(s for c in constant for s in c)}
-
-
-def _check_metric(path: str, name: str, metric: Mapping[str, Any]) -> None:
-    _known(path, f"field in [metrics.{name}]:", metric, METRIC)
-    kinds = (("estimator", ESTIMATORS), ("estimator_if_negative", ESTIMATORS))
-    for field, known in (*kinds, ("aggregation", AGGREGATIONS), ("reference", REFERENCES)):
-        if field in metric and metric[field] not in known:
-            _fail(path, f"[metrics.{name}] {field} = {metric[field]!r}: expected one of {', '.join(sorted(known))}")
-    keys = metric.get("keys", ["inherited"])
-    if not keys or isinstance(keys, str) or not all(isinstance(key, str) and key for key in keys):
-        _fail(path, f"[metrics.{name}] 'keys' must be a list of names")
-    if not metric.get("scale", 1.0):
-        _fail(path, f"[metrics.{name}] a scale of 0 would erase the metric")
-
-
-def _check_formula(path: str, formula: Mapping[str, Any]) -> None:
-    function: Callable[..., float] | None = FUNCTIONS.get(formula.get("function", ""))
-    if function is None:
-        _fail(path, f"no K function {formula.get('function')}")
+def _check_arguments(path: str, formula: Mapping[str, Any]) -> None:
+    function: Callable[..., float] = FUNCTIONS[formula["function"]]
     wanted = function.__code__.co_varnames[: function.__code__.co_argcount]
-    if set(formula.get("arguments", {})) != set(wanted):
+    if set(formula["arguments"]) != set(wanted):
         _fail(path, f"K function {formula['function']} takes {', '.join(wanted)}")
-    _known(path, "canonical setting", formula["arguments"].values(), SETTINGS)
-
-
-def _check_facts(path: str, facts: Mapping[str, Any]) -> None:
-    _known(path, "fact", facts, METRIC_FACTS | FLAGS)
-    _known(path, "canonical metric", (str(facts[name]) for name in sorted(METRIC_FACTS & set(facts))), METRICS)
 
 
 def _inherited(name: str, by_name: Mapping[str, tuple[str, Compiled]]) -> Compiled:

@@ -236,23 +236,15 @@ class Unjudged:
 
 @frozen
 class PackInForce:
-    """A rule pack beyond the built-in one: who brought it, what it adds, and what it changes in others."""
+    """A user's folder of rules (`--rules`): its name, its path, and what it adds."""
 
     name: str
-    #: "installed with PACKAGE VERSION" or "--rules"
-    origin: str
     path: str
     rules: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
-    #: weights and priors of causes that it replaces
-    overrides: int = 0
-    retired: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        added = f"adds {', '.join((*self.rules, *self.causes)) or 'nothing'}"
-        changed = f"; changes {self.overrides} of others' weights and priors" if self.overrides else ""
-        retired = f"; retires {', '.join(self.retired)}" if self.retired else ""
-        return f"rule pack {self.name} ({self.origin}) {added}{changed}{retired}"
+        return f"rules of {self.name} (--rules): adds {', '.join((*self.rules, *self.causes)) or 'nothing'}"
 
 
 @frozen

@@ -106,16 +106,13 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
 
 
 def tool(diagnosis: Diagnosis) -> dict[str, Json]:
-    """Return which edition judged, by which packs."""
+    """Return the version of the tool and the folders of rules beyond the built-in ones."""
     packs: list[Json] = [
         {
             "name": pack.name,
-            "origin": pack.origin,
             "path": pack.path,
             "rules": _strings(pack.rules),
             "causes": _strings(pack.causes),
-            "overrides": pack.overrides,
-            "retired": _strings(pack.retired),
         }
         for pack in diagnosis.packs
     ]

@@ -84,7 +84,7 @@ def test_a_witness_has_its_place_and_its_steps():
 
 
 def test_the_built_in_chain_names_checks_that_exist_and_every_link():
-    pack = load_pack(installed=False)
+    pack = load_pack()
     check_references(pack)
     assert set(pack.chain) == set(LINKS)
 

@@ -35,4 +35,4 @@ def test_nothing_is_told_of_what_is_not_counted_or_not_crossed():
 
 
 def test_every_check_with_a_cost_exists():
-    assert set(COSTS) <= set(load_pack(installed=False).by_name)
+    assert set(COSTS) <= set(load_pack().by_name)

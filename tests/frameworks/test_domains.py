@@ -21,7 +21,7 @@ PROFILES = {name: profile for name, profile in profiles().items() if profile.ppo
 COUNTED = {limit.counted_by for limit in domains.WRONG} | {domains.UNUSUAL, domains.IMPOSSIBLE}
 RULES = {
     rule.when[0].quantity.partition(".")[2]: rule
-    for rule in load_pack(installed=False).rules
+    for rule in load_pack().rules
     if rule.when[0].quantity.partition(".")[2] in {*COUNTED, "settings_misspelt"}
 }
 #: Keys of environments, loggers and scripts, as they stand beside settings of PPO.
