@@ -56,5 +56,3 @@ def test_the_table_of_commands_holds_each_that_is_registered():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True", "True"]
-
-

@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from tests.each import for_each
 
 import ppo_doctor.testing
 from ppo_doctor import frameworks
 from ppo_doctor.cli import explain
 from ppo_doctor.metrics import METRICS
 from ppo_doctor.rulepack import load_pack
-from tests.each import for_each
 
 PACK = load_pack()
 CAUSE_HEADINGS = [
