@@ -1,4 +1,4 @@
-"""Jupyter notebooks: what code cells printed is console text, and the table of a Trainer's progress a table.
+"""Jupyter notebooks and Kaggle's logs of streams: what was printed is console text, the progress of a Trainer a table.
 
 A notebook is written with a line per line of output, so that each record keeps its line in the file; one that stands in
 a single line is parsed as a whole. Code is not read: what a cell says is not what ran last.
@@ -191,3 +191,40 @@ class _Tables(HTMLParser):
         if of_training and written not in self._shown:
             self._shown.add(written)
             self._rows.append((self.line, row))
+
+
+#: Characters of a line that is not ended yet.
+_LONGEST = 1 << 18
+
+
+def read_streams(source: Source) -> Iterator[Item]:
+    """Yield the records of the console text in the pieces; each has the line on which its piece stands."""
+    sink = Sink(source)
+    feed = console.Feed(sink)
+    begun: dict[str, str] = {}
+    for number, raw in source.numbered():
+        for stream, text in _pieces(raw):
+            *whole, rest = (begun.pop(stream, "") + text).split("\n")
+            for line in whole:
+                feed.line(line.encode("utf-8", "replace"), number)
+            begun[stream] = rest[-_LONGEST:]
+        if sink.packer.full:
+            yield from sink.packer.flush()
+    for rest in begun.values():
+        feed.line(rest.encode("utf-8", "replace"), source.line, torn=not source.ended)
+    feed.finish()
+    yield from sink.finish()
+    feed.tell(source.notes)
+    yield from source.notes.notes()
+
+
+def _pieces(raw: bytes) -> Iterator[tuple[str, str]]:
+    """Yield stream and text of the pieces on one line of the file; a damaged one holds none."""
+    bare = raw.strip(b" \t\r\0").lstrip(b"[,").rstrip(b"],")
+    try:
+        found = json.loads(b"[" + bare + b"]") if bare else []
+    except (ValueError, RecursionError):
+        return
+    for piece in found:
+        if isinstance(piece, dict) and isinstance(text := piece.get("data"), str):
+            yield str(piece.get("stream_name")), text

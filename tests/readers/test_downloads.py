@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ppo_doctor.pipeline import Request, read_runs
-from ppo_doctor.readers.downloads import tag_of
+from ppo_doctor.readers.csv_log import tag_of
 from tests.readers.conftest import read_back
 
 ROWS = [{"step": i * 10, "approx_kl": i / 128, "reward": i * 1.5} for i in range(1, 7)]
