@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import Dialect, Line, Sink
-from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
-from ppo_doctor.readers.console_boxes import Boxes, Panels
 from ppo_doctor.readers.console_dicts import Dicts
-from ppo_doctor.readers.console_errors import EarlyStops, Exceptions, Overflows, Resumptions, Warnings
-from ppo_doctor.readers.console_evaluations import Evaluations
-from ppo_doctor.readers.console_frames import SampleFactory
-from ppo_doctor.readers.console_pairs import Pairs
-from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
-from ppo_doctor.readers.console_plans import Plans
-from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
-from ppo_doctor.readers.console_sections import Sections
+from ppo_doctor.readers.console_messages import Evaluations, Exceptions, Messages, Plans, Sections
+from ppo_doctor.readers.console_pairs import Pairs, Words
 from ppo_doctor.readers.console_sentences import Sentences
 from ppo_doctor.readers.console_several import Lists
-from ppo_doctor.readers.console_verl import Verl
-from ppo_doctor.readers.console_words import Words
-from ppo_doctor.readers.console_yaml import YamlResults
+from ppo_doctor.readers.console_tables import Grids, Pipes, Rows
+from ppo_doctor.readers.console_trainers import (
+    Boxes,
+    Columns,
+    DeepSpeedChat,
+    NemoRl,
+    Panels,
+    RayResults,
+    RslRl,
+    SampleFactory,
+    UnitySummaries,
+    Verl,
+    YamlResults,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ppo_doctor.readers import Item
+    from ppo_doctor.readers.console_base import Dialect
     from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
 
@@ -66,34 +71,22 @@ def read(source: Source) -> Iterator[Item]:
     yield from source.notes.notes()
 
 
+#: The order matters: a dict may be open over many lines, Ray's results hold dicts of their own, and loose pairs are
+#: what no other dialect takes.
+DIALECTS: tuple[Callable[[Sink], Dialect | Exceptions], ...] = (
+    *(Sections, Plans, Exceptions, Messages, Evaluations),
+    *(RayResults, YamlResults, Dicts, Lists, Panels, Grids, Pipes, Boxes),
+    *(Verl, RslRl, NemoRl, DeepSpeedChat, SampleFactory, UnitySummaries, Columns),
+    *(Rows, Pairs, Words, Sentences),
+)
+
+
 class Feed:
     """Hands lines to the dialects of a sink, and counts those that nobody wanted."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
-        # Ray's results hold dicts of their own.
-        first: tuple[Dialect, ...] = (
-            Sections(sink),
-            Plans(sink),
-            Exceptions(sink),
-            EarlyStops(sink),
-            Overflows(sink),
-            Resumptions(sink),
-            Warnings(sink),
-            Evaluations(sink),
-            RayResults(sink),
-            YamlResults(sink),
-            Dicts(sink),
-            Lists(sink),
-            Panels(sink),
-            Grids(sink),
-            Pipes(sink),
-            Boxes(sink),
-        )
-        reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
-        last = (UnitySummaries(sink), Columns(sink), Rows(sink), Pairs(sink), Words(sink), Sentences(sink))
-        self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
+        self._dialects: tuple[Dialect | Exceptions, ...] = tuple(dialect(sink) for dialect in DIALECTS)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
         """Take a line of the file; of blank ones, which may be millions, no dialect makes anything."""
@@ -113,7 +106,7 @@ class Feed:
             notes.tell("ignored", f"lines that hold no metrics and were not read: {self._sink.unread}")
 
 
-def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> None:
+def _feed(fragments: list[Line], dialects: tuple[Dialect | Exceptions, ...], sink: Sink) -> None:
     """Offer the fragments of a line to each dialect in turn, and keep account of lines that nobody wanted."""
     used = [_take(fragment, dialects) for fragment in fragments]
     if used and not any(used):
@@ -126,7 +119,7 @@ def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> N
         sink.given_back += again
 
 
-def _take(line: Line, dialects: tuple[Dialect, ...]) -> bool:
+def _take(line: Line, dialects: tuple[Dialect | Exceptions, ...]) -> bool:
     return any(dialect.take(line) for dialect in dialects)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ppo_doctor.readers.console_sections import section_of
+from ppo_doctor.readers.console_messages import section_of
 
 
 @pytest.mark.parametrize(
