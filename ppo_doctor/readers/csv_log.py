@@ -10,7 +10,7 @@ import csv
 import re
 import struct
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -118,13 +118,11 @@ class _Reader:
         yield from self._notes.notes()
 
     def _tables(self) -> Iterator[Table]:
-        export = export_of(self._names)
+        runs = _exported_runs(self._names)
         for table in self._packer.flush():
-            yield from export.tables(table) if export else (named_curve(table),)
-        if export and len(export.runs) > 1:
-            text = (
-                f"a W&B export of {len(export.runs)} runs, told apart by their number: {', '.join(export.runs)[:200]}"
-            )
+            yield from _by_run(table, runs) if runs else (named_curve(table),)
+        if len(runs) > 1:
+            text = f"a W&B export of {len(runs)} runs, told apart by their number: {', '.join(runs)[:200]}"
             self._notes.tell_once("exports", "runs", text)
 
     def _by_number(self, chunk: bytes, line: int) -> int:
@@ -387,52 +385,41 @@ _RUN = "run"
 _AXES = {"Step": "_step"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
-    """The columns of an export: of each run, what the column of a metric is called there; and those of all runs."""
-
-    runs: Mapping[str, Mapping[str, str]]
-    common: Mapping[str, str]
-
-    def tables(self, table: Table) -> Iterator[Table]:
-        """Yield the part of each run, in the names that the trainer gave; of several runs each gets a number."""
-        count = len(self.runs)
-        for place, names in enumerate(self.runs.values()):
-            held = [name for name in names if name in table.columns]
-            if not held:
-                continue
-            names_here = {column: self.common[column] for column in self.common if column in table.columns}
-            names_here |= {column: names[column] for column in held}
-            columns = {name: table.columns[column] for column, name in names_here.items()}
-            if count > 1:
-                columns[_RUN] = np.full(len(table.records), place + 1.0)
-            yield replace(
-                table,
-                records=table.records * count + place,
-                columns=columns,
-                decimals={names_here[key]: places for key, places in table.decimals.items() if key in names_here},
-                texts={
-                    names_here[key]: tuple((record * count + place, text) for record, text in cells)
-                    for key, cells in table.texts.items()
-                    if key in names_here
-                },
-                texts_left={names_here[key]: left for key, left in table.texts_left.items() if key in names_here},
-            )
-
-
-def export_of(columns: Sequence[str]) -> Export | None:
-    """Return the meaning of the columns of an export, or None for any other table."""
+def _exported_runs(columns: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return for each run of a W&B chart what its columns, and those of all runs, are called; empty for others."""
     present = set(columns)
     metrics = [name for name in columns if {name + _LEAST, name + _GREATEST} <= present and _BETWEEN in name]
-    if not metrics:
-        return None
+    ranges = {name + suffix for name in metrics for suffix in (_LEAST, _GREATEST)}
+    common = {name: _AXES.get(name, name) for name in columns if name not in ranges and name not in metrics}
     runs: dict[str, dict[str, str]] = {}
     for name in metrics:
         run, _, metric = name.rpartition(_BETWEEN)
-        runs.setdefault(run, {})[name] = metric
-    ranges = {name + suffix for name in metrics for suffix in (_LEAST, _GREATEST)}
-    common = {name: _AXES.get(name, name) for name in columns if name not in ranges and name not in metrics}
-    return Export(runs=runs, common=common)
+        runs.setdefault(run, dict(common))[name] = metric
+    return runs
+
+
+def _by_run(table: Table, runs: Mapping[str, Mapping[str, str]]) -> Iterator[Table]:
+    """Yield the part of each run, in the names that the trainer gave; of several runs each gets a number."""
+    count = len(runs)
+    for place, (run, names) in enumerate(runs.items()):
+        kept = {column: name for column, name in names.items() if column in table.columns}
+        if not any(column == f"{run}{_BETWEEN}{name}" for column, name in kept.items()):
+            continue
+        columns = {name: table.columns[column] for column, name in kept.items()}
+        if count > 1:
+            columns[_RUN] = np.full(len(table.records), place + 1.0)
+        yield replace(
+            table,
+            records=table.records * count + place,
+            columns=columns,
+            decimals={kept[key]: places for key, places in table.decimals.items() if key in kept},
+            texts={
+                kept[key]: tuple((record * count + place, text) for record, text in cells)
+                for key, cells in table.texts.items()
+                if key in kept
+            },
+            texts_left={kept[key]: left for key, left in table.texts_left.items() if key in kept},
+        )
 
 
 def tag_of(path: str) -> str:

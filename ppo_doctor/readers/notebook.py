@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers import console
-from ppo_doctor.readers.console_base import Sink
 from ppo_doctor.readers.values import parse
 from ppo_doctor.table import CELL, EmbeddedConfig
 
@@ -44,8 +43,8 @@ class _Output(NamedTuple):
 
 def read(source: Source) -> Iterator[Item]:
     """Yield the records that the cells of a notebook printed; lines that hold none are counted in one note."""
-    sink = Sink(source)
-    feed = console.Feed(sink)
+    feed = console.Feed(source)
+    sink = feed.sink
     tables = _Tables()
     cells: list[EmbeddedConfig] = []
     for output in _outputs(source):
@@ -63,11 +62,8 @@ def read(source: Source) -> Iterator[Item]:
                 feed.line(raw.encode("utf-8", "replace"), output.line)
         if sink.packer.full:
             yield from sink.packer.flush()
-    feed.finish()
     yield from cells
-    yield from sink.finish()
-    feed.tell(source.notes)
-    yield from source.notes.notes()
+    yield from feed.end()
 
 
 def _outputs(source: Source) -> Iterator[_Output]:
@@ -199,8 +195,8 @@ _LONGEST = 1 << 18
 
 def read_streams(source: Source) -> Iterator[Item]:
     """Yield the records of the console text in the pieces; each has the line on which its piece stands."""
-    sink = Sink(source)
-    feed = console.Feed(sink)
+    feed = console.Feed(source)
+    sink = feed.sink
     begun: dict[str, str] = {}
     for number, raw in source.numbered():
         for stream, text in _pieces(raw):
@@ -212,10 +208,7 @@ def read_streams(source: Source) -> Iterator[Item]:
             yield from sink.packer.flush()
     for rest in begun.values():
         feed.line(rest.encode("utf-8", "replace"), source.line, torn=not source.ended)
-    feed.finish()
-    yield from sink.finish()
-    feed.tell(source.notes)
-    yield from source.notes.notes()
+    yield from feed.end()
 
 
 def _pieces(raw: bytes) -> Iterator[tuple[str, str]]:
