@@ -165,10 +165,10 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
 
 def _read(path: str, folders: tuple[Path, ...], request: Request) -> Content:
     if path != "-" and Path(path).is_dir():
-        from ppo_doctor.readers import mlflow_store, scalar_files
+        from ppo_doctor.readers import metric_files
 
-        if mlflow_store.is_run(Path(path)):
-            return collect(path, "mlflow", mlflow_store.read_folder(Path(path)), folders, request)
-        return collect(path, "csv", scalar_files.read_folder(Path(path)), folders, request)
+        if metric_files.is_mlflow_run(Path(path)):
+            return collect(path, "mlflow", metric_files.read_mlflow_run(Path(path)), folders, request)
+        return collect(path, "csv", metric_files.read_csv_run(Path(path)), folders, request)
     container, stream = readers.read(path)
     return collect(path, container, stream, folders, request)

@@ -82,10 +82,11 @@ def of_several(tables: Iterable[Table]) -> list[Table]:
         if len(keys) > 1 and not any(stem in t.columns or len(keys & t.columns.keys()) > 1 for t in held)
         for key in keys
     }
-    return [_renamed(table, names) if names else table for table in held]
+    return [renamed(table, names) if names else table for table in held]
 
 
-def _renamed(table: Table, names: Mapping[str, str]) -> Table:
+def renamed(table: Table, names: Mapping[str, str]) -> Table:
+    """Return a table with other names for some of its columns."""
     if names.keys().isdisjoint(table.columns):
         return table
     return replace(

@@ -21,7 +21,7 @@ from ppo_doctor.errors import DoctorError
 from ppo_doctor.ingest.columns import LONGEST, squashed
 from ppo_doctor.pipeline import Request, read_run, read_runs
 from ppo_doctor.policy import read_policy
-from ppo_doctor.readers import keys, read
+from ppo_doctor.readers import pack, read
 from ppo_doctor.table import EmbeddedConfig, Table
 
 #: Twice the bytes may take so much more than twice the work: caches fill, and fixed costs come in.
@@ -198,7 +198,7 @@ def test_blank_lines_are_not_parsed(tmp_path, blank):
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "json"])
 def test_keys_beyond_the_limit_are_left_out_and_told(suffix, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys, "MOST_KEYS", 40)
+    monkeypatch.setattr(pack, "MOST_KEYS", 40)
     make = {"jsonl": new_key_in_every_line, "csv": wide_table, "json": document}[suffix]
     path = tmp_path / f"run.{suffix}"
     path.write_text(make(200))

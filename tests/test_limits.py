@@ -12,7 +12,7 @@ LIMITS = {
     ("readers.source", "LONGEST_LINE"): (16 * MIB, "one line | 16 MiB"),
     ("readers.values", "DEEPEST"): (16, "16 deep"),
     ("readers.json_log", "LARGEST"): (1024 * MIB, "one JSON document | 1 GiB"),
-    ("readers.archive", "LARGEST"): (256 * MIB, "a member of an archive | 256 MiB"),
+    ("readers.sb3_files", "LARGEST_MEMBER"): (256 * MIB, "a member of an archive | 256 MiB"),
     ("readers.parquet_log", "LARGEST"): (512 * MIB, "512 MiB"),
     ("readers.sb3_files", "LARGEST"): (512 * MIB, "512 MiB"),
     ("sources.walking", "DEEPEST"): (12, "12 deep"),

@@ -34,7 +34,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "json": "ppo_doctor.readers.json_log:read",
         "csv": "ppo_doctor.readers.csv_log:read",
         "console": "ppo_doctor.readers.console:read",
-        "stream-log": "ppo_doctor.readers.stream_log:read",
+        "stream-log": "ppo_doctor.readers.notebook:read_streams",
         "notebook": "ppo_doctor.readers.notebook:read",
         "tfevents": "ppo_doctor.readers.tfevents:read",
         "wandb": "ppo_doctor.readers.wandb_log:read",

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ppo_doctor.readers.console_base import Dialect, Line, Sink
-from ppo_doctor.readers.console_blocks import DeepSpeedChat, NemoRl, RslRl
-from ppo_doctor.readers.console_boxes import Boxes, Panels
 from ppo_doctor.readers.console_dicts import Dicts
-from ppo_doctor.readers.console_errors import EarlyStops, Exceptions, Overflows, Resumptions, Warnings
-from ppo_doctor.readers.console_evaluations import Evaluations
-from ppo_doctor.readers.console_frames import SampleFactory
-from ppo_doctor.readers.console_pairs import Pairs
-from ppo_doctor.readers.console_pipes import Grids, Pipes, Rows
-from ppo_doctor.readers.console_plans import Plans
-from ppo_doctor.readers.console_reports import Columns, RayResults, UnitySummaries
-from ppo_doctor.readers.console_sections import Sections
+from ppo_doctor.readers.console_messages import Evaluations, Exceptions, Messages, Plans, Sections
+from ppo_doctor.readers.console_pairs import Pairs, Words
 from ppo_doctor.readers.console_sentences import Sentences
 from ppo_doctor.readers.console_several import Lists
-from ppo_doctor.readers.console_verl import Verl
-from ppo_doctor.readers.console_words import Words
-from ppo_doctor.readers.console_yaml import YamlResults
+from ppo_doctor.readers.console_tables import Grids, Pipes, Rows
+from ppo_doctor.readers.console_trainers import (
+    Boxes,
+    Columns,
+    DeepSpeedChat,
+    NemoRl,
+    Panels,
+    RayResults,
+    RslRl,
+    SampleFactory,
+    UnitySummaries,
+    Verl,
+    YamlResults,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ppo_doctor.readers import Item
-    from ppo_doctor.readers.notes import Ledger
+    from ppo_doctor.readers.console_base import Dialect
     from ppo_doctor.readers.source import Source
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -54,67 +58,50 @@ _PADDING = re.compile(r"[ \t]{257,}")
 
 def read(source: Source) -> Iterator[Item]:
     """Yield the records of console text in any known dialect; lines that hold none are counted in one note."""
-    sink = Sink(source)
-    feed = Feed(sink)
+    feed = Feed(source)
     for number, raw in source.numbered():
         feed.line(raw, number, torn=not source.ended)
-        if sink.packer.full:
-            yield from sink.packer.flush()
-    feed.finish()
-    yield from sink.finish()
-    feed.tell(source.notes)
-    yield from source.notes.notes()
+        if feed.sink.packer.full:
+            yield from feed.sink.packer.flush()
+    yield from feed.end()
+
+
+#: The order matters: a dict may be open over many lines, Ray's results hold dicts of their own, and loose pairs are
+#: what no other dialect takes.
+DIALECTS: tuple[Callable[[Sink], Dialect | Exceptions], ...] = (
+    *(Sections, Plans, Exceptions, Messages, Evaluations),
+    *(RayResults, YamlResults, Dicts, Lists, Panels, Grids, Pipes, Boxes),
+    *(Verl, RslRl, NemoRl, DeepSpeedChat, SampleFactory, UnitySummaries, Columns),
+    *(Rows, Pairs, Words, Sentences),
+)
 
 
 class Feed:
-    """Hands lines to the dialects of a sink, and counts those that nobody wanted."""
+    """Hands the lines of a source to the dialects, and counts those that none of them reads."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        # The order matters: a dict may be open over many lines, and loose pairs are what nobody else wants.
-        # Ray's results hold dicts of their own.
-        first: tuple[Dialect, ...] = (
-            Sections(sink),
-            Plans(sink),
-            Exceptions(sink),
-            EarlyStops(sink),
-            Overflows(sink),
-            Resumptions(sink),
-            Warnings(sink),
-            Evaluations(sink),
-            RayResults(sink),
-            YamlResults(sink),
-            Dicts(sink),
-            Lists(sink),
-            Panels(sink),
-            Grids(sink),
-            Pipes(sink),
-            Boxes(sink),
-        )
-        reports = (Verl(sink), RslRl(sink), NemoRl(sink), DeepSpeedChat(sink), SampleFactory(sink))
-        last = (UnitySummaries(sink), Columns(sink), Rows(sink), Pairs(sink), Words(sink), Sentences(sink))
-        self._dialects: tuple[Dialect, ...] = (*first, *reports, *last)
+    def __init__(self, source: Source) -> None:
+        self.sink = Sink(source)
+        self._dialects = tuple(dialect(self.sink) for dialect in DIALECTS)
 
     def line(self, raw: bytes, number: int, *, torn: bool = False) -> None:
         """Take a line of the file; of blank ones, which may be millions, no dialect makes anything."""
         if not raw or raw.isspace():
             return
-        _feed(_fragments(raw, number, torn=torn), self._dialects, self._sink)
+        _feed(_fragments(raw, number, torn=torn), self._dialects, self.sink)
 
-    def finish(self) -> None:
-        """Hand on what is still open at the end of the file."""
+    def end(self) -> Iterator[Item]:
+        """Yield what is still open at the end of the file, and the notes with how many lines were not read."""
         for dialect in self._dialects:
             dialect.finish()
-            _feed([], self._dialects, self._sink)
+            _feed([], self._dialects, self.sink)
+        yield from self.sink.finish()
+        if self.sink.unread.lines:
+            self.sink.notes.tell("ignored", f"lines that hold no metrics and were not read: {self.sink.unread}")
+        yield from self.sink.notes.notes()
 
-    def tell(self, notes: Ledger) -> None:
-        """Note how many lines nobody wanted."""
-        if self._sink.unread.lines:
-            notes.tell("ignored", f"lines that hold no metrics and were not read: {self._sink.unread}")
 
-
-def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> None:
-    """Offer the fragments of a line to each dialect in turn, and keep account of lines that nobody wanted."""
+def _feed(fragments: list[Line], dialects: tuple[Dialect | Exceptions, ...], sink: Sink) -> None:
+    """Offer the fragments of a line to each dialect in turn, and keep account of lines that none of them reads."""
     used = [_take(fragment, dialects) for fragment in fragments]
     if used and not any(used):
         sink.unread.add(fragments[-1].text, fragments[-1].number)
@@ -126,7 +113,7 @@ def _feed(fragments: list[Line], dialects: tuple[Dialect, ...], sink: Sink) -> N
         sink.given_back += again
 
 
-def _take(line: Line, dialects: tuple[Dialect, ...]) -> bool:
+def _take(line: Line, dialects: tuple[Dialect | Exceptions, ...]) -> bool:
     return any(dialect.take(line) for dialect in dialects)
 
 

@@ -69,16 +69,6 @@ class Line:
         return len(self.text) - len(self.text.lstrip())
 
 
-class Dialect(Protocol):
-    """One way of printing metrics."""
-
-    def take(self, line: Line) -> bool:
-        """Read a line; False leaves it to the next dialect."""
-
-    def finish(self) -> None:
-        """Hand on what is still open at the end of the file."""
-
-
 class Origin(Protocol):
     """What a sink has to know of its source: a name for notes, and where they go."""
 
@@ -170,10 +160,6 @@ class Sink:
     def records(self) -> int:
         """The number of records taken so far, those that may be messages included."""
         return self._certain + len(self._loose)
-
-    def flush(self) -> Iterator[Table]:
-        """Yield the tables so far."""
-        yield from self.packer.flush()
 
     def finish(self) -> Iterator[Table | EmbeddedConfig]:
         """Yield what is left, configurations last."""
@@ -269,6 +255,43 @@ class Sink:
                 self.values.note_twice([key, key], line.number)
             cells[key] = value
         return cells
+
+
+class Dialect:
+    """One way of printing metrics."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def take(self, line: Line) -> bool:
+        """Read a line; False leaves it to the next dialect."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Hand on what is still open at the end of the file."""
+
+
+class Block(Dialect):
+    """A record over several lines: its cells so far, and its first line, 0 while none is open."""
+
+    #: cells without which a record holds nothing but its counter
+    fewest = 1
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        self.cells: dict[str, str] = {}
+        self.first = 0
+
+    def begin(self, line: Line, cells: dict[str, str] | None = None) -> None:
+        """Hand on the record that is open, and open another."""
+        self.finish()
+        self.cells, self.first = cells or {}, line.number
+
+    def finish(self) -> None:
+        """Hand on the record that is open."""
+        if len(self.cells) >= self.fewest:
+            self.sink.cells(self.first, self.cells)
+        self.cells, self.first = {}, 0
 
 
 def _line(record: _Loose) -> int:

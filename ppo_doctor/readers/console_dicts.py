@@ -11,6 +11,7 @@ import orjson
 
 from ppo_doctor.ingest.naming import COUNTERS, LONGEST, metric_of, setting_of
 from ppo_doctor.literals import python_literal
+from ppo_doctor.readers.console_base import Dialect
 from ppo_doctor.readers.jsonl import CONFIG_KEYS
 
 if TYPE_CHECKING:
@@ -92,11 +93,11 @@ class _Bars:
             self._held = None
 
 
-class Dicts:
+class Dicts(Dialect):
     """Reads dicts, whole or split over lines; what does not read as a literal is never evaluated."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._open: list[Line] = []
         self._depth = 0
         #: lines to wait for the end of a dict; less with each that has none
@@ -112,7 +113,7 @@ class Dicts:
                 return self._go_on(line)
             self._torn()
             # The lines given back come first.
-            self._sink.given_back.append(line)
+            self.sink.given_back.append(line)
             return True
         text = line.text
         start = text.find("{")
@@ -166,13 +167,13 @@ class Dicts:
             end = _last_comma(text, start)
             record = literal(text[start:end] + "}") if end else None
             if record and not _is_config(record):
-                self._sink.notes.tell("torn", "a dict is cut off here; its complete values are used", first.number)
-                self._sink.mapping(first.number, record)
-                self._sink.given_back += lines[_line_at(lines, end) + 1 :]
+                self.sink.notes.tell("torn", "a dict is cut off here; its complete values are used", first.number)
+                self.sink.mapping(first.number, record)
+                self.sink.given_back += lines[_line_at(lines, end) + 1 :]
                 return
         if not first.text.endswith("{"):
-            self._sink.notes.skip("a dict is cut off", first.number)
-        self._sink.given_back += lines[1:]
+            self.sink.notes.skip("a dict is cut off", first.number)
+        self.sink.given_back += lines[1:]
 
     def _parse_all(self, text: str, start: int, end: int, line: Line) -> bool:
         """Read a dict of one line, and those that follow it in the same list."""
@@ -195,16 +196,16 @@ class Dicts:
         settings = {key: value for key, value in record.items() if key in CONFIG_KEYS and isinstance(value, dict)}
         if settings and not _is_config(rest := {key: record[key] for key in record if key not in settings}):
             for value in settings.values():
-                self._sink.config(line.number, value)
+                self.sink.config(line.number, value)
             record = rest
         if columns := _columns(record):
             for row in zip(*columns.values(), strict=True):
-                self._sink.mapping(line.number, dict(zip(columns, row, strict=True)))
+                self.sink.mapping(line.number, dict(zip(columns, row, strict=True)))
             return True
         if not record or _is_config(record):
             if len(record) < _CONFIG_SIZE and not any(isinstance(value, dict) for value in record.values()):
                 return bool(settings)
-            self._sink.config(line.number, record)
+            self.sink.config(line.number, record)
             return True
         counter = _COUNTER.search(before)
         if counter and "step" not in record:

@@ -1,4 +1,4 @@
-"""Loose `key=value` and `key: value` text, which nobody's logger in particular prints."""
+"""Loose `key=value` and `key: value` text of no logger in particular, and names and numbers in turn without signs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_base import NUMBER, WORD
+from ppo_doctor.readers.console_base import NUMBER, WORD, Dialect
 from ppo_doctor.readers.console_several import SPREAD, spelled_out
 
 if TYPE_CHECKING:
@@ -141,11 +141,11 @@ def _between(body: str, keys: tuple[str, ...]) -> list[str]:
     return [value[1].strip("[ ]") if value else cell for cell, value in zip(cells, values, strict=True)]
 
 
-class Pairs:
+class Pairs(Dialect):
     """Reads lines that are mostly pairs; an indented line goes on with the one above, single pairs in a row are one."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._cells: dict[str, str] = {}
         self._first = self._last = self._indent = 0
         self._single = False
@@ -176,7 +176,7 @@ class Pairs:
             self._layouts.remember(pairs)
         if not pairs:
             return self._goes_over(line)
-        cells = self._sink.pairs(line, pairs)
+        cells = self.sink.pairs(line, pairs)
         goes_on = below and not cells.keys() & self._cells.keys()
         single = _is_single(pairs)
         if not (goes_on and (line.indent > self._indent or (single and self._single))):
@@ -206,7 +206,7 @@ class Pairs:
     def _close(self) -> None:
         """Hand on the record that is open; a pair all alone is a part of the next, from the second time on."""
         if len(self._cells) > 1:
-            self._sink.loose(self._first, self._alone | self._cells)
+            self.sink.loose(self._first, self._alone | self._cells)
             self._alone, self._only_alone = {}, False
         elif self._cells and self._again.issuperset(self._cells):
             if not self._alone.keys().isdisjoint(self._cells):
@@ -220,7 +220,7 @@ class Pairs:
 
     def _hand_on_alone(self) -> None:
         if self._alone:
-            self._sink.loose(self._alone_first, self._alone)
+            self.sink.loose(self._alone_first, self._alone)
         self._alone = {}
 
     def _progress(self, line: Line, text: str, postfix: str) -> bool:
@@ -238,7 +238,7 @@ class Pairs:
         if cells != self._bar:
             self._close()
             self._bar = cells
-            self._sink.loose(line.number, cells)
+            self.sink.loose(line.number, cells)
         return True
 
 
@@ -315,3 +315,52 @@ def _segments(body: str) -> list[tuple[str, str]]:
     found = [_SEGMENT.fullmatch(part.strip()) for part in _BARS.split(body)]
     pairs = [(in_unit(match[1], match[3]), match[2].strip("[ ]")) for match in found if match and match[1]]
     return pairs if all(found) and len(pairs) >= _FEWEST_SEGMENTS else []
+
+
+#: Two pairs are a sentence ("epoch 3 took 12.5"), if no sign is between them, and a log has few layouts.
+_FEWEST_NAMES, MOST_HELD = 3, 32
+_SIGNS = re.compile(r"[:=,;|\t]")
+
+
+class Words(Dialect):
+    """Reads lines that are nothing but names and numbers; one is prose until a line with the same names follows."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        #: the names of a line → the first line that has them, None once there were two
+        self._layouts: dict[tuple[str, ...], Line | None] = {}
+        self._twice = Layouts()
+        self._ended = False
+
+    def take(self, line: Line) -> bool:
+        """Read a line, or hold it back."""
+        pairs = [] if self._ended else words_of(line.text)
+        pairs = self._twice.fitted(bare(line.text), pairs) or pairs
+        names = tuple(name for name, _ in pairs)
+        if len(set(names)) < _fewest(line.text):
+            return False
+        if names not in self._layouts:
+            if len(self._layouts) >= MOST_HELD:
+                return False
+            self._layouts[names] = line
+            return True
+        if (first := self._layouts[names]) is not None:
+            held = words_of(first.text)
+            self._twice.remember(held)
+            self._hand_on(first, held)
+            self._layouts[names] = None
+        self._hand_on(line, pairs)
+        return True
+
+    def finish(self) -> None:
+        """Give back what came once."""
+        self._ended = True
+        self.sink.given_back += filter(None, self._layouts.values())
+
+    def _hand_on(self, line: Line, pairs: list[tuple[str, str]]) -> None:
+        self.sink.loose(line.number, self.sink.pairs(line, pairs))
+
+
+def _fewest(text: str) -> int:
+    """Return how many names make a record of a line that recurs; a sentence may say what one "is"."""
+    return 1 if " is " in text else _FEWEST_NAMES - bool(_SIGNS.search(text))

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.readers.console_base import MARKS
+from ppo_doctor.readers.console_base import MARKS, Dialect
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
 
@@ -72,11 +72,11 @@ _EVALUATES = re.compile(
 _FIRST = re.compile(r" ?(?:[A-Za-z€$£]{1,12}(?=[ ,]))?")
 
 
-class Sentences:
+class Sentences(Dialect):
     """Reads the sentences that recur, those of one iteration as one record; what came once or twice is given back."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._held: list[tuple[Line, str]] = []
         self._templates: Counter[str] = Counter()
         self._names: dict[str, list[str]] = {}
@@ -119,25 +119,25 @@ class Sentences:
         Sentences beside other lines that come as often are of the same iterations; all else is counted as not read.
         """
         if not self._open:
-            alone = 2 * self._sink.records <= len(self._records) and self._moving() >= FEWEST
-            self._joined = not alone and self._sink.alternates([first for first, _ in self._records])
+            alone = 2 * self.sink.records <= len(self._records) and self._moving() >= FEWEST
+            self._joined = not alone and self.sink.alternates([first for first, _ in self._records])
             self._open, self._refused = alone or self._joined, not (alone or self._joined)
             if self._joined:
-                self._sink.before_settling = self._join
+                self.sink.before_settling = self._join
         if self._refused:
             for line, count in self._lines.values():
-                self._sink.unread.add(line.text, line.number, count)
+                self.sink.unread.add(line.text, line.number, count)
             self._lines, self._records, self._templates = {}, [], Counter()
         elif self._joined:
             self._join()
         else:
             for first, cells in self._records:
-                self._sink.loose(first, cells)
+                self.sink.loose(first, cells)
             self._records = []
 
     def _join(self) -> None:
         """Hand on what is said of iterations of which other lines are already held."""
-        self._records = [(first, cells) for first, cells in self._records if not self._sink.join(first, cells)]
+        self._records = [(first, cells) for first, cells in self._records if not self.sink.join(first, cells)]
 
     def _moving(self) -> int:
         """Return how many columns hold different numbers: in other text than a log of training few do."""
@@ -158,7 +158,7 @@ class Sentences:
             if template in self._templates:
                 self._read(line, template)
             else:
-                self._sink.given_back.append(line)
+                self.sink.given_back.append(line)
         self._held = []
 
     def _read(self, line: Line, template: str) -> None:

@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.readers.console_base import MARKS
+from ppo_doctor.readers.console_base import MARKS, Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,11 +164,11 @@ _GOES_ON = re.compile(r"[\[\s,'\d.eE+\-naif]++(?:\][^\[]{0,80})?\Z")
 _MOST_LINES = 256
 
 
-class Lists:
+class Lists(Dialect):
     """Joins the lines of one printed tensor or array, and gives them back as one line."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._open: list[Line] = []
         #: lines up to this one were no list
         self._refused = 0
@@ -191,10 +191,10 @@ class Lists:
         """Give back the lines of a list that is never closed."""
         if self._open:
             self._refused = self._open[-1].number
-            self._sink.given_back += self._open
+            self.sink.given_back += self._open
             self._open = []
 
     def _close(self) -> None:
         first, text = self._open[0], " ".join(line.text.strip() for line in self._open)
-        self._sink.given_back.append(type(first)(first.text[: first.indent] + text, first.number, self._open[-1].torn))
+        self.sink.given_back.append(type(first)(first.text[: first.indent] + text, first.number, self._open[-1].torn))
         self._open = []

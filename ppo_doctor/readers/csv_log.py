@@ -1,4 +1,8 @@
-"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or torn."""
+"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or torn.
+
+Two kinds of download name their columns apart from their values: curves of TensorBoard by the name of the file, charts
+of W&B by a column per run and metric, each with its least and greatest value beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,23 @@ import csv
 import re
 import struct
 from collections import Counter
+from dataclasses import replace
 from itertools import compress
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 
 from ppo_doctor.model import SourceRef
-from ppo_doctor.readers.downloads import named_curve
 from ppo_doctor.readers.jsonl import parse_lenient
-from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.pack import Packer, disguise
 from ppo_doctor.readers.sniffing import cells_of, delimiter_of, leading_columns
-from ppo_doctor.readers.special import disguise
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values, parse
-from ppo_doctor.readers.wandb_export import export_of
-from ppo_doctor.table import EmbeddedConfig
+from ppo_doctor.table import EmbeddedConfig, renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
@@ -114,13 +118,11 @@ class _Reader:
         yield from self._notes.notes()
 
     def _tables(self) -> Iterator[Table]:
-        export = export_of(self._names)
+        runs = _exported_runs(self._names)
         for table in self._packer.flush():
-            yield from export.tables(table) if export else (named_curve(table),)
-        if export and len(export.runs) > 1:
-            text = (
-                f"a W&B export of {len(export.runs)} runs, told apart by their number: {', '.join(export.runs)[:200]}"
-            )
+            yield from _by_run(table, runs) if runs else (named_curve(table),)
+        if len(runs) > 1:
+            text = f"a W&B export of {len(runs)} runs, told apart by their number: {', '.join(runs)[:200]}"
             self._notes.tell_once("exports", "runs", text)
 
     def _by_number(self, chunk: bytes, line: int) -> int:
@@ -359,3 +361,77 @@ def _tidy(text: bytes) -> bytes:
     text = text.replace(b",,", b",null,").replace(b",,", b",null,")
     text = b"\n" + text + b"\n"
     return text.replace(b",\n", b",null\n").replace(b"\n,", b"\nnull,")[1:-1]
+
+
+#: The columns of a curve that was downloaded as CSV; the last is what the name of the file says.
+_CURVE = frozenset({"Wall time", "Step", "Value"})
+_VALUE = "Value"
+#: "run-PPO_1-tag-train_approx_kl.csv": slashes of the tag are written as underscores.
+_TAG = re.compile(r"(?:.*[-_])?tag-(.+)")
+#: What a browser adds to a second download.
+_AGAIN = re.compile(r" ?\(\d+\)$")
+#: First words of tags that are the group and not the name.
+_GROUPS = frozenset(
+    {
+        *("train", "training", "rollout", "eval", "evaluation", "test", "val", "time", "charts", "losses", "loss"),
+        *("policy", "environment", "env", "perf", "completions", "objective", "actor", "critic", "info", "ray"),
+        *("reward", "rewards", "global", "learner", "update", "stats", "metrics"),
+    }
+)
+_LEAST, _GREATEST, _BETWEEN = "__MIN", "__MAX", " - "
+#: The column that tells the runs of an export apart.
+_RUN = "run"
+#: What W&B calls the axis elsewhere.
+_AXES = {"Step": "_step"}
+
+
+def _exported_runs(columns: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return for each run of a W&B chart what its columns, and those of all runs, are called; empty for others."""
+    present = set(columns)
+    metrics = [name for name in columns if {name + _LEAST, name + _GREATEST} <= present and _BETWEEN in name]
+    ranges = {name + suffix for name in metrics for suffix in (_LEAST, _GREATEST)}
+    common = {name: _AXES.get(name, name) for name in columns if name not in ranges and name not in metrics}
+    runs: dict[str, dict[str, str]] = {}
+    for name in metrics:
+        run, _, metric = name.rpartition(_BETWEEN)
+        runs.setdefault(run, dict(common))[name] = metric
+    return runs
+
+
+def _by_run(table: Table, runs: Mapping[str, Mapping[str, str]]) -> Iterator[Table]:
+    """Yield the part of each run, in the names that the trainer gave; of several runs each gets a number."""
+    count = len(runs)
+    for place, (run, names) in enumerate(runs.items()):
+        kept = {column: name for column, name in names.items() if column in table.columns}
+        if not any(column == f"{run}{_BETWEEN}{name}" for column, name in kept.items()):
+            continue
+        columns = {name: table.columns[column] for column, name in kept.items()}
+        if count > 1:
+            columns[_RUN] = np.full(len(table.records), place + 1.0)
+        yield replace(
+            table,
+            records=table.records * count + place,
+            columns=columns,
+            decimals={kept[key]: places for key, places in table.decimals.items() if key in kept},
+            texts={
+                kept[key]: tuple((record * count + place, text) for record, text in cells)
+                for key, cells in table.texts.items()
+                if key in kept
+            },
+            texts_left={kept[key]: left for key, left in table.texts_left.items() if key in kept},
+        )
+
+
+def tag_of(path: str) -> str:
+    """Return the name of the one curve in a file: its tag, with the slash behind its group, or the name of the file."""
+    stem = _AGAIN.sub("", PurePath(path.replace("\\", "/")).name.partition(".csv")[0].partition(".json")[0])
+    found = _TAG.fullmatch(stem)
+    group, mark, name = (found[1] if found else stem).partition("_")
+    return f"{group}/{name}" if found and mark and name and group.lower() in _GROUPS else group + mark + name
+
+
+def named_curve(table: Table) -> Table:
+    """Return the table of a downloaded curve with its values under the name of the curve, any other as it is."""
+    if not table.columns.keys() <= _CURVE or _VALUE not in table.columns:
+        return table
+    return renamed(table, {_VALUE: tag_of(table.path)})

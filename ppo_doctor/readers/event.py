@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ _TYPED = {5: 4, 6: 8, 7: 0, 10: 0, 11: 0, 13: 0, 16: 0, 17: 0}
 class Value:
     """One value of a summary. A scalar has a number; `at` and `kind` say where it stands if its width is fixed."""
 
-    tag: str
+    tag: str = ""
     tag_at: tuple[int, int] = (0, 0)
     number: float | None = None
     kind: str = ""
@@ -34,8 +34,6 @@ class Value:
     #: data of the plugin, as hparams have it
     content: bytes = b""
     texts: tuple[str, ...] = ()
-    #: values that a tensor holds
-    elements: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,23 +78,13 @@ def _value(data: bytes, start: int, stop: int) -> Value:
         if field == 1 and kind == BYTES:
             tag, tag_at = text(data, a, b), (a, b)
         elif field == 2 and kind == FIXED32:
-            found = Value(tag="", number=number_at(data, "<f4", a), kind="<f4", at=a)
+            found = Value(number=number_at(data, "<f4", a), kind="<f4", at=a)
         elif field == 8 and kind == BYTES:
             found = _tensor(data, a, b)
         elif field == 9 and kind == BYTES:
             plugin, content = _metadata(data, a, b)
-    found = found or Value(tag="", elements=0)
-    return Value(
-        tag=tag,
-        tag_at=tag_at,
-        number=found.number,
-        kind=found.kind,
-        at=found.at,
-        plugin=plugin,
-        content=content,
-        texts=found.texts,
-        elements=found.elements,
-    )
+    found = found or Value()
+    return replace(found, tag=tag, tag_at=tag_at, plugin=plugin, content=content)
 
 
 def _metadata(data: bytes, start: int, stop: int) -> tuple[str, bytes]:
@@ -113,7 +101,7 @@ def _metadata(data: bytes, start: int, stop: int) -> tuple[str, bytes]:
 
 
 def _tensor(data: bytes, start: int, stop: int) -> Value:
-    """Return the scalar or the texts that a TensorProto holds; of anything larger only how large."""
+    """Return the scalar or the texts that a TensorProto holds; nothing of anything larger."""
     dtype, size, packed = 0, 1, (0, 0)
     texts: list[str] = []
     typed: list[tuple[int, int, int, int, int]] = []
@@ -130,10 +118,10 @@ def _tensor(data: bytes, start: int, stop: int) -> Value:
         elif field in _TYPED:
             typed.append(item)
     if dtype == _STRING or texts:
-        return Value(tag="", texts=tuple(texts), elements=len(texts))
+        return Value(texts=tuple(texts))
     name = _TYPES.get(dtype)
     if size != 1 or name is None:
-        return Value(tag="", elements=size)
+        return Value()
     if packed[1] > packed[0]:
         return _content(data, name, *packed)
     return _typed(data, name, typed)
@@ -143,23 +131,23 @@ def _content(data: bytes, name: str, start: int, stop: int) -> Value:
     width = 2 if name == BFLOAT16 else np.dtype(name).itemsize
     if stop - start != width:
         raise WireError("a tensor whose content is not as long as it says")
-    return Value(tag="", number=number_at(data, name, start), kind=name, at=start)
+    return Value(number=number_at(data, name, start), kind=name, at=start)
 
 
 def _typed(data: bytes, name: str, items: list[tuple[int, int, int, int, int]]) -> Value:
     """Read a scalar from the field that is named after its type; one that is left out is 0."""
     if not items:
-        return Value(tag="", number=0.0)
+        return Value(number=0.0)
     field, kind, start, stop, number = items[-1]
     width = _TYPED[field]
     if width:
         if stop - start != width:
             raise WireError("a tensor of one value that holds several")
         fixed = "<f4" if width == 4 else "<f8"
-        return Value(tag="", number=number_at(data, fixed, start), kind=fixed, at=start)
+        return Value(number=number_at(data, fixed, start), kind=fixed, at=start)
     if kind == BYTES:
         number, _ = varint(data, start, stop)
-    return Value(tag="", number=_whole(name, number))
+    return Value(number=_whole(name, number))
 
 
 def _whole(name: str, number: int) -> float:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.model import SourceRef
-from ppo_doctor.readers.downloads import columns_of, framed, tag_of
+from ppo_doctor.readers.csv_log import tag_of
 from ppo_doctor.readers.jsonl import CONFIG_KEYS, HEADER, Configurations
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.points import Points
+from ppo_doctor.readers.sniffing import FRAME, is_frame
 from ppo_doctor.readers.values import Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
@@ -95,7 +96,7 @@ class _Walk:
         """Read a list of lists: a curve that TensorBoard downloaded, or rows below their names."""
         if _is_points(rows):
             yield from self._points({tag_of(self._path): rows}, 1)
-        elif isinstance(rows[0], list) and (columns := columns_of(rows[0], rows[1:])):
+        elif isinstance(rows[0], list) and (columns := _columns_of(rows[0], rows[1:])):
             self._columns(columns, 1)
         else:
             self._notes.skip("a list of lists says nothing of its columns", 1)
@@ -214,7 +215,7 @@ class _Walk:
 
     def _rest(self, others: dict[str, Any], line: int, *, records_found: bool, torn: bool) -> Iterator[Item]:
         """Make sense of what stood beside the records: columns, a configuration, or one record."""
-        others = dict(others if records_found else framed(others))
+        others = dict(others if records_found else _framed(others))
         points = {} if records_found else _points(others)
         if points:
             yield from self._points(points, line)
@@ -334,3 +335,21 @@ def _mostly_lists(others: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def _numeric(values: list[Any]) -> bool:
     return bool(values) and not any(isinstance(value, (list, dict)) for value in values)
+
+
+def _framed(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the columns of a frame as lists (`to_json` with "split" or "columns"), any other object as it is."""
+    names, rows = map(document.get, FRAME)
+    if isinstance(names, list) and isinstance(rows, list):
+        return _columns_of(names, rows) or document
+    if not is_frame(document):
+        return document
+    return {key: list(values.values()) for key, values in document.items()}
+
+
+def _columns_of(names: Sequence[object], rows: Sequence[object]) -> dict[str, list[Any]]:
+    """Return rows as columns under their names; nothing where a row is not as wide as the names are many."""
+    held = [row for row in rows if isinstance(row, list) and len(row) == len(names)]
+    if len(held) < len(rows) or not all(isinstance(name, str) for name in names):
+        return {}
+    return {str(name): [row[i] for row in held] for i, name in enumerate(names)}

@@ -11,9 +11,8 @@ import orjson
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.console_base import Line
-from ppo_doctor.readers.console_errors import Exceptions
-from ppo_doctor.readers.pack import Packer
-from ppo_doctor.readers.special import disguise
+from ppo_doctor.readers.console_messages import Exceptions
+from ppo_doctor.readers.pack import Packer, disguise
 from ppo_doctor.readers.values import Values, config_values
 from ppo_doctor.table import EmbeddedConfig
 

@@ -1,4 +1,4 @@
-"""Jupyter notebooks: what code cells printed is console text, and the table of a Trainer's progress a table.
+"""Jupyter notebooks and Kaggle's logs of streams: what was printed is console text, the progress of a Trainer a table.
 
 A notebook is written with a line per line of output, so that each record keeps its line in the file; one that stands in
 a single line is parsed as a whole. Code is not read: what a cell says is not what ran last.
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers import console
-from ppo_doctor.readers.console_base import Sink
 from ppo_doctor.readers.values import parse
 from ppo_doctor.table import CELL, EmbeddedConfig
 
@@ -44,8 +43,8 @@ class _Output(NamedTuple):
 
 def read(source: Source) -> Iterator[Item]:
     """Yield the records that the cells of a notebook printed; lines that hold none are counted in one note."""
-    sink = Sink(source)
-    feed = console.Feed(sink)
+    feed = console.Feed(source)
+    sink = feed.sink
     tables = _Tables()
     cells: list[EmbeddedConfig] = []
     for output in _outputs(source):
@@ -63,11 +62,8 @@ def read(source: Source) -> Iterator[Item]:
                 feed.line(raw.encode("utf-8", "replace"), output.line)
         if sink.packer.full:
             yield from sink.packer.flush()
-    feed.finish()
     yield from cells
-    yield from sink.finish()
-    feed.tell(source.notes)
-    yield from source.notes.notes()
+    yield from feed.end()
 
 
 def _outputs(source: Source) -> Iterator[_Output]:
@@ -191,3 +187,37 @@ class _Tables(HTMLParser):
         if of_training and written not in self._shown:
             self._shown.add(written)
             self._rows.append((self.line, row))
+
+
+#: Characters of a line that is not ended yet.
+_LONGEST = 1 << 18
+
+
+def read_streams(source: Source) -> Iterator[Item]:
+    """Yield the records of the console text in the pieces; each has the line on which its piece stands."""
+    feed = console.Feed(source)
+    sink = feed.sink
+    begun: dict[str, str] = {}
+    for number, raw in source.numbered():
+        for stream, text in _pieces(raw):
+            *whole, rest = (begun.pop(stream, "") + text).split("\n")
+            for line in whole:
+                feed.line(line.encode("utf-8", "replace"), number)
+            begun[stream] = rest[-_LONGEST:]
+        if sink.packer.full:
+            yield from sink.packer.flush()
+    for rest in begun.values():
+        feed.line(rest.encode("utf-8", "replace"), source.line, torn=not source.ended)
+    yield from feed.end()
+
+
+def _pieces(raw: bytes) -> Iterator[tuple[str, str]]:
+    """Yield stream and text of the pieces on one line of the file; a damaged one holds none."""
+    bare = raw.strip(b" \t\r\0").lstrip(b"[,").rstrip(b"],")
+    try:
+        found = json.loads(b"[" + bare + b"]") if bare else []
+    except (ValueError, RecursionError):
+        return
+    for piece in found:
+        if isinstance(piece, dict) and isinstance(text := piece.get("data"), str):
+            yield str(piece.get("stream_name")), text

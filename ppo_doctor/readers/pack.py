@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.readers.keys import Keys
-from ppo_doctor.readers.special import restore
 from ppo_doctor.table import METHOD_KEYS, RUN_KEYS, SCIENTIFIC, Table
 
 if TYPE_CHECKING:
@@ -21,6 +19,68 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import FloatArray
     from ppo_doctor.readers.notes import Ledger
+
+# Two doubles next to the largest: no measurement comes out at these. Whatever a word like "nan1" or "1nan" turns into
+# is no number or too large for one, so a cell that holds one of the two was written as NaN or infinity.
+_NAN, _INF = b"1.7976931348623155e308", b"1.7976931348623153e308"
+_NAN_NUMBER, _INF_NUMBER = float(_NAN), float(_INF)
+
+
+def disguise(data: bytes, nan: tuple[bytes, ...], infinity: tuple[bytes, ...]) -> bytes:
+    """Return the data with every spelling of NaN and infinity replaced by its stand-in.
+
+    Words inside of strings change too: the result is of use only where it turns out to hold numbers alone.
+    """
+    # Not `replace`, which looks for each twice: to count them, and to replace them.
+    for spelling in nan:
+        data = _NAN.join(data.split(spelling))
+    for spelling in infinity:
+        data = _INF.join(data.split(spelling))
+    return data
+
+
+def restore(columns: FloatArray) -> None:
+    """Turn the stand-ins in an array of shape [columns, rows] back, in place."""
+    if not columns.size:
+        return
+    # Most columns hold neither; a NaN that stands there already compares false, and its column is gone through.
+    clear = (columns.max(axis=1) < _INF_NUMBER) & (columns.min(axis=1) > -_INF_NUMBER)
+    for column in (columns[place] for place in np.flatnonzero(~clear)):
+        size = np.abs(column)
+        column[size == _NAN_NUMBER] = np.nan
+        infinite = size == _INF_NUMBER
+        column[infinite] = np.copysign(np.inf, column[infinite])
+
+
+#: Keys of one log that are read. A log of each layer and expert of a large model has some thousands.
+MOST_KEYS = 16_384
+#: Characters of a key; a longer one is no name, and searching it costs.
+LONGEST_KEY = 4_096
+_QUOTED = 60
+
+
+class Keys:
+    """Admits the first keys of a source, and notes that others were left out."""
+
+    def __init__(self, notes: Ledger) -> None:
+        self._notes = notes
+        self._known: set[str] = set()
+
+    def admit(self, key: str, line: int | None = None) -> bool:
+        """Tell whether a key is read."""
+        if key in self._known:
+            return True
+        if len(key) > LONGEST_KEY:
+            text = f"a key of {len(key):,} characters is no name, and not read: {key[:_QUOTED]}…"
+            self._notes.tell("keys that are no names", text, line, kind="dropped")
+            return False
+        if len(self._known) >= MOST_KEYS:
+            text = f"more than {MOST_KEYS:,} keys; further ones, from {key[:_QUOTED]} on, are not read"
+            self._notes.tell_once("more keys than are read", "", text, line, kind="lost")
+            return False
+        self._known.add(key)
+        return True
+
 
 #: Records between two flushes; bounds memory to this many rows of each layout.
 FLUSH_EVERY = 65_536

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.opening import plain_file
-from ppo_doctor.readers.downloads import is_frame
 from ppo_doctor.readers.values import parse
 
 #: Lines that are looked at.
@@ -25,6 +25,8 @@ _NOTEBOOK = r'"cells": ?\[\s*\{(?s:.*?)"cell_type": ?"|\A\{\s*"nbformat": ?\d'
 #: What Kaggle saves of a console: pieces of its streams.
 _STREAMS = r'\[\s*\{"stream_name": ?"'
 _DELIMITERS = "\t,;"
+#: Keys of a frame that pandas writes as names beside rows.
+FRAME = ("columns", "data")
 
 
 #: First bytes of containers; the member that a zip begins with tells what it is.
@@ -74,12 +76,9 @@ def _begins_records(head: bytes) -> bool:
     """Tell a record file of TensorFlow: a length that fits its checksum."""
     if len(head) < 12 or head[4:8] != b"\0\0\0\0":
         return False
-    import numpy as np
+    from ppo_doctor.readers.tfrecord import size_of  # imports NumPy
 
-    from ppo_doctor.readers.crc import crc32c, masked
-
-    checksum = masked(crc32c(np.frombuffer(head[:8], dtype=np.uint8).reshape(1, 8)))
-    return int(checksum[0]) == int.from_bytes(head[8:12], "little")
+    return size_of(head[:12]) is not None
 
 
 def _binary(data: bytes) -> bool:
@@ -124,6 +123,19 @@ def _one_line(text: str) -> str | None:
 
 def _holds_records(lists: list[list[object]]) -> bool:
     return any(values and all(isinstance(value, dict) for value in values) for values in lists)
+
+
+def is_frame(document: Mapping[str, object]) -> bool:
+    """Tell whether an object is a frame: columns of values by their rows, or names beside rows."""
+    if set(FRAME) <= document.keys():
+        return True
+    inner = list(document.values())
+    by_row = [set(value) for value in inner if isinstance(value, dict) and value and all(map(_is_row, value))]
+    return len(by_row) == len(inner) > 0 and all(rows == by_row[0] for rows in by_row)
+
+
+def _is_row(key: object) -> bool:
+    return isinstance(key, str) and key.isdecimal()
 
 
 def _is_object(line: str) -> bool:

@@ -1,18 +1,32 @@
-"""Databases of trackers in SQLite: opened for reading only, told apart by their tables."""
+"""Databases of MLflow and Trackio in SQLite: opened for reading only, told apart by their tables.
+
+Sources: mlflow/store/tracking/sqlalchemy_store.py, and trackio/sqlite_storage.py, whose cells are JSON.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
 
 from ppo_doctor.errors import DoctorError
+from ppo_doctor.model import SourceRef
 from ppo_doctor.opening import plain_file
+from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.points import Points, within
+from ppo_doctor.readers.values import Values, config_values, value_of
+from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ppo_doctor.model import ConfigValue, FloatArray
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
@@ -51,9 +65,9 @@ def read(source: Source) -> Iterator[Item]:
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
             tables = _tables(database)
             if {"metrics", "params", "runs"} <= tables:
-                from ppo_doctor.readers.mlflow_db import runs
+                runs = mlflow_runs
             elif {"metrics", "configs"} <= tables:
-                from ppo_doctor.readers.trackio_db import runs
+                runs = trackio_runs
             else:
                 raise DoctorError(
                     f"{source.path} is a database of neither MLflow nor Trackio",
@@ -221,3 +235,113 @@ def _is_whole(log: Path, page: int) -> bool:
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
+
+
+#: Infinity is stored as the largest double.
+_LARGEST = 1.7976931348623157e308
+_METRICS = "SELECT rowid, run_uuid, key, value, timestamp, step, is_nan FROM metrics NOT INDEXED WHERE rowid > ?"
+_PARAMS = "SELECT rowid, run_uuid, key, value FROM params NOT INDEXED WHERE rowid > ?"
+_RUNS = "SELECT rowid, run_uuid, name, status, lifecycle_stage FROM runs NOT INDEXED WHERE rowid > ?"
+#: The column that tells the runs of a database apart.
+_RUN = "run"
+_DELETED = "deleted"
+
+
+def mlflow_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]:
+    """Yield each run's parameters and then its metrics by step; deleted runs are passed over.
+
+    A record's line is the place of its first value among the values of the runs in the order in which they are read.
+    """
+    order = " ORDER BY rowid"
+    known = {str(cells[0]): cells[1:] for _, cells in rows(database, _RUNS + order, (), source.notes)}
+    settings: dict[str, dict[str, ConfigValue]] = defaultdict(dict)
+    for _, (run, key, value) in rows(database, _PARAMS + order, (), source.notes):
+        settings[str(run)][str(key)] = value_of(str(value))
+    points = Points(source.path, source.notes)
+    values = _values(rows(database, _METRICS + order, (), source.notes), points, source)
+    live = [run for run in values if known.get(run, ("", "", ""))[2] != _DELETED]
+    line = 1
+    for number, run in enumerate(live, 1):
+        name, status, _ = known.get(run, ("", "unknown", ""))
+        if len(live) > 1:
+            text = f"run {number} is {name or run} ({run}, {str(status).lower()}), with {len(values[run]):,} values"
+            source.notes.tell("runs", text, line)
+        if run in settings:
+            yield EmbeddedConfig(values=settings[run], source=SourceRef(path=source.path, line=line, key=run))
+        cells = values[run]
+        points.begin({_RUN: float(number)} if len(live) > 1 else {})
+        points.add(cells[:, 0], cells[:, 1], cells[:, 2], cells[:, 3], np.arange(line, line + len(cells)))
+        yield from points.tables()
+        line += len(cells)
+
+
+def _values(metrics: Iterator[tuple[int, tuple[object, ...]]], points: Points, source: Source) -> dict[str, FloatArray]:
+    """Return the values of each run as rows of (tag, step, value, time in s), in the order in which they came."""
+    held: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
+    for number, (run, key, value, time, step, is_nan) in metrics:
+        try:
+            plain = float("nan") if is_nan else float(str(value))
+            place = within(int(str(step)))
+            held[str(run)].append((points.tag(str(key)), place, _unclipped(plain), float(str(time)) / 1000))
+        except (ValueError, OverflowError):
+            source.notes.skip("its value or step is no number", number)
+    return {run: np.array(values, dtype=np.float64).reshape(-1, 4) for run, values in held.items()}
+
+
+def _unclipped(value: float) -> float:
+    return float(np.copysign(np.inf, value)) if abs(value) >= _LARGEST else value
+
+
+#: The column that tells the runs of a database apart, and the one of the step.
+_RUN, _STEP = "run", "step"
+_CONFIGS = "SELECT rowid, {run}, config FROM configs WHERE rowid > ? ORDER BY rowid"
+_TRACKIO_METRICS = "SELECT rowid, step, metrics FROM metrics WHERE {run} = ? AND rowid > ? ORDER BY rowid"
+_TRACKIO_RUNS = (
+    "SELECT min(rowid), {run}, min(run_name), count(*) FROM metrics WHERE rowid > ? GROUP BY {run} ORDER BY 1"
+)
+
+
+def trackio_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]:
+    """Yield each run's configuration and then its records; a record's line is its number among those read."""
+    columns = {str(row[1]) for row in database.execute("PRAGMA table_info(metrics)")}
+    run = "run_id" if "run_id" in columns else "run_name"  # databases of before 2026 know names only
+    found = [cells for _, cells in rows(database, _TRACKIO_RUNS.format(run=run), (), source.notes)]
+    configs = _configs(database, run, source)
+    packer, values = Packer(source.path, source.notes), Values(source.notes)
+    line = 1
+    for number, (key, name, count) in enumerate(found, 1):
+        if len(found) > 1:
+            source.notes.tell("runs", f"run {number} is {name}, with {count} records", line)
+        if str(key) in configs:
+            where = SourceRef(path=source.path, line=line, key=str(name))
+            yield EmbeddedConfig(values=config_values(configs[str(key)]), source=where)
+        for _, (step, cell) in rows(database, _TRACKIO_METRICS.format(run=run), (str(key),), source.notes):
+            record = _object(cell)
+            if record is None:
+                source.notes.skip("its metrics are no JSON object", line)
+            else:
+                own = {_STEP: step} | ({_RUN: number} if len(found) > 1 else {})
+                packer.add(line, *values.flat({**own, **record}, line))
+            line += 1
+            if packer.full:
+                yield from packer.flush()
+        yield from packer.flush()
+
+
+def _configs(database: sqlite3.Connection, run: str, source: Source) -> dict[str, dict[str, Any]]:
+    found = rows(database, _CONFIGS.format(run=run), (), source.notes)
+    configs = {str(key): _object(cell) for _, (key, cell) in found}
+    return {
+        key: {name: value for name, value in config.items() if not name.startswith("_")}
+        for key, config in configs.items()
+        if config
+    }
+
+
+def _object(cell: object) -> dict[str, Any] | None:
+    """Return the JSON object in a cell; numbers that are not finite stand there as words."""
+    try:
+        value = orjson.loads(cell) if isinstance(cell, (str, bytes)) else None
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None

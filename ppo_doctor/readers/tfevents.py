@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,9 @@ import numpy as np
 from ppo_doctor.arrays import by_value
 from ppo_doctor.model import SourceRef
 from ppo_doctor.readers.event import BFLOAT16, event, hparams
-from ppo_doctor.readers.event_settings import settings_in
-from ppo_doctor.readers.points import Points
-from ppo_doctor.readers.single import written
+from ppo_doctor.readers.points import Points, written
 from ppo_doctor.readers.tfrecord import Framer, rows
+from ppo_doctor.readers.values import settings_in
 from ppo_doctor.readers.wire import WireError
 from ppo_doctor.table import EmbeddedConfig
 
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.tfrecord import Batch
 
     Octets = NDArray[np.uint8]
+    #: Parts of a batch, which come together in the order of the file: tags, steps, values, times, numbers of records.
+    _Found = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]
 
 #: Kinds tried on the records of one length at a time, and kept per length; the rest is read one by one.
 MOST_KINDS = 64
@@ -85,24 +86,6 @@ class _Kind:
     tag_at: tuple[int, int] | None
 
 
-@dataclass(slots=True)
-class _Found:
-    """Values of one batch in parts, which come together in the order of the file."""
-
-    tags: list[IntArray] = field(default_factory=list)
-    steps: list[IntArray] = field(default_factory=list)
-    values: list[FloatArray] = field(default_factory=list)
-    walls: list[FloatArray] = field(default_factory=list)
-    numbers: list[IntArray] = field(default_factory=list)
-
-    def add(self, tags: IntArray, steps: IntArray, values: FloatArray, walls: FloatArray, numbers: IntArray) -> None:
-        self.tags.append(tags)
-        self.steps.append(steps)
-        self.values.append(values)
-        self.walls.append(walls)
-        self.numbers.append(numbers)
-
-
 class Decoder:
     """Takes the bytes of an event file as they come; hands on tables, settings and notes."""
 
@@ -129,37 +112,28 @@ class Decoder:
         for batch in self._framer.pause():
             self._take(batch)
         yield from self._points.tables()
-        yield from self._settings()
+        yield from self._configs
+        self._configs = []
 
     def finish(self) -> Iterator[Item]:
         """Yield the rest, the settings, and the notes."""
         for batch in self._framer.finish():
             self._take(batch)
         yield from self._points.tables()
-        yield from self._settings()
+        yield from self._configs
         if self._others:
             text = f"values that are no scalars (histograms, images, text) and were not read: {self._others:,}"
             self._notes.tell("no scalars", text)
         yield from self._notes.notes()
 
-    def _settings(self) -> Iterator[EmbeddedConfig]:
-        yield from self._configs
-        self._configs = []
-
     def _take(self, batch: Batch) -> None:
-        found = _Found()
+        found: _Found = []
         for size, group in by_value(batch.sizes):
             self._alike(batch, int(size), group, found)
-        if found.tags:
-            numbers = np.concatenate(found.numbers)
-            inorder = np.argsort(numbers, kind="stable")
-            self._points.add(
-                np.concatenate(found.tags)[inorder],
-                np.concatenate(found.steps)[inorder],
-                np.concatenate(found.values)[inorder],
-                np.concatenate(found.walls)[inorder],
-                numbers[inorder],
-            )
+        if found:
+            tags, steps, values, walls, numbers = (np.concatenate(part) for part in zip(*found, strict=True))
+            order = np.argsort(numbers, kind="stable")
+            self._points.add(tags[order], steps[order], values[order], walls[order], numbers[order])
 
     def _alike(self, batch: Batch, size: int, group: IntArray, found: _Found) -> None:
         """Read the records of one length: kind by kind, each kind's first one by hand."""
@@ -228,7 +202,7 @@ class Decoder:
         walls = _numbers(octets, "<f8", kind.wall_at) if kind.wall_at >= 0 else np.zeros(count)
         for tag, at, what in kind.values:
             tags = np.full(count, tag, dtype=np.int64) if kind.tag_at is None else self._tags(octets, *kind.tag_at)
-            found.add(tags, steps.view(np.int64), _numbers(octets, what, at), walls, numbers)
+            found.append((tags, steps.view(np.int64), _numbers(octets, what, at), walls, numbers))
 
     def _tags(self, octets: Octets, start: int, stop: int) -> IntArray:
         """Return the number of the tag that stands in each row at that place."""
@@ -263,13 +237,9 @@ class Decoder:
         values = np.array([value.number for value in scalars], dtype=np.float64)
         single = np.array([value.kind == "<f4" for value in scalars])
         values[single] = written(values[single].astype(np.float32))
-        found.add(
-            np.array([self._points.tag(value.tag) for value in scalars], dtype=np.int64),
-            np.full(count, one.step, dtype=np.int64),
-            values,
-            np.full(count, one.wall_time),
-            np.full(count, number, dtype=np.int64),
-        )
+        tags = np.array([self._points.tag(value.tag) for value in scalars], dtype=np.int64)
+        places = np.full(count, number, dtype=np.int64)
+        found.append((tags, np.full(count, one.step, dtype=np.int64), values, np.full(count, one.wall_time), places))
 
     def _other(self, value: Value) -> None:
         """Take a value that is no scalar: settings, or something that is only counted."""

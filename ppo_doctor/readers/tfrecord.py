@@ -1,21 +1,20 @@
 """Record files of TensorFlow: length, checksum of the length, payload, checksum of the payload.
 
 A record whose payload is damaged is passed over. Where a length is damaged, the next place is sought whose length fits
-its checksum, and reading goes on there: what lies between is lost, and said so. A file of events begins with a record
+its checksum, and reading goes on there: what lies between is lost, and noted. A file of events begins with a record
 that names its format: where damage stands in its place, nobody knows how much there was before.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.arrays import by_value
-from ppo_doctor.readers.crc import crc32c, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +24,15 @@ if TYPE_CHECKING:
     from ppo_doctor.model import BoolArray, IntArray
     from ppo_doctor.readers.notes import Ledger
 
+    Words = NDArray[np.uint32]
+    Bytes = NDArray[np.uint8]
+
 #: Bytes of length and checksum before a payload, and of the checksum behind it.
 HEADER, FOOTER = 12, 4
 #: Bytes that are looked at together: enough for NumPy to pay, little enough for the cache.
 CHUNK = 1 << 20
+#: Bytes searched behind damage at first; each further window is twice as long, up to a chunk.
+_FIRST_SEARCH = 1 << 8
 #: A longer record holds no scalar; a length that claims more is damage, whatever its checksum says.
 LONGEST = 64 << 20
 _LENGTH = struct.Struct("<Q").unpack_from
@@ -80,9 +84,9 @@ class Framer:
         data = b"".join(self._blocks)
         if not self._offset:
             self._begins = _FORMAT in data[:_FIRST]
-        stretches, at = self._stretches(data, final=final)
-        if stretches:
-            starts, sizes, numbers = (np.concatenate(parts) for parts in zip(*stretches, strict=True))
+        records, at = self._records(data, final=final)
+        if records:
+            starts, sizes, numbers = np.array(records, dtype=np.int64).T
             yield from self._batch(data, starts, sizes, numbers)
         self._blocks = [data[at:]] if at < len(data) else []
         self._held = len(data) - at
@@ -90,27 +94,37 @@ class Framer:
         if final and self._lost_at is not None:
             self._found(self._offset + self._held)
 
-    def _stretches(self, data: bytes, *, final: bool) -> tuple[list[tuple[IntArray, IntArray, IntArray]], int]:
-        """Return starts, sizes and numbers of the records between damage, and where the next bytes go on."""
-        found: list[tuple[IntArray, IntArray, IntArray]] = []
-        lengths, at = _Lengths(data), 0
+    def _records(self, data: bytes, *, final: bool) -> tuple[list[tuple[int, int, int]], int]:
+        """Return start, size and number of the records between damage, and where the next bytes go on."""
+        found: list[tuple[int, int, int]] = []
+        at, first = 0, 0  # the place of the next record, and the first one behind the last damage
         while True:
             if self._lost_at is not None:
-                at = self._seek(lengths, at, len(data), final=final)
+                at = self._seek(data, at, final=final)
+                first = len(found)
                 if self._lost_at is not None:
                     return found, at
-            starts, sizes, stop, damaged = _stretch(data, at, lengths, final=final)
-            if len(starts):
-                found.append((starts, sizes, np.arange(self._number, self._number + len(starts))))
-                self._number += len(starts)
-            if not damaged:
-                self._unfinished(data, stop, final=final)
-                return found, stop
-            self._lost_at = self._offset + stop
-            at = stop + 1
+            size = size_of(data[at : at + HEADER])
+            if size is not None and at + HEADER + size + FOOTER <= len(data):
+                found.append((at, size, self._number))
+                self._number += 1
+                at += HEADER + size + FOOTER
+                continue
+            whole = at + HEADER <= len(data)
+            damaged = whole and size is None
+            # A payload that fails before a length that fails: its length was wrong although the checksum fits.
+            if damaged and len(found) > first and not _payload_fits(data, *found[-1][:2]):
+                at = found.pop()[0]
+                self._number -= 1
+            # The last record is not complete: its length is wrong where another record begins within it.
+            elif not (damaged or (final and whole and _next_record(data, at + 1) is not None)):
+                self._unfinished(data, at, final=final)
+                return found, at
+            self._lost_at = self._offset + at
+            at += 1
 
     def _batch(self, data: bytes, starts: IntArray, sizes: IntArray, numbers: IntArray) -> Iterator[Batch]:
-        good = _payloads_hold(data, starts, sizes)
+        good = _payloads_fit(data, starts, sizes)
         for place in np.flatnonzero(~good):
             detail = f"{int(sizes[place]) + HEADER + FOOTER:,} bytes from byte {self._offset + int(starts[place]):,}"
             self._notes.skip("its checksum does not fit its content", int(numbers[place]), detail=detail)
@@ -128,13 +142,13 @@ class Framer:
             self._notes.skip("the last record is cut off", self._number, detail=detail)
             self._number += 1
 
-    def _seek(self, lengths: _Lengths, at: int, end: int, *, final: bool) -> int:
+    def _seek(self, data: bytes, at: int, *, final: bool) -> int:
         """Return the next place that may begin a record; without one, as much as cannot be the start of one."""
-        found = lengths.following(at)
+        found = _next_record(data, at)
         if found is not None:
             self._found(self._offset + found)
             return found
-        return end if final else max(at, end - HEADER + 1)
+        return len(data) if final else max(at, len(data) - HEADER + 1)
 
     def _found(self, offset: int) -> None:
         lost = self._lost_at or 0
@@ -147,63 +161,18 @@ class Framer:
         self._lost_at = None
 
 
-class _Lengths:
-    """The places at which bytes hold a length that is possible, with the checksum that fits it.
-
-    Sought when the first damage is met, and once, however many records are damaged.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._places: list[int] | None = None
-
-    @property
-    def sought(self) -> bool:
-        return self._places is not None
-
-    def following(self, at: int) -> int | None:
-        """Return the first such place from `at` on; those before the first one asked for are not known."""
-        if self._places is None:
-            self._places = _lengths_from(self._data, at)
-        index = bisect_left(self._places, at)
-        return self._places[index] if index < len(self._places) else None
+@lru_cache(maxsize=1 << 12)  # a file holds records of few sizes
+def size_of(head: bytes) -> int | None:
+    """Return the size of the payload behind a head of 12 bytes; None where its length does not fit its checksum."""
+    size: int = _LENGTH(head)[0] if len(head) == HEADER else LONGEST + 1
+    if size > LONGEST:
+        return None
+    octets = np.frombuffer(head, dtype=np.uint8).reshape(1, HEADER)
+    return size if masked(crc32c(octets[:, :8])) == _words(octets[:, 8:]) else None
 
 
-def _stretch(data: bytes, at: int, lengths: _Lengths, *, final: bool) -> tuple[IntArray, IntArray, int, bool]:
-    """Return where records that follow each other begin, their sizes, where they end, and whether damage is there."""
-    if not lengths.sought:
-        starts, sizes, stop = _walk(data, at)
-        if _lengths_hold(data, np.append(starts, stop) if stop + HEADER <= len(data) else starts).all():
-            return starts, sizes, stop, final and _goes_on(data, stop, lengths)
-    starts, sizes, stop = _walk(data, at, lengths)
-    damaged = stop + HEADER <= len(data) and lengths.following(stop) != stop
-    # A payload that fails before a length that fails: that payload's length was wrong although its checksum holds.
-    if damaged and len(starts) and not _payloads_hold(data, starts[-1:], sizes[-1:]).all():
-        return starts[:-1], sizes[:-1], int(starts[-1]), True
-    return starts, sizes, stop, damaged or (final and _goes_on(data, stop, lengths))
-
-
-def _goes_on(data: bytes, at: int, lengths: _Lengths) -> bool:
-    """Tell whether another record begins within the one at which the bytes end, whose length is wrong then."""
-    return len(data) - at >= HEADER and lengths.following(at + 1) is not None
-
-
-def _walk(data: bytes, at: int, lengths: _Lengths | None = None) -> tuple[IntArray, IntArray, int]:
-    """Return where complete records begin, their payloads' sizes, and where the next one begins.
-
-    Each length is believed, or ends the walk where it is not one of `lengths`.
-    """
-    starts: list[int] = []
-    sizes: list[int] = []
-    end = len(data) - HEADER - FOOTER
-    while at <= end and (lengths is None or lengths.following(at) == at):
-        (size,) = _LENGTH(data, at)
-        if size > end - at:
-            break
-        starts.append(at)
-        sizes.append(size)
-        at += size + HEADER + FOOTER
-    return np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64), at
+def _payload_fits(data: bytes, at: int, size: int) -> bool:
+    return bool(_payloads_fit(data, np.array([at]), np.array([size])).all())
 
 
 def rows(data: bytes, starts: IntArray, width: int) -> NDArray[np.uint8]:
@@ -216,35 +185,109 @@ def _words(matrix: NDArray[np.uint8]) -> NDArray[np.uint32]:
     return np.ascontiguousarray(matrix).view("<u4")[:, 0].astype(np.uint32)
 
 
-def _lengths_hold(data: bytes, starts: IntArray) -> BoolArray:
-    """Tell where a length is possible and fits its checksum."""
-    if not len(starts):
-        return np.ones(0, dtype=np.bool_)
-    heads = rows(data, starts, HEADER)
-    sizes = np.ascontiguousarray(heads[:, :8]).view("<u8")[:, 0]
-    return np.asarray((sizes <= LONGEST) & (masked(crc32c(heads[:, :8])) == _words(heads[:, 8:])), dtype=np.bool_)
-
-
-def _payloads_hold(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
-    hold = np.zeros(len(starts), dtype=np.bool_)
+def _payloads_fit(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
+    fits = np.zeros(len(starts), dtype=np.bool_)
     for value, group in by_value(sizes):
         size = int(value)
         whole = rows(data, starts[group] + HEADER, size + FOOTER)
-        hold[group] = masked(crc32c(whole[:, :size])) == _words(whole[:, size:])
-    return hold
+        fits[group] = masked(crc32c(whole[:, :size])) == _words(whole[:, size:])
+    return fits
 
 
-def _lengths_from(data: bytes, at: int) -> list[int]:
-    """Return every place from `at` on at which a length holds, in order."""
-    found: list[int] = []
+def _next_record(data: bytes, at: int) -> int | None:
+    """Return the next place from `at` on at which a length fits its checksum."""
+    span = _FIRST_SEARCH
     while len(data) - at >= HEADER:
-        window = data[at : at + CHUNK]
-        octets = np.frombuffer(window, dtype=np.uint8)
+        window = np.frombuffer(data[at : at + span], dtype=np.uint8)
         places = len(window) - HEADER + 1
-        possible = np.ones(places, dtype=np.bool_)
-        for i in range(4, 8):  # lengths beyond 4 GiB are not
-            possible &= octets[i : i + places] == 0
-        candidates = np.flatnonzero(possible)
-        found += (at + candidates[_lengths_hold(window, candidates)]).tolist()
+        possible = window[3 : 3 + places] <= LONGEST >> 24
+        for i in range(4, 8):
+            possible &= window[i : i + places] == 0
+        candidates = at + np.flatnonzero(possible)
+        if len(candidates):
+            heads = rows(data, candidates, HEADER)
+            fits = masked(crc32c(heads[:, :8])) == _words(heads[:, 8:])
+            for place in candidates[fits].tolist():
+                if size_of(data[place : place + HEADER]) is not None:
+                    return int(place)
         at += places
-    return found
+        span = min(2 * span, CHUNK)
+    return None
+
+
+_POLYNOMIAL = 0x82F63B78
+#: Longer records are folded in stretches of this many bytes; a table per distance takes 1 KiB.
+STRETCH = 512
+#: What TensorFlow adds to a checksum that is stored beside its own data.
+_MASK_DELTA = 0xA282EAD8
+
+
+@cache
+def _tables() -> Words:
+    """Return the contribution of each byte value by the number of bytes behind it; shape [STRETCH, 256]."""
+    tables = np.empty((STRETCH, 256), dtype=np.uint32)
+    words = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        words = np.where(words & 1, (words >> 1) ^ np.uint32(_POLYNOMIAL), words >> 1)
+    tables[0] = words
+    for distance in range(1, STRETCH):
+        tables[distance] = words[tables[distance - 1] & 255] ^ (tables[distance - 1] >> 8)
+    return tables
+
+
+def crc32c(rows: Bytes) -> Words:
+    """Return the CRC-32C of each row of bytes; `rows` has shape [records, length]."""
+    count, length = rows.shape
+    if length < 4:  # the start value reaches beyond the data: pretend that more follows, then take it back
+        return np.array([_by_hand(row.tobytes()) for row in rows], dtype=np.uint32)
+    stretches = -(-length // STRETCH)
+    stretch = STRETCH if stretches > 1 else length
+    # Zeros in front leave a remainder of 0 at 0; the start value of all ones flips the first four bytes.
+    padded = np.zeros((count, stretches * stretch), dtype=np.uint8)
+    begin = padded.shape[1] - length
+    padded[:, begin:] = rows
+    padded[:, begin : begin + 4] ^= 255
+    # All stretches of all records at once, then those of each record one behind the other.
+    columns = np.ascontiguousarray(padded.reshape(count * stretches, stretch).T)
+    remainders = _remainder(columns).reshape(count, stretches)
+    words = remainders[:, 0]
+    for place in range(1, stretches):
+        words = _advanced(words) ^ remainders[:, place]
+    return ~words
+
+
+def _remainder(columns: Bytes) -> Words:
+    """Return the remainder of each column of bytes; shape [length, records] → [records]."""
+    tables = _tables()
+    length, count = columns.shape
+    words = np.zeros(count, dtype=np.uint32)
+    alike = (columns == columns[:, :1]).all(axis=1)  # records of one kind share most of their bytes
+    fixed = np.uint32(0)
+    for place in range(length):
+        table = tables[length - 1 - place]
+        if alike[place]:
+            fixed ^= table[columns[place, 0]]
+        else:
+            words ^= table[columns[place]]
+    return words ^ fixed
+
+
+def _advanced(words: Words) -> Words:
+    """Return remainders as they are after a stretch of zeros."""
+    tables = _tables()
+    parts = (tables[STRETCH - 1 - i][(words >> np.uint32(8 * i)) & np.uint32(255)] for i in range(4))
+    first, second, third, fourth = parts
+    return np.asarray(first ^ second ^ third ^ fourth, dtype=np.uint32)
+
+
+def _by_hand(data: bytes) -> int:
+    table = _tables()[0]
+    word = 0xFFFFFFFF
+    for byte in data:
+        word = int(table[(word ^ byte) & 255]) ^ (word >> 8)
+    return word ^ 0xFFFFFFFF
+
+
+def masked(words: Words) -> Words:
+    """Return checksums as a record file stores them: turned by 15 bits, plus a constant."""
+    return ((words >> np.uint32(15)) | (words << np.uint32(17))) + np.uint32(_MASK_DELTA)

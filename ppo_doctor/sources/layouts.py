@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.readers.mlflow_store import is_run
-from ppo_doctor.readers.scalar_files import is_store
+from ppo_doctor.readers.metric_files import is_csv_run, is_mlflow_run
 from ppo_doctor.sources.naming import LOG_NAMES, TELLING, tells
 from ppo_doctor.sources.walking import Folder
 
@@ -158,7 +157,7 @@ def _size(path: Path) -> int:
 
 
 def _is_mlflow_run(folder: Folder) -> bool:
-    return any(child.path.name == "metrics" for child in folder.folders) and is_run(folder.path)
+    return any(child.path.name == "metrics" for child in folder.folders) and is_mlflow_run(folder.path)
 
 
 def _is_scalar_store(folder: Folder) -> bool:
@@ -167,7 +166,7 @@ def _is_scalar_store(folder: Folder) -> bool:
         return False
     own = folder.of("text")
     below = [path for child in folder.folders for path in child.of("text")] if folder.path.name == "scalars" else []
-    return is_store([*own, *below])
+    return is_csv_run([*own, *below])
 
 
 def _is_wandb_run(folder: Folder) -> bool:

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from ppo_doctor.readers.console_pairs import pairs_of
+from ppo_doctor.readers.console_pairs import pairs_of, words_of
 from ppo_doctor.readers.console_several import spelled_out
-from ppo_doctor.readers.console_words import words_of
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
-"""Tables of consoles: a header that comes once, grids, and two columns without rules."""
+"""Tables of consoles: a header that comes once, grids, two columns without rules, a CSV file among words."""
 
 from __future__ import annotations
 
 import pytest
+
+from ppo_doctor.pipeline import load_run
 
 ELEGANT = (
     "ID     Step    Time |    avgR   stdR   avgS  stdS |    expR   objC   objA   etc.\n"
@@ -131,3 +133,24 @@ def test_bars_between_groups_of_columns_set_a_table(reading):
     assert [record["‖g‖"] for record in got.records] == [0.59, 0.59]
     assert [record["sig"] for record in got.records] == [0.7, 0.6]
     assert [record["hit%"] for record in got.records] == [3, 4]
+
+
+TABLE = """It does not learn, see below.
+
+```csv
+step,ep_rew_mean,approx_kl,entropy_loss
+1,-200.0,,
+2,-199.5,0.0031,-1.09
+3,-198.0,0.0042,-1.08
+4,-197.0,0.0040,-1.07
+```
+
+Any idea?
+"""
+
+
+def test_a_csv_file_pasted_among_words_is_read_with_its_empty_cells(tmp_path):
+    (tmp_path / "question.md").write_text(TABLE)
+    run = load_run(tmp_path)
+    assert run.series["episode_return"].values.tolist() == [-200.0, -199.5, -198.0, -197.0]
+    assert run.series["approx_kl"].values.tolist() == [0.0031, 0.0042, 0.0040]

@@ -1,6 +1,16 @@
+"""CSV files, W&B's charts and TensorBoard's curves as downloaded, and frames that pandas writes."""
+
+from __future__ import annotations
+
+import json
+import math
 from math import inf, isnan
 
 import pytest
+
+from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.readers.csv_log import tag_of
+from tests.readers.conftest import read_back
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", ";"])
@@ -154,3 +164,120 @@ def test_a_carriage_return_alone_ends_a_line(reading):
     assert got.container == "csv"
     assert [record["l"] for record in got.records] == [83, 400, 400]
     assert got.lines == [1, 2, 3]
+
+
+ROWS = [{"step": i * 10, "approx_kl": i / 128, "reward": i * 1.5} for i in range(1, 7)]
+NAMES = list(ROWS[0])
+VALUES = [list(row.values()) for row in ROWS]
+FRAMES = {
+    "columns": {name: {str(i): row[name] for i, row in enumerate(ROWS)} for name in NAMES},
+    "index": {str(i): row for i, row in enumerate(ROWS)},
+    "records": ROWS,
+    "split": {"columns": NAMES, "index": list(range(6)), "data": VALUES},
+    "rows below their names": [NAMES, *VALUES],
+    "table": {"schema": {"fields": [{"name": name} for name in NAMES]}, "data": ROWS},
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("orient", FRAMES)
+def test_frames_in_each_orient(orient, indent):
+    got = read_back(json.dumps(FRAMES[orient], indent=indent))
+    assert [{name: record[name] for name in NAMES} for record in got.records] == ROWS
+
+
+def test_a_long_frame_in_one_line():
+    count = 9_000
+    frame = {"kl": {str(i): i / 8 for i in range(count)}, "reward": {str(i): i * 2.0 for i in range(count)}}
+    got = read_back(json.dumps(frame))
+    assert len(got.records) == count
+    assert got.records[-1] == {"kl": (count - 1) / 8, "reward": (count - 1) * 2.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [
+        ("run-PPO_1-tag-train_approx_kl.csv", "train/approx_kl"),
+        ("logs/PPO_1-tag-rollout_ep_rew_mean.json", "rollout/ep_rew_mean"),
+        ("run-.-tag-Losses_Policy Loss (1).csv", "Losses/Policy Loss"),
+        ("run-x-tag-entropy.csv", "entropy"),
+        ("episode_reward.csv", "episode_reward"),
+    ],
+)
+def test_the_name_of_a_file_is_that_of_its_curve(name, tag):
+    assert tag_of(name) == tag
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_the_curves_of_a_folder_are_one_run(tmp_path, suffix):
+    for name in ("approx_kl", "value_loss"):
+        points = [[1.7e9 + i, i * 2048, 0.125 * i + len(name)] for i in range(1, 9)]
+        text = json.dumps(points)
+        if suffix == "csv":
+            text = "Wall time,Step,Value\n" + "".join(f"{a},{b},{c}\n" for a, b, c in points)
+        (tmp_path / f"run-PPO_1-tag-train_{name}.{suffix}").write_text(text, encoding="utf-8")
+    (run,) = read_runs(str(tmp_path), Request())
+    assert run.series["approx_kl"].raw == "train/approx_kl"
+    assert run.series["value_loss"].values[0] == 0.125 + len("value_loss")
+    assert run.series["value_loss"].axis.steps.tolist() == [i * 2048 for i in range(1, 9)]
+
+
+def test_a_table_of_values_by_step_keeps_its_names():
+    got = read_back("Step,Value,kl\n1,2.5,0.1\n2,3.5,0.2\n")
+    assert got.records[0] == {"Step": 1, "Value": 2.5, "kl": 0.1}
+
+
+HEADER = '"Step","pretty-run-1 - train/kl","pretty-run-1 - train/kl__MIN","pretty-run-1 - train/kl__MAX"'
+
+
+def test_a_chart_of_one_run(reading):
+    read = reading(HEADER + "\n" + "".join(f'"{s}","{s / 8}","0","1"\n' for s in range(4)))
+    assert read.records == [{"_step": s, "train/kl": s / 8} for s in range(4)]
+    assert read.lines == [2, 3, 4, 5]
+
+
+def test_a_chart_of_several_runs(reading):
+    columns = [
+        "global_step",
+        *(f"{run}{end}" for run in ("a - b - loss", "c - loss") for end in ("", "__MIN", "__MAX")),
+    ]
+    rows = ["0,1.0,1.0,1.0,,,", "1,2.0,2.0,2.0,5.0,5.0,5.0", "2,,,,6.0,6.0,6.0"]
+    read = reading("\n".join([",".join(columns), *rows, ""]))
+    runs = {1: [], 2: []}
+    for record in read.records:
+        runs[record["run"]].append((record["global_step"], record["loss"]))
+    assert runs == {1: [(0, 1), (1, 2)], 2: [(1, 5), (2, 6)]}
+    assert read.says("2 runs")
+
+
+def test_a_name_with_a_dash_is_no_export(reading):
+    read = reading("step,a - loss\n1,2.0\n2,3.0\n")
+    assert read.records == [{"step": 1, "a - loss": 2}, {"step": 2, "a - loss": 3}]
+
+
+def test_lightning_s_rows_have_holes(reading):
+    read = reading("epoch,step,train/loss,val/loss\n0,9,0.5,\n0,9,,0.75\n1,19,nan,\n1,19,,0.25\n")
+    assert read.records[:2] == [{"epoch": 0, "step": 9, "train/loss": 0.5}, {"epoch": 0, "step": 9, "val/loss": 0.75}]
+    assert math.isnan(read.records[2]["train/loss"])
+    assert read.records[3] == {"epoch": 1, "step": 19, "val/loss": 0.25}
+
+
+def test_ray_tune_s_records_are_nested(reading):
+    rows = [
+        {
+            "training_iteration": i,
+            "info": {"learner": {"default_policy": {"learner_stats": {"kl": i / 8}}}},
+            "config": {"lr": 5e-5},
+        }
+        for i in range(3)
+    ]
+    read = reading("".join(json.dumps(row) + "\n" for row in rows))
+    assert [r["info/learner/default_policy/learner_stats/kl"] for r in read.records] == [0, 0.125, 0.25]
+    assert len(read.configs) == 1
+
+
+def test_a_history_exported_as_json(reading):
+    rows = [{"_step": i, "loss": "NaN" if i == 1 else i / 2, "_runtime": 1.0} for i in range(3)]
+    read = reading(json.dumps(rows))
+    assert [record["_step"] for record in read.records] == [0, 1, 2]
+    assert math.isnan(read.records[1]["loss"])

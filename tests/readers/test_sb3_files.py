@@ -160,7 +160,7 @@ def test_flipped_bits(data):
 
 
 def test_a_member_that_unpacks_to_gigabytes_is_refused(reading, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.readers.archive.LARGEST", 1 << 20)
+    monkeypatch.setattr("ppo_doctor.readers.sb3_files.LARGEST_MEMBER", 1 << 20)
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data", b" " * (8 << 20))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ppo_doctor.readers import points, tfevents
-from ppo_doctor.readers.crc import STRETCH
-from ppo_doctor.readers.crc import crc32c as fast_crc
-from ppo_doctor.readers.single import written
+from ppo_doctor.readers.points import written
+from ppo_doctor.readers.tfrecord import STRETCH
+from ppo_doctor.readers.tfrecord import crc32c as fast_crc
 from tests.readers.event_files import event, event_file, field, scalar, scalars, tensor
 
 ROWS = [(step, {"loss": step / 8, "a/kl": 0.25 * step, "lr": 0.0003}) for step in range(0, 4000, 100)]

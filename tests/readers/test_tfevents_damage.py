@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note
 from ppo_doctor.readers import read_source, tfevents, tfrecord
-from ppo_doctor.readers.crc import crc32c
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.source import Source
+from ppo_doctor.readers.tfrecord import crc32c
 from ppo_doctor.table import Table
 from tests.readers.conftest import gather
 from tests.readers.event_files import event, event_file, masked, record, scalar, version

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.readers import read, sqlite_log
-from ppo_doctor.readers.mlflow_store import is_run, read_folder
+from ppo_doctor.readers.metric_files import is_mlflow_run, read_mlflow_run
 from ppo_doctor.readers.notes import Ledger
 from tests.readers.conftest import gather, read_back
 
@@ -37,13 +37,13 @@ def store(folder, metrics, params=()):
             file = folder / kind / key
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-    return gather("mlflow", read_folder(folder))
+    return gather("mlflow", read_mlflow_run(folder))
 
 
 def test_a_file_store_is_read_by_step(tmp_path):
     lines = "".join(f"{1000 * step} {step / 4} {step}\n" for step in range(5))
     reading = store(tmp_path / "r", {"loss": lines, "train/kl": "2000 nan 2\n3000 inf 3\n"}, {"lr": "0.1", "n": "4"})
-    assert is_run(tmp_path / "r")
+    assert is_mlflow_run(tmp_path / "r")
     assert [record["loss"] for record in reading.records] == [0, 0.25, 0.5, 0.75, 1]
     assert [record["step"] for record in reading.records] == [0, 1, 2, 3, 4]
     assert math.isnan(reading.records[2]["train/kl"])
@@ -113,12 +113,12 @@ def test_a_parameter_of_nuls_is_lost(tmp_path):
 
 def test_a_run_that_lost_its_meta_file_is_a_run(tmp_path):
     store(tmp_path / "r", {"a": WHOLE})
-    assert is_run(tmp_path / "r")
+    assert is_mlflow_run(tmp_path / "r")
     (tmp_path / "r" / "meta.yaml").unlink()
-    assert not is_run(tmp_path / "r")
+    assert not is_mlflow_run(tmp_path / "r")
     for name in ("params", "tags"):
         (tmp_path / "r" / name).mkdir(exist_ok=True)
-    assert is_run(tmp_path / "r")
+    assert is_mlflow_run(tmp_path / "r")
 
 
 @RUNS
@@ -128,7 +128,7 @@ def test_any_bytes_in_a_metric_file(tmp_path_factory, data):
     (folder / "metrics").mkdir()
     (folder / "metrics" / "a").write_bytes(data)
     (folder / "metrics" / "b").write_text("1000 0.5 1\n", encoding="utf-8")
-    reading = gather("mlflow", read_folder(folder))
+    reading = gather("mlflow", read_mlflow_run(folder))
     assert [record["b"] for record in reading.records if "b" in record] == [0.5]
 
 
@@ -395,7 +395,7 @@ def test_what_mlflow_writes(tmp_path, kind):
     subprocess.run(command, check=True, env=environment, cwd=tmp_path, capture_output=True)
     if kind == "file":
         (folder,) = [path.parent for path in target.rglob("metrics")]
-        reading = gather("mlflow", read_folder(folder))
+        reading = gather("mlflow", read_mlflow_run(folder))
     else:
         reading = gather(*read(target))
     assert [(r["step"], r["train/loss"]) for r in reading.records] == [(2 * i, i / 7) for i in range(20)]

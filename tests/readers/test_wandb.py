@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.model import Note
-from ppo_doctor.readers import leveldb_log, wandb_log
+from ppo_doctor.readers import wandb_log
 from ppo_doctor.readers.source import Source
 from ppo_doctor.table import EmbeddedConfig, Table
 from tests.readers.conftest import gather
@@ -184,7 +184,7 @@ def test_a_file_that_grows_gives_its_records_as_they_come(cuts):
 
 def test_the_search_for_a_sound_chunk_has_an_end(monkeypatch):
     """Each place of these blocks looks like a chunk that reaches far; trying them all would take for ever."""
-    monkeypatch.setattr(leveldb_log, "_SEARCH", 1 << 20)
+    monkeypatch.setattr(wandb_log, "_SEARCH", 1 << 20)
     tried = []
     honest = zlib.crc32
     monkeypatch.setattr(zlib, "crc32", lambda data: tried.append(len(data)) or honest(data))
@@ -194,7 +194,7 @@ def test_the_search_for_a_sound_chunk_has_an_end(monkeypatch):
 
 
 def test_a_record_without_end_is_dropped(monkeypatch):
-    monkeypatch.setattr(leveldb_log, "LONGEST", 100_000)
+    monkeypatch.setattr(wandb_log, "LONGEST", 100_000)
     data, _ = framed([history(1, a=1.0), field(4, b"x" * 200_000), history(2, a=1.0)])
     reading = read(data)
     assert steps(reading) == [1, 2]

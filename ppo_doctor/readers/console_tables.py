@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_base import NUMBER
+from ppo_doctor.readers.console_base import NUMBER, Dialect
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
@@ -40,11 +40,11 @@ _BETWEEN = re.compile(r"[\s=-]*[=-]{3}[\s=-]*")
 _LONGEST = 1 << 12
 
 
-class Pipes:
+class Pipes(Dialect):
     """Reads one record per row, once a header and a rule of dashes have been seen."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._above: list[str] = []
         self._names: list[str] = []
 
@@ -63,13 +63,10 @@ class Pipes:
             return False
         if len(cells) != len(self._names) and not (line.torn and len(cells) < len(self._names)):
             detail = f"{len(cells)} instead of {len(self._names)}"
-            self._sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
+            self.sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
             return True
-        self._sink.cells(line.number, self._sink.pairs(line, list(zip(self._names, cells, strict=False))))
+        self.sink.cells(line.number, self.sink.pairs(line, list(zip(self._names, cells, strict=False))))
         return True
-
-    def finish(self) -> None:
-        """Nothing is ever open."""
 
 
 def _cells(text: str) -> list[str]:
@@ -84,11 +81,11 @@ def _below(rule: str, text: str) -> list[str]:
     return [text[start + 1 : end].strip() for start, end in pairwise(corners)]
 
 
-class Grids:
+class Grids(Dialect):
     """Reads one record per row of a grid; grids of other columns below each other are one that was too wide."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._names: list[str] = []
         self._cells: dict[str, str] = {}
         self._first = 0
@@ -121,20 +118,20 @@ class Grids:
     def finish(self) -> None:
         """Hand on the row that is open."""
         if self._cells:
-            self._sink.loose(self._first, self._cells)
+            self.sink.loose(self._first, self._cells)
         self._names, self._cells = [], {}
 
     def _add(self, line: Line, cells: list[str]) -> None:
         """Add a row to the record of the grids above it, or begin one."""
         if len(cells) != len(self._names):
             detail = f"{len(cells)} instead of {len(self._names)}"
-            self._sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
+            self.sink.notes.skip("its number of cells is not that of the header", line.number, detail=detail)
             return
         if self._cells and (self._has_row or not self._cells.keys().isdisjoint(self._names[1:])):
-            self._sink.loose(self._first, self._cells)
+            self.sink.loose(self._first, self._cells)
             self._cells = {}
         self._first = self._first if self._cells else line.number
-        self._cells |= self._sink.pairs(line, list(zip(self._names, cells, strict=True)))
+        self._cells |= self.sink.pairs(line, list(zip(self._names, cells, strict=True)))
         self._has_row = True
 
 
@@ -144,11 +141,11 @@ _EMPTY, _ABSENT = re.compile(r"([,;])(?=[,;]|\Z)"), ("-", "--", ".", "n/a")
 _SEPARATED = re.compile(r"\s*[^\s,;]++(?:[,;][^\s,;]*+){3,}\s*")
 
 
-class Rows:
+class Rows(Dialect):
     """Reads rows of numbers below a line of as many names, which may come once; two rows make a table."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._names: list[str] = []
         #: numbers in a row of the table, of which the last may have no name
         self._width = 0
@@ -185,13 +182,10 @@ class Rows:
         if len(cells) != self._width:
             return False
         if self._held:
-            self._sink.loose(*self._held)
+            self.sink.loose(*self._held)
             self._held = None
-        self._sink.loose(line.number, self._pairs(line, self._names, cells))
+        self.sink.loose(line.number, self._pairs(line, self._names, cells))
         return True
-
-    def finish(self) -> None:
-        """Nothing is ever open."""
 
     def _pairs(self, line: Line, names: list[str], cells: list[str]) -> dict[str, str]:
         held = [
@@ -199,7 +193,7 @@ class Rows:
             for name, cell in zip(names, cells, strict=False)
             if name and cell not in _ABSENT
         ]
-        return self._sink.pairs(line, held)
+        return self.sink.pairs(line, held)
 
 
 def _numbers(text: str) -> list[str]:

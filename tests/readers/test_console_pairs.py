@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from ppo_doctor.readers.console_pairs import words_of
-from ppo_doctor.readers.console_words import MOST_LAYOUTS
+from ppo_doctor.readers.console_pairs import MOST_HELD, words_of
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_a_line_that_the_file_ends_in_loses_its_last_value(reading):
 
 
 def test_layouts_without_end_are_not_kept(reading):
-    other = "".join(f"a{chr(97 + i // 26)}{chr(97 + i % 26)} 1 b 2 c 3\n" for i in range(3 * MOST_LAYOUTS))
+    other = "".join(f"a{chr(97 + i // 26)}{chr(97 + i % 26)} 1 b 2 c 3\n" for i in range(3 * MOST_HELD))
     assert reading("e 1 f 2 g 3\n" + other + "e 4 f 5 g 6\n").records == [
         {"e": 1, "f": 2, "g": 3},
         {"e": 4, "f": 5, "g": 6},

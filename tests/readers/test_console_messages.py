@@ -1,10 +1,11 @@
-"""What is said in prose: the exception that a console ends in, early stops, and pairs between the records."""
+"""What a console states in prose: its last exception, early stops, plans, and the method of its records."""
 
 from __future__ import annotations
 
 import pytest
 
 from ppo_doctor import readers
+from ppo_doctor.readers.console_messages import section_of
 
 TRACE = """Traceback (most recent call last):
   File "/srv/lab/train.py", line 12, in main
@@ -185,3 +186,75 @@ def test_a_run_that_goes_on_from_a_checkpoint_says_so_before_its_first_record(tm
         (tmp_path / "stdout.log").write_text(text)
         items = list(readers.read(tmp_path / "stdout.log")[1])
         assert any(getattr(item, "resumed", False) for item in items) is expected
+
+
+RECORDS = "".join(f"round {i} score {i / 8} kl {i / 100} steps 6\n" for i in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("banner", "planned"),
+    [
+        ("skiff ppo   64 boats x 48 steps, 5 passes x 6 minibatches, 48 iterations", (5, 6)),
+        ("mailroom | 64 envs x 32 steps | 4 epochs x 2 chunks | gru 48", (4, 2)),
+        ("2 epoch(s) of everything", None),
+        ("saved 100 epochs", None),
+        ("0 epochs x 4 minibatches", None),
+    ],
+)
+def test_a_banner_tells_passes_and_minibatches_together(reading, banner, planned):
+    got = reading(f"{banner}\n{RECORDS}")
+    found = [config.values for config in got.configs]
+    expected = [] if planned is None else [{"ppo_epochs": planned[0], "num_minibatches": planned[1]}]
+    assert found == expected
+
+
+def test_a_banner_tells_the_answers_to_a_prompt(reading):
+    got = reading(f"# count-up GRPO: 32 prompts x 8 samples, 60 steps\n{RECORDS}")
+    assert [config.values for config in got.configs] == [{"num_generations": 8}]
+
+
+def test_a_line_below_the_first_record_plans_nothing(reading):
+    assert not reading(f"{RECORDS}did 5 passes x 6 minibatches\n{RECORDS}").configs
+
+
+def test_settings_above_certain_records_are_read(reading):
+    head = (
+        "Namespace(actor_learning_rate=5e-07, eps_clip=0.2, init_kl_coef=0.0, max_epochs=1, n_samples_per_prompt=8,"
+        " rollout_batch_size=128, train_batch_size=1024)\n"
+    )
+    body = "".join(f"step {i}: {{'policy_loss': 0.{i}, 'reward': 0.5, 'kl': 0.01}}\n" for i in range(1, 9))
+    got = reading(head + body)
+    assert len(got.records) == 8
+    assert got.configs[0].values["max_epochs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "method"),
+    [
+        ("======== DQN ========", "DQN"),
+        ("--- Training SAC, seed 3 ---", "SAC"),
+        ("## PPO", "PPO"),
+        ("Training TD3 ...", "TD3"),
+        ("[A2C]", "A2C"),
+        ("[DQN] step 100 return 3.5", "DQN"),
+        ("step   100 | algo DDPG | ep_ret  -3.00", "DDPG"),
+        ("step=100 algo=PPO return=3.5", "PPO"),
+        ('{"algo": "SAC", "return": 3.5}', "SAC"),
+    ],
+)
+def test_a_line_names_its_method(line, method):
+    assert section_of(line) == method
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step=100 return=3.5 dqn_loss=0.2",
+        "| actor/ppo_kl | 0.01 |",
+        "loading the replay buffer of the DQN expert from disk",
+        "step 100 | return 3.5 | better than SAC",
+        "======== results ========",
+    ],
+)
+def test_a_line_that_only_speaks_of_a_method_begins_nothing(line):
+    assert section_of(line) is None

@@ -1,0 +1,274 @@
+"""What a log states in prose: how it ended, warnings, early stops, evaluations, plans and the method of its records."""
+
+from __future__ import annotations
+
+import re
+from statistics import median_high
+from typing import TYPE_CHECKING, Protocol
+
+from ppo_doctor.model import DIED, RESUMED, SKIPPED, STOPPED_EARLY, SourceRef
+from ppo_doctor.readers.console_base import NUMBER, Dialect
+from ppo_doctor.readers.methods import may_name, method_of
+from ppo_doctor.table import METHOD_KEYS, SECTION, EmbeddedConfig
+
+if TYPE_CHECKING:
+    from ppo_doctor.readers.console_base import Line, Sink
+    from ppo_doctor.readers.notes import Ledger
+
+#: Characters of a line that are searched, and of a message that are shown.
+_SHOWN = 160
+
+
+class Reading(Protocol):
+    """What reads the log: how many records it has read so far, and where it notes what it met."""
+
+    @property
+    def records(self) -> int:
+        """Return the number of records so far."""
+
+    @property
+    def notes(self) -> Ledger:
+        """Return the notes."""
+
+
+_BEGIN = "Traceback (most recent call last)"
+#: What torchrun and Slurm put before each line of a process.
+_RANK = re.compile(r"\[?(?:rank ?)?\d{1,5}\]?:\s?(?=\s|Traceback|[A-Za-z])")
+#: A frame as Python prints it, and as rich does between bars.
+_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)|\|?\s*(\S+\.py):(\d+) in (\S+)')
+#: The line that ends a traceback: the exception's class, perhaps with its module, and its message.
+_EXCEPTION = re.compile(
+    r"((?:\w+\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)|Exception(?=:))\w*)(?:: (.*))?$"
+)
+#: What systems write of a process that they end, or that ends without an exception of Python's.
+_ENDED = re.compile(
+    r"CUDA out of memory|out of memory: killed process|oom[-_ ]kill|\bSIGKILL\b|\bSegmentation fault\b|core dumped"
+    r"|\bNCCL (?:error|watchdog|timeout)|\bncclSystemError|Watchdog caught collective operation timeout"
+    r"|\bworker (?:died|was killed|crashed)|(?:Actor|Worker)(?:Died|Crashed)Error|The actor is dead"
+    r"|DUE TO TIME LIMIT|DUE TO PREEMPTION|exit ?code:? -?9\b|^\s*Killed\s*$",
+    re.IGNORECASE,
+)
+#: Lines of one traceback.
+_MOST_LINES = 400
+
+
+class Exceptions:
+    """Takes the lines of tracebacks; the last one, or what else a log ends in, is noted where no record follows it."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._open = 0
+        self._frame = ""
+        #: the last exception: its line, its message, and how many records stood before it
+        self._last: tuple[int, str, int] | None = None
+
+    def take(self, line: Line) -> bool:
+        """Read a line of a traceback."""
+        if _BEGIN in line.text[:_SHOWN]:
+            self._open, self._frame = _MOST_LINES, ""
+            return True
+        if not self._open:
+            return self._alone(line)
+        self._open -= 1
+        rank = _RANK.match(line.text)
+        text = line.text[rank.end() :] if rank else line.text
+        if frame := _FRAME.match(text):
+            path, number, name = frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]
+            self._frame = f"{path.replace(chr(92), '/').rpartition('/')[2]}:{number}, in {name}"
+        elif found := _EXCEPTION.match(text.strip()):
+            where = f" ({self._frame})" if self._frame else ""
+            message = f"{found[1]}: {found[2]}" if found[2] else found[1]
+            self._last, self._open = (line.number, message[:_SHOWN] + where, self._reading.records), 0
+        elif not text[:1].isspace() and not text.startswith(("|", "+")):  # a traceback of which the end is missing
+            self._open = 0
+            return False
+        return True
+
+    def _alone(self, line: Line) -> bool:
+        """Read an exception without its traceback, or what ended the process; a traceback before it has more detail."""
+        text = line.text[: 2 * _SHOWN].strip()
+        found = _EXCEPTION.match(line.text[: 2 * _SHOWN]) if line.text[:1].isalpha() else None
+        if not (found and found[2]) and not _ENDED.search(text):
+            return False
+        if self._last is None or self._last[2] != self._reading.records:
+            self._last = (line.number, text[:_SHOWN], self._reading.records)
+        return True
+
+    def finish(self) -> None:
+        """Note the exception that the log ends in."""
+        if self._last is not None and self._last[2] == self._reading.records:
+            number, message, _ = self._last
+            self._reading.notes.tell("exception", f"{DIED}: {message}", number)
+
+
+#: Spinning Up, Stable-Baselines3, and what was written after them: the number is that of the pass that was stopped.
+_STOPPED = re.compile(r"\bearly[ -]stop(?:ping|ped)\b.{0,20}?\b(?:step|epoch|iteration)\s*[:=]?\s*(\d{1,6})\b", re.I)
+#: DeepSpeed, and apex before it: a step that the loss scaler throws away.
+_OVERFLOWED = re.compile(r"\boverflow\b.{0,40}\bskipping step\b", re.IGNORECASE)
+#: transformers, and what was written like it, before the first record.
+_RESUMED = re.compile(
+    r"\b(?:continuing|resum(?:ing|ed)) (?:training )?(?:from|at) (?:(?:the |a )?\S*checkpoint|(?:global_?)?step)",
+    re.IGNORECASE,
+)
+#: A warning as Python prints it: the category and its message, behind the file and the line that gave it.
+_WARNING = re.compile(r"(?:^|[\s:])((?:User|Runtime)Warning): (\S.*)")
+#: Warnings that are noted, one of each text.
+_MOST_WARNINGS = 4
+
+
+class Messages(Dialect):
+    """Takes lines on early stops, skipped steps, a resumed run and warnings, and notes each kind with its count."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        self._first: dict[str, int] = {}
+        self._passes: list[int] = []
+        self._skipped = 0
+        self._warnings: dict[str, tuple[int, int]] = {}
+
+    def take(self, line: Line) -> bool:
+        """Read a message; a record that holds one besides is left to others."""
+        text = line.text[:_SHOWN]
+        if (stopped := _STOPPED.search(text)) and "=" not in line.text:
+            self._passes.append(int(stopped[1]))
+            self._first.setdefault("stopped", line.number)
+        elif ("verflow" in text or "VERFLOW" in text) and _OVERFLOWED.search(text):  # few lines are searched
+            self._skipped += 1
+            self._first.setdefault("skipped", line.number)
+        elif not self.sink.records and _RESUMED.search(line.text[: 2 * _SHOWN]):
+            self._first.setdefault("resumed", line.number)
+        else:
+            return self._warning(line)
+        return True
+
+    def _warning(self, line: Line) -> bool:
+        """Read a warning; those of deprecated names mean nothing for a run."""
+        text = line.text[: 3 * _SHOWN]
+        found = _WARNING.search(text) if "Warning: " in text else None
+        if found is None or "deprecated" in found[2]:
+            return False
+        message = f"{found[1]}: {found[2].strip()[:_SHOWN]}"
+        first, count = self._warnings.get(message, (line.number, 0))
+        self._warnings[message] = (first, count + 1)
+        return True
+
+    def finish(self) -> None:
+        """Note what was met."""
+        tell, first = self.sink.notes.tell, self._first
+        if self._passes:
+            soon = median_high(self._passes)
+            tell("stopped", STOPPED_EARLY.format(len(self._passes), soon), first["stopped"])
+        if self._skipped:
+            tell("skipped", SKIPPED.format(self._skipped), first["skipped"])
+        if "resumed" in first:
+            tell("resumed", RESUMED, first["resumed"])
+        for text, (number, count) in list(self._warnings.items())[:_MOST_WARNINGS]:
+            message = text if count == 1 else f"{text} ({count:,} times)"
+            tell(f"warning {text}", message, number, kind="said")
+
+
+_SCORE = r"(?:[\w@-]+ ){0,3}(?:accuracy|reward|score|return|success(?: rate)?|win rate|pass@\d+)"
+_VALUE = rf"({NUMBER} ?%?)"
+#: "Eval accuracy: 0.150 -> 0.800"
+_ARROW = re.compile(rf"({_SCORE})\s*[:=]\s*{_VALUE}\s*(?:->|=>|→)\s*{_VALUE}(?=\s|\Z)", re.IGNORECASE)
+#: "Baseline Avg Reward: 0.150", and in a line after it "GRPO Avg Reward: 0.800"
+_BEFORE = r"baseline|base(?: model)?|before(?: training)?|untrained(?: model)?|pre-?trained(?: model)?"
+_AFTER = r"after(?: training)?|GRPO|PPO|RLHF|(?:fine-?)?tuned(?: model)?|trained(?: model)?"
+_SIDE = re.compile(rf"(?:({_BEFORE})|(?:{_AFTER}))(?: model)? ({_SCORE})\s*[:=]\s*{_VALUE}", re.IGNORECASE)
+#: Lines within which the second stands after the first, and characters of one.
+_NEAR, _LONGEST = 4, 200
+
+
+class Evaluations(Dialect):
+    """Notes scores before and after training, which a script prints once: they are no series."""
+
+    _before = "", "", 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line that holds both, or the second of two; the first is left to others."""
+        text = line.text.strip(" \t-*#|>•") if len(line.text) <= _LONGEST else ""
+        if both := _ARROW.fullmatch(text):
+            return self._tell(line, both[1], both[2], both[3])
+        side = _SIDE.fullmatch(text)
+        if side is None:
+            return False
+        name, value, number = self._before
+        if side[1]:
+            self._before = side[2].lower(), side[3], line.number
+        elif side[2].lower() == name and line.number - number <= _NEAR:
+            return self._tell(line, side[2], value, side[3])
+        return False
+
+    def _tell(self, line: Line, name: str, before: str, after: str) -> bool:
+        text = f"an evaluation before and after training: {name} {before.strip()} → {after.strip()}"
+        self.sink.notes.tell("evaluation", text, line.number, kind="said")
+        return True
+
+
+#: Setting → how a banner writes a number of it: "5 passes x 6 minibatches".
+_PLANS = {
+    "ppo_epochs": r"(\d{1,3}) (?:(?:ppo|sgd|update|policy) )?(?:epochs?|passes|pass|sweeps?)\b",
+    "num_minibatches": r"(\d{1,4}) (?:mini-?batch(?:es)?|chunks?|splits?|shards?)\b",
+    "num_generations": r"\d{1,6} (?:prompts?|questions?|tasks?)[ \t]*[x×*][ \t]*(\d{1,4}) (?:samples?|completions?"
+    r"|generations?|answers?|rollouts?|responses?)\b",
+}
+_PLAN_PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PLANS.items()}
+#: Passes alone may be those over all of the data.
+_TOGETHER = ("ppo_epochs", "num_minibatches")
+_LONGEST_PLAN = 400
+
+
+class Plans(Dialect):
+    """Reads the line of a banner with passes and minibatches, or with the answers to each prompt."""
+
+    def take(self, line: Line) -> bool:
+        """Read a line before the first record; one that has passes alone is none."""
+        if self.sink.records or len(line.text) > _LONGEST_PLAN or not any(map(str.isdigit, line.text)):
+            return False
+        found = {name: int(match[1]) for name, at in _PLAN_PATTERNS.items() if (match := at.search(line.text))}
+        if not all(name in found for name in _TOGETHER):
+            found = {name: value for name, value in found.items() if name not in _TOGETHER}
+        if not found or not all(found.values()):
+            return False
+        self.sink.config(line.number, found)
+        return True
+
+
+#: Changes from one method to another that are kept.
+_MOST_SECTIONS = 100_000
+_NAME = r"[A-Za-z][A-Za-z0-9+ _-]{1,24}?"
+#: "======== DQN ========", "## SAC, seed 3"
+_RULED = re.compile(r"\s*(?:[-=_*~+>#]{2,}|#)\s*([^|:=]{2,60}?)\s*:?\s*[-=_*~+<#]*\s*\Z")
+#: "DQN", "[DQN]", "Training DQN ..."
+_ALONE = re.compile(
+    rf"\s*\[?(?:(?:training|running|starting)\s+)?({_NAME})\]?\s*:?\s*(?:\.\.\.|…)?\s*\Z", re.IGNORECASE
+)
+#: "[DQN] step 100 …", "DQN | step 100 …"
+_FIRST = re.compile(rf"\s*(?:\[({_NAME})\]|({_NAME})\s*[|:])\s")
+#: "step 100 | algo DQN | …", "algorithm=SAC"
+_METHOD_PAIR = re.compile(
+    rf"(?:\A|[\s|,;(\[{{'\"])(?:{'|'.join(METHOD_KEYS)})['\"]?\s*[=:\s]\s*['\"]?([A-Za-z][A-Za-z0-9+_-]{{1,24}})"
+)
+
+
+class Sections(Dialect):
+    """Notes where the method changes, of the records below a line or of the one in it; others read the line, too."""
+
+    _last: str | None = None
+
+    def take(self, line: Line) -> bool:
+        """Look at a line."""
+        method = section_of(line.text[:_SHOWN])
+        if method is not None and method != self._last and len(self.sink.sections) < _MOST_SECTIONS:
+            self._last = method
+            source = SourceRef(path=self.sink.path, line=line.number)
+            self.sink.sections.append(EmbeddedConfig(values={SECTION: method}, source=source))
+        return False
+
+
+def section_of(text: str) -> str | None:
+    """Return the method that a line names for its records, or for those below it; None for any other line."""
+    if not may_name(text):
+        return None
+    found = _METHOD_PAIR.search(text) or _RULED.match(text) or _ALONE.match(text) or _FIRST.match(text)
+    return method_of(next(filter(None, found.groups()))) if found else None
