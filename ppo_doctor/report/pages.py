@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ppo_doctor.evidence import number
 from ppo_doctor.report.escape import prose
+from ppo_doctor.report.key_steps import USUAL
 from ppo_doctor.report.sparkline import sparkline
-from ppo_doctor.story.usual import USUAL
 
 #: Characters of a drawn example: with its neighbours it fits 80 columns.
 DRAWN = 20
