@@ -17,9 +17,9 @@ from ppo_doctor.model import Diagnosis, Run
 from ppo_doctor.pipeline import Request, diagnose, runs_of
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.screen import HEALTHY_LINES, LINES
+from ppo_doctor.report.summary import summarize
 from ppo_doctor.rulepack import load_pack
 from ppo_doctor.sources import gather
-from ppo_doctor.story import story
 
 from .environments import ROOT
 from .foreign import foreign_runs, real_logs
@@ -55,7 +55,7 @@ def main() -> None:
     lines: dict[str, list[int]] = defaultdict(list)
     over, actions = [], [0, 0, 0]
     for run, diagnosis in judged():
-        told = story(diagnosis, run)
+        told = summarize(diagnosis, run)
         size = len(render(diagnosis, run, RenderOptions(color=False, width=100)).rstrip().splitlines())
         lines[diagnosis.verdict].append(size)
         most = HEALTHY_LINES if diagnosis.verdict == "healthy" else LINES
@@ -63,7 +63,7 @@ def main() -> None:
             over.append(diagnosis.run.id)
         remedies = {r.do: r for cause in diagnosis.causes if cause.leader for r in cause.remedies}
         for action in (each for problem in told.problems for each in problem.do):
-            remedy = remedies.get(action.say)
+            remedy = remedies.get(action.do)
             if remedy is not None and remedy.setting and value_held(remedy.setting, run) is not None:
                 actions = [actions[0] + 1, actions[1] + bool(action.now), actions[2] + bool(action.to)]
     for verdict, sizes in sorted(lines.items()):

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import numpy as np
 
 from ppo_doctor.groups import is_own
-from ppo_doctor.model import CONFIDENCES, Severity, Verdict
+from ppo_doctor.model import CONFIDENCES, Remedy, Severity, Verdict
 from ppo_doctor.model import Outcome as RewardOutcome
-from ppo_doctor.story import Story, story
-from ppo_doctor.story.model import Action, Checks, Told, Why
+from ppo_doctor.report.summary import Checks, ProblemSummary, Summary, Why, summarize
 
 if TYPE_CHECKING:
     from ppo_doctor.divergence import Divergence
@@ -81,14 +80,14 @@ class Side:
     canonical: Mapping[str, str] = field(default_factory=dict)
     #: leading cause → in how many of the runs
     causes: Mapping[str, int] = field(default_factory=dict)
-    #: what is told of each of them, of a report its problems only
-    stories: tuple[Story, ...] = ()
+    #: of a report without its log: the problems only
+    summaries: tuple[Summary, ...] = ()
     runs: tuple[Run, ...] = ()
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Return the verdict on each of the runs."""
-        return tuple(story.verdict for story in self.stories)
+        return tuple(summary.verdict for summary in self.summaries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,48 +173,46 @@ def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
         config=first.config_raw,
         canonical={setting.key: name for name, setting in first.config.items() if setting.how != "default"},
         causes={name: leading.count(name) for name in leading},
-        stories=tuple(story(diagnosis, run) for run, diagnosis in judged),
+        summaries=tuple(summarize(diagnosis, run) for run, diagnosis in judged),
         runs=tuple(run for run, _ in judged),
     )
 
 
 def side_of_report(diagnoses: Sequence[Mapping[str, Any]]) -> Side:
     """Return a side made of a JSON report: settings and causes, no series."""
-    stories = tuple(map(_reported, diagnoses))
-    leading = [problem.cause for story in stories for problem in story.problems]
+    summaries = tuple(map(_reported, diagnoses))
+    leading = [problem.cause for summary in summaries for problem in summary.problems]
     run = diagnoses[0]["run"]
     return Side(
         name=run["id"],
         config=dict(run.get("config") or {}),
         causes={name: leading.count(name) for name in leading},
-        stories=stories,
+        summaries=summaries,
     )
 
 
-def _reported(diagnosis: Mapping[str, Any]) -> Story:
-    """Return the story of a JSON report, as far as a line of a comparison tells it."""
+def _reported(diagnosis: Mapping[str, Any]) -> Summary:
+    """Return the summary of a JSON report, as far as a line of a comparison needs it."""
     leading = [c for c in diagnosis["causes"] if c.get("leader") and not c.get("benign")]
-    return Story(
+    return Summary(
         verdict=_one_of(get_args(Verdict), diagnosis.get("verdict"), "inconclusive"),
         outcome=RewardOutcome(what="not_logged"),
-        because="",
-        entropy=None,
         checks=Checks(clear=0, not_run=0),
         problems=tuple(_problem(cause) for cause in leading),
     )
 
 
-def _problem(cause: Mapping[str, Any]) -> Told:
+def _problem(cause: Mapping[str, Any]) -> ProblemSummary:
     since = cause.get("onset_step")
     title = str(cause.get("title") or cause["id"])
     sure = _one_of(CONFIDENCES, cause.get("confidence"), "suspected")
-    return Told(
+    return ProblemSummary(
         rank=0,
         title=title,
         why=(Why(cause=cause["id"], title=title, confidence=sure),),
         severity=Severity(cause["severity"]),
         since=since if isinstance(since, int) else None,
-        do=tuple(Action(say=str(each.get("say", ""))) for each in cause.get("do") or () if isinstance(each, dict))[:1],
+        do=tuple(Remedy(do=str(each.get("say", ""))) for each in cause.get("do") or () if isinstance(each, dict))[:1],
     )
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.json_report import Flow
-    from ppo_doctor.story import Story
+    from ppo_doctor.report.summary import Summary
 
 #: (format, file or None for stdout)
 Wanted: TypeAlias = "tuple[str, Path | None]"
-#: a diagnosis with its run, where a format draws it, and with its story, where one of several runs is told
-Judged: TypeAlias = "tuple[Run | None, Diagnosis, Story | None]"
+#: a diagnosis with its run, where a format draws it, and with its summary, where a format prints that of several runs
+Judged: TypeAlias = "tuple[Run | None, Diagnosis, Summary | None]"
 _T = TypeVar("_T")
 #: Formats in which an error is a document too, so that whoever reads the file finds out.
 ERROR_FORMATS = ("json", "sarif", "junit", "github")
@@ -103,15 +103,15 @@ def _flow(name: str) -> Flow | None:
 
 
 def _light(places: Sequence[Wanted]) -> Callable[[Run, Diagnosis], list[Judged]]:
-    """Return what formats that need all runs at once keep of one: its run where one quotes it, its story where told."""
-    from ppo_doctor.report import DRAWN, TOLD
-    from ppo_doctor.story import story
+    """Return what formats that need all runs at once keep of one: its run where one draws it, or its summary."""
+    from ppo_doctor.report import DRAWN, SUMMARIZED
+    from ppo_doctor.report.summary import summarize
 
     names = {name for name, _ in places}
-    drawn, told = not names.isdisjoint(DRAWN), not names.isdisjoint(TOLD)
+    drawn, summarized = not names.isdisjoint(DRAWN), not names.isdisjoint(SUMMARIZED)
 
     def kept(run: Run, diagnosis: Diagnosis) -> list[Judged]:
-        return [(run if drawn else None, diagnosis, story(diagnosis, run) if told else None)] if names else []
+        return [(run if drawn else None, diagnosis, summarize(diagnosis, run) if summarized else None)] if names else []
 
     return kept
 

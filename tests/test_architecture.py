@@ -77,9 +77,7 @@ ALLOWED: dict[str, set[str]] = {
         *("pipeline", "policy", "report", "rounding", "toml_schema"),
     },
     "testing_plugin": {"errors", "testing"},
-    # a diagnosis as people are told it: data, which every report prints
-    "story": {"evidence", "frameworks", "model"},
-    "report": {"errors", "evidence", "ingest", "judgement", "model", "ruling", "story"},
+    "report": {"errors", "evidence", "frameworks", "ingest", "judgement", "model", "ruling"},
     "ruling": {"errors", "judgement", "model"},
     "budgets": {"errors", "evidence", "metrics", "model", "ruling"},
     "policy": {"aliases", "budgets", "compiled", "errors", "judgement", "model", "opening", "rulepack"},
@@ -88,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     "groups": {"model"},
     "streams": {"errors"},
     "inputs": {"errors"},
-    "output": {"errors", "inputs", "model", "report", "story"},
+    "output": {"errors", "inputs", "model", "report"},
     "progress": {"report"},
     "judging": {"errors", "inputs", "merging", "model", "output", "pipeline", "progress", "rulepack", "sources"},
     "gating": {
@@ -96,7 +94,7 @@ ALLOWED: dict[str, set[str]] = {
         "sources",
     },
     "divergence": {"arrays", "metrics", "model"},
-    "compare": {"divergence", "groups", "model", "story"},
+    "compare": {"divergence", "groups", "model", "report"},
     "config_check": {
         *("config_runs", "derive", "engine", "errors", "evidence", "judgement", "model", "reading", "rulepack"),
     },
@@ -118,7 +116,6 @@ ALLOWED: dict[str, set[str]] = {
         "output",
         "readers",
         "report",
-        "story",
     },
     "tensors": {"errors", "ingest", "literals", "model", "opening"},
     "tensor_runs": {"configuration", "errors", "frameworks", "metrics", "model", "reading", "rounding", "tensors"},
@@ -154,7 +151,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "watch": {
         *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
-        *("ruling", "sources", "story", "table"),
+        *("ruling", "sources", "table"),
     },
     "pipeline": {
         *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
@@ -379,7 +376,7 @@ def test_no_test_asks_for_a_quantity_that_is_not_there():
 
 
 #: Modules that open what the package itself wrote or ships, or whose files were opened to be followed.
-OPENS_ITS_OWN = {"report.html_frame", "opening", "compiled", "cli.rules", "ingest.forms", "ingest.hints"}
+OPENS_ITS_OWN = {"report.html_markup", "opening", "compiled", "cli.rules", "ingest.forms", "ingest.hints"}
 
 
 def test_files_of_others_are_opened_in_one_place():

@@ -351,7 +351,7 @@ def _meaning(metric: MetricProfile) -> str:
 def metric_page(metric: Metric) -> str:
     """Return the page of a canonical metric, with the keys under which each framework logs it."""
     from ppo_doctor.frameworks import profiles
-    from ppo_doctor.story.usual import USUAL
+    from ppo_doctor.report.key_steps import USUAL
 
     unit = f"Unit: {metric.unit}." if metric.unit else "It has no unit."
     finite = "It must be finite in every record." if metric.finite else "It may be NaN without anything being wrong."

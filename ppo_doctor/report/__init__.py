@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report.json_report import Flow
+    from ppo_doctor.report.summary import Summary
     from ppo_doctor.ruling import Ruling
-    from ppo_doctor.story import Story
 
 #: format → "module:function"; the module may also have `render_many` and `render_error`.
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "text": "ppo_doctor.report.terminal:render",
         "json": "ppo_doctor.report.json_report:render",
-        "svg": "ppo_doctor.report.svg:render",
+        "svg": "ppo_doctor.report.terminal:svg",
         "html": "ppo_doctor.report.html:render",
         "markdown": "ppo_doctor.report.markdown:render",
         "sarif": "ppo_doctor.report.sarif:render",
@@ -35,8 +35,8 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 
 #: Formats whose report of several runs quotes their records, too.
 DRAWN = ("html", "markdown", "github")
-#: Formats whose report of several runs tells what became of each, from its story.
-TOLD = ("text",)
+#: Formats whose report of several runs prints the summary of each.
+SUMMARIZED = ("text",)
 
 
 @frozen
@@ -61,6 +61,10 @@ class RenderOptions:
     #: run id → what the gate ruled; empty outside a gate
     rulings: Mapping[str, Ruling] = field(default_factory=dict)
 
+    def ruling(self, diagnosis: Diagnosis) -> Ruling | None:
+        """Return what the gate ruled about a run; None outside a gate."""
+        return self.rulings.get(diagnosis.run.id)
+
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format: str = "text") -> str:
     """Return one diagnosis in a format of `FORMATS`, with a line end at its end.
@@ -77,21 +81,18 @@ def render_many(
     options: RenderOptions,
     format: str = "text",
     runs: Sequence[Run | None] = (),
-    stories: Sequence[Story | None] = (),
+    summaries: Sequence[Summary | None] = (),
 ) -> str:
-    """Return the diagnoses of several runs in one report; what `DRAWN` and `TOLD` need of each is used where given.
+    """Return the diagnoses of several runs in one report; `DRAWN` formats use `runs`, `SUMMARIZED` ones `summaries`.
 
     Raises:
         DoctorError: no such format, or one that holds a single run only.
     """
-    module, _ = _find(format)
-    if not hasattr(module, "render_many"):
+    module, function = _find(format)
+    if function != "render":
         raise DoctorError(f"format '{format}' holds one run", hint="name one run", code=ExitCode.USAGE)
-    if format in DRAWN:
-        return _text(module.render_many(diagnoses, options, runs))
-    if format in TOLD:
-        return _text(module.render_many(diagnoses, options, stories))
-    return _text(module.render_many(diagnoses, options))
+    extra: Any = [runs] if format in DRAWN else [summaries] if format in SUMMARIZED else []
+    return _text(module.render_many(diagnoses, options, *extra))
 
 
 def flow_of(format: str) -> Flow | None:

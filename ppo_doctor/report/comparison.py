@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import GAP, fitted, names, what
-from ppo_doctor.report.json_report import SCHEMA_VERSION
+from ppo_doctor.report.json_report import SCHEMA_VERSION, fields
 from ppo_doctor.report.json_text import Json, dump
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.screen import AT_WIDTH, LINES, key_of
 from ppo_doctor.report.terminal import page_for, paint
-from ppo_doctor.report.words import VERDICT_STYLE
-from ppo_doctor.story.numbers import short
+from ppo_doctor.report.words import VERDICT_STYLE, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ppo_doctor.compare import Comparison, Difference, Outcome, Side
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.story import Story
+    from ppo_doctor.report.summary import Summary
 
     #: The cells of a row; a single one is a sentence.
     Cells: TypeAlias = tuple[str, ...]
@@ -140,72 +139,48 @@ def _table(page: Page, head: Cells, rows: Sequence[Cells]) -> None:
 
 def _verdict(page: Page, letter: str, side: Side) -> None:
     words = ", ".join(dict.fromkeys(verdict.upper() for verdict in side.verdicts))
-    word = Span(words, VERDICT_STYLE.get(told(side).verdict, "bold"))
+    word = Span(words, VERDICT_STYLE.get(summary_of(side).verdict, "bold"))
     page.add((f"{letter}{BOUND * 2}", word, BOUND * 2, standing(side)), 0, INDENT)
-    action = first_action(told(side))
+    action = first_action(summary_of(side))
     if action:
         page.labelled(Span("do", "bold"), action, INDENT, 6)
 
 
-def told(side: Side) -> Story:
-    """Return the story of a side; of seeds that of the first with a problem."""
-    return next((story for story in side.stories if story.problems), side.stories[0])
+def summary_of(side: Side) -> Summary:
+    """Return the summary of a side; of seeds that of the first with a problem."""
+    return next((summary for summary in side.summaries if summary.problems), side.summaries[0])
 
 
 def standing(side: Side) -> str:
     """Return what a side suffers from, how sure that is, since when, and of seeds in how many."""
-    story = told(side)
-    if not story.problems:
-        return what(story)
-    first, seeds = story.problems[0], len(side.verdicts)
+    summary = summary_of(side)
+    if not summary.problems:
+        return what(summary)
+    first, seeds = summary.problems[0], len(side.verdicts)
     since = f"since step {first.since}" if first.since is not None else ""
     among = f"in {side.causes.get(first.cause, 1)} of {seeds} runs" if seeds > 1 else ""
     sure = first.why[0].confidence if first.sure else ""
     about = ", ".join(filter(None, (sure, since, among)))
-    return what(story) + (f" – {about}" if about else "")
+    return what(summary) + (f" – {about}" if about else "")
 
 
 def as_json(comparison: Comparison, _options: RenderOptions) -> str:
     """Return a comparison as a JSON object."""
-    parted: Json = None
-    if comparison.divergences is not None:
-        parted = [
-            {"metric": d.metric, "step": d.step, "a": d.a, "b": d.b, "expected": d.expected}
-            for d in comparison.divergences
-        ]
-    return dump(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "comparison": {
-                "different": comparison.different,
-                "a": _side(comparison.a),
-                "b": _side(comparison.b),
-                "reward": dict(zip("ab", map(_reward, comparison.outcomes), strict=True)),
-                "differences": [_row(difference) for difference in comparison.differences],
-                "divergences": parted,
-                "explanations": [
-                    {"key": e.difference.key, "metrics": _names(e.metrics), "says": e.says}
-                    for e in comparison.explanations
-                ],
-            },
-        }
-    )
-
-
-def _reward(found: Outcome | None) -> Json:
-    if found is None:
-        return None
-    return {"metric": found.metric, "first": found.first, "last": found.last, "best": found.best}
-
-
-def _row(difference: Difference) -> Json:
-    return {"key": difference.key, "canonical": difference.canonical, "a": difference.a, "b": difference.b}
-
-
-def _names(names: Sequence[str]) -> Json:
-    return list(names)
+    divergences = comparison.divergences
+    content: dict[str, Json] = {
+        "different": comparison.different,
+        "a": _side(comparison.a),
+        "b": _side(comparison.b),
+        "reward": {
+            letter: None if found is None else fields(found, "metric first last best")
+            for letter, found in zip("ab", comparison.outcomes, strict=True)
+        },
+        "differences": [fields(difference, "key canonical a b") for difference in comparison.differences],
+        "divergences": None if divergences is None else [fields(d, "metric step a b expected") for d in divergences],
+        "explanations": [{"key": e.difference.key, **fields(e, "metrics says")} for e in comparison.explanations],
+    }
+    return dump({"schema_version": SCHEMA_VERSION, "comparison": content})
 
 
 def _side(side: Side) -> Json:
-    causes: dict[str, Json] = dict(side.causes)
-    return {"name": side.name, "runs": len(side.verdicts), "verdicts": _names(side.verdicts), "causes": causes}
+    return {"name": side.name, "runs": len(side.verdicts), **fields(side, "verdicts causes")}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.report.comparison import PAID, changed, key, paid, parted, sides, standing, told
+from ppo_doctor.report.comparison import PAID, changed, key, paid, parted, sides, standing, summary_of
 from ppo_doctor.report.fleet import names
-from ppo_doctor.report.html_frame import document
-from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, join, row, table, text
-from ppo_doctor.report.html_story import badge
+from ppo_doctor.report.html import badge
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, join, row, table, text
 from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.plots import Marks, plot
-from ppo_doctor.story.numbers import short
+from ppo_doctor.report.words import short
 
 if TYPE_CHECKING:
     from ppo_doctor.compare import Comparison, Side
@@ -42,7 +41,7 @@ def _section(title: str, *content: Markup) -> Markup:
 
 
 def _side(letter: str, side: Side, name: str) -> Markup:
-    action = first_action(told(side))
+    action = first_action(summary_of(side))
     return el(
         "section",
         el("h2", el("span", cls=f"key key-{letter.lower()}"), text(f"{letter}  {name}")),

@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.model import Severity
 from ppo_doctor.report import markdown, phrases
-from ppo_doctor.report.blame import leaders, ruling_of, suspects
 from ppo_doctor.report.markup import command_data, command_property, slashes
-from ppo_doctor.report.phrases import outcome
+from ppo_doctor.report.summary import summarize
 from ppo_doctor.report.words import capital, stopped
 from ppo_doctor.ruling import failing
-from ppo_doctor.story import story
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, Run
+    from ppo_doctor.model import Diagnosis, Run, SourceRef
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.summary import ProblemSummary
     from ppo_doctor.ruling import Held
-    from ppo_doctor.story.model import Place, Told
 
 Level = Literal["error", "warning", "notice"]
 #: GitHub shows ten annotations of a level per step; the rest would vanish without a word.
@@ -35,8 +33,8 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
     """Return the diagnoses of several runs as annotations, errors first."""
     drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
     rows = zip(diagnoses, drawn, strict=True)
-    told = [annotation for diagnosis, run in rows for annotation in _annotations(diagnosis, run, options)]
-    ordered = sorted(dict.fromkeys(told), key=lambda pair: ("error", "warning", "notice").index(pair[0]))
+    found = [annotation for diagnosis, run in rows for annotation in _annotations(diagnosis, run, options)]
+    ordered = sorted(dict.fromkeys(found), key=lambda pair: ("error", "warning", "notice").index(pair[0]))
     return "".join(f"{line}\n" for line in _at_most(ordered))
 
 
@@ -60,10 +58,10 @@ def guarded(text: str, token: str) -> str:
     return f"::stop-commands::{token}\n{text}::{token}::\n"
 
 
-def _at_most(told: Sequence[tuple[Level, str]]) -> list[str]:
+def _at_most(annotations: Sequence[tuple[Level, str]]) -> list[str]:
     lines: list[str] = []
     for level in ("error", "warning", "notice"):
-        ours = [line for kind, line in told if kind == level]
+        ours = [line for kind, line in annotations if kind == level]
         lines += ours[:MOST]
         if len(ours) > MOST:
             lines.append(f"{len(ours) - MOST} more of level {level} are in the report")
@@ -71,36 +69,31 @@ def _at_most(told: Sequence[tuple[Level, str]]) -> list[str]:
 
 
 def _annotations(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[tuple[Level, str]]:
-    ours = story(diagnosis, run)
-    ruling = ruling_of(diagnosis, options)
+    summary = summarize(diagnosis, run)
+    ruling = options.ruling(diagnosis)
     failed = {cause.id for cause in failing(diagnosis, ruling)}
-    told = [_problem(problem, diagnosis, failed) for problem in ours.problems]
+    found = [_problem(problem, diagnosis, failed) for problem in summary.problems]
     if ruling is not None:
-        told += [_held(held, diagnosis) for held in ruling.of("failed", "open") if not _told(held, diagnosis)]
-    elif not told and diagnosis.verdict in ("warning", "inconclusive"):
-        rest = phrases.rest(ours, diagnosis)
+        leaders = {cause.id for cause in diagnosis.causes if cause.leader and not cause.benign}
+        others = [h for h in ruling.of("failed", "open") if h.kind != "cause" or h.name not in leaders]
+        found += [_held(held, diagnosis) for held in others]
+    elif not found and diagnosis.verdict in ("warning", "inconclusive"):
+        rest = phrases.rest(summary, diagnosis)
         left = [f"{capital(label)}: {words}" for label, words in rest if label in ("do", "open")]
         title = f"{diagnosis.verdict}: {diagnosis.run.id}"
-        told.append(("warning", _command("warning", title, " ".join([outcome(ours), *left]), diagnosis)))
-    return told + [_errored(finding.rule, finding.reason or "", diagnosis) for finding in _crashed(diagnosis)]
+        found.append(("warning", _command("warning", title, " ".join([phrases.outcome(summary), *left]), diagnosis)))
+    crashed = [finding for finding in diagnosis.findings if finding.status == "errored"]
+    return found + [_errored(finding.rule, finding.reason or "", diagnosis) for finding in crashed]
 
 
-def _crashed(diagnosis: Diagnosis) -> list[Finding]:
-    return [finding for finding in diagnosis.findings if finding.status == "errored"]
-
-
-def _told(held: Held, diagnosis: Diagnosis) -> bool:
-    return held.kind == "cause" and held.name in {cause.id for cause in leaders(diagnosis)}
-
-
-def _level(problem: Told, failed: bool) -> Level:
+def _level(problem: ProblemSummary, failed: bool) -> Level:
     if failed:
         return "error" if problem.severity.at_least(Severity.HIGH) else "warning"
     return "warning" if problem.severity.at_least(Severity.MEDIUM) else "notice"
 
 
-def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tuple[Level, str]:
-    level = _level(problem, any(cause.id in failed for cause in suspects(diagnosis, problem)))
+def _problem(problem: ProblemSummary, diagnosis: Diagnosis, failed: Collection[str]) -> tuple[Level, str]:
+    level = _level(problem, any(cause.id in failed for cause in phrases.causes_of(diagnosis, problem)))
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
     advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
     text = " ".join((f"{standing}.", *advice))
@@ -118,12 +111,12 @@ def _errored(rule: str, reason: str, diagnosis: Diagnosis) -> tuple[Level, str]:
     return "warning", _command("warning", f"check {rule} failed to run", reason, diagnosis)
 
 
-def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, place: Place | None = None) -> str:
+def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, place: SourceRef | None = None) -> str:
     where = _where(diagnosis, place)
     return f"::{level} {where}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
 
 
-def _where(diagnosis: Diagnosis, place: Place | None) -> str:
+def _where(diagnosis: Diagnosis, place: SourceRef | None) -> str:
     """Return file and line; without a place the run's first file, and nothing for standard input."""
     path = place.path if place else next((s.path for s in diagnosis.run.sources), "-")
     line = f"line={place.line}," if place and place.line is not None else ""

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model import CHAIN
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.report.html_frame import document
-from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, table, text
+from ppo_doctor.report import html_plots, phrases
+from ppo_doctor.report.html_details import accounts, details
+from ppo_doctor.report.html_markup import NOTHING, Markup, document, el, fold, join, row, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing
-from ppo_doctor.report.html_story import badge, told_run
-from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.phrases import first_action, wrong
+from ppo_doctor.report.phrases import apart, first_action, wrong
 from ppo_doctor.report.plots import COLUMNS, small
-from ppo_doctor.report.standings import gravity
-from ppo_doctor.report.words import count
-from ppo_doctor.story import story
-from ppo_doctor.story.numbers import short
+from ppo_doctor.report.summary import summarize
+from ppo_doctor.report.words import MARKS, UNIT, count, flowing, gravity, short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model import ChainLink, Diagnosis, LinkState, Run, Verdict
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.story import Story
+    from ppo_doctor.report.summary import ProblemSummary, Row, Summary, Table
 
 #: A page's own picture, so that no browser asks a server for one.
 _ICON = (
@@ -36,7 +34,19 @@ MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
 #: Up to this many runs plots are as fine as on a page of one.
 FEW_RUNS = 6
 #: With more runs than this, the table is one of words.
-MOST_COURSES = 200
+MOST_CURVES = 200
+VERDICT_MARKS: Mapping[Verdict, str] = {"healthy": "✓", "warning": "!", "unhealthy": "✗", "inconclusive": "?"}
+#: The signal within one link of the chain, 100 wide and 40 high: a beat, none, or nothing known.
+TRACES: Mapping[LinkState, str] = {
+    "alive": "M0 20H30L35 16L41 26L48 4L56 36L62 14L67 20H100",
+    "weak": "M0 20H42L47 16L52 24L57 20H100",
+    "wrong": "M0 20H20L35 36L50 4L65 36L80 4L90 20H100",
+    "dead": "M0 20H100M42 8L58 32M58 8L42 32",
+    "unknown": "M0 20H100",
+}
+NO_PLOTS = "Plots are left out: this page was made without the log's records."
+#: States of a link that have to do with a problem.
+ILL = ("weak", "wrong", "dead")
 
 
 @frozen
@@ -44,14 +54,14 @@ class Entry:
     """A run on a page of several, under the name that tells it from the others."""
 
     name: str
-    told: Story
+    summary: Summary
     diagnosis: Diagnosis
     run: Run | None
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as a page; without the run its plots are left out, and the page says so."""
-    body = told_run(story(diagnosis, run), diagnosis, run, options, Drawing())
+    body = _run(summarize(diagnosis, run), diagnosis, run, options, Drawing())
     return _page(f"{diagnosis.verdict}: {diagnosis.run.id}", body, diagnosis.tool_version)
 
 
@@ -65,10 +75,10 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
     rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
     entries = [
-        Entry(name=n, told=story(*row), diagnosis=row[0], run=row[1]) for n, row in zip(names, rows, strict=True)
+        Entry(name=n, summary=summarize(*row), diagnosis=row[0], run=row[1]) for n, row in zip(names, rows, strict=True)
     ]
     folds = _folds(entries, options)
-    listed = [_row(entry, at, linked=at < len(folds)) for at, entry in enumerate(entries)]
+    listed = [_run_row(entry, at, linked=at < len(folds)) for at, entry in enumerate(entries)]
     left = len(entries) - len(folds)
     note = el("p", text(f"{count(left, 'run')} of these in the table only: name fewer runs to see more."), cls="quiet")
     heads = map(text, ("Run", "Verdict", "What is wrong, and what to do first", "Reward"))
@@ -85,8 +95,8 @@ def _folds(entries: Sequence[Entry], options: RenderOptions) -> list[Markup]:
     folds: list[Markup] = []
     size = 0
     for at, entry in enumerate(entries):
-        body = told_run(entry.told, entry.diagnosis, entry.run, options, drawing, f"run-{at}-")
-        head = el("h2", badge(entry.told.verdict), text(f" {entry.name}", 300))
+        body = _run(entry.summary, entry.diagnosis, entry.run, options, drawing, f"run-{at}-")
+        head = el("h2", badge(entry.summary.verdict), text(f" {entry.name}", 300))
         made = el("details", el("summary", head), body, cls="one-run", id=f"run-{at}")
         size += len(made.encode())
         if folds and size > MOST_BYTES:
@@ -95,28 +105,28 @@ def _folds(entries: Sequence[Entry], options: RenderOptions) -> list[Markup]:
     return folds
 
 
-def _row(entry: Entry, at: int, *, linked: bool) -> Markup:
+def _run_row(entry: Entry, at: int, *, linked: bool) -> Markup:
     """Return a run in one line of cause and action."""
     name = text(entry.name, 300)
     heading = el("th", el("a", name, href=f"#run-{at}") if linked else name, scope="row")
-    course = _course(entry.told, entry.run if at < MOST_COURSES else None)
-    cells = (badge(entry.told.verdict), _in_short(entry.told), course)
+    reward = _reward(entry.summary, entry.run if at < MOST_CURVES else None)
+    cells = (badge(entry.summary.verdict), _in_short(entry.summary), reward)
     return el("tr", heading, *(el("td", cell) for cell in cells), cls="filtered")
 
 
-def _in_short(told: Story) -> Markup:
-    action = first_action(told)
+def _in_short(summary: Summary) -> Markup:
+    action = first_action(summary)
     do = el("p", el("strong", text("do ")), text(action), cls="quiet") if action else NOTHING
-    return join((el("p", text(wrong(told))), do))
+    return join((el("p", text(wrong(summary))), do))
 
 
-def _course(told: Story, run: Run | None) -> Markup:
-    """Return the course of the reward over the run, the one number that every run has in common."""
-    course = told.outcome
-    series = run.series.get(course.metric) if run is not None else None
-    if run is None or run.steps is None or series is None or course.start is None or course.end is None:
+def _reward(summary: Summary, run: Run | None) -> Markup:
+    """Return the reward over the run, the one number that every run has in common."""
+    reward = summary.outcome
+    series = run.series.get(reward.metric) if run is not None else None
+    if run is None or run.steps is None or series is None or reward.start is None or reward.end is None:
         return el("span", text("not logged" if run else "not drawn"), cls="quiet")
-    first, last = short(course.start), short(course.end)
+    first, last = short(reward.start), short(reward.end)
     picture = small(series, run.steps, f"{series.raw} from {first} to {last}")
     return join((picture, el("span", text(f"{first} → {last}"), cls="quiet")))
 
@@ -141,3 +151,117 @@ def _bar() -> Markup:
     search = el("div", label, field, found, role="search", cls="search", hidden=True)
     toggle = el("button", text("Dark"), type="button", id="theme", hidden=True)
     return el("header", skip, brand, search, toggle, cls="bar")
+
+
+def badge(verdict: Verdict) -> Markup:
+    """Return a verdict's word with its sign."""
+    mark = el("span", text(VERDICT_MARKS[verdict]), cls="mark", aria_hidden="true")
+    return el("span", mark, text(f" {verdict}"), cls=f"badge {verdict}")
+
+
+def _run(
+    summary: Summary, diagnosis: Diagnosis, run: Run | None, options: RenderOptions, drawing: Drawing, prefix: str = ""
+) -> Markup:
+    """Return the report of one run; on a page of several, `prefix` tells its ids from theirs."""
+    groups = html_plots.exhibits(summary, diagnosis, run, drawing.most)
+    plots = [html_plots.figures(group, run, drawing.columns) for group in groups]
+    key = NO_PLOTS if run is None else html_plots.KEY if summary.problems else ""
+    shown = phrases.relative(diagnosis)
+    ill = any(link.state in ILL for link in diagnosis.chain)
+    parts = (
+        _hero(summary, diagnosis, prefix),
+        _chain(shown) if ill else NOTHING,
+        *(_problem(p, shown, options, ours, prefix) for p, ours in zip(summary.problems, plots, strict=False)),
+        _pairs(phrases.rest(summary, diagnosis), "advice rest"),
+        *plots[len(summary.problems) :],
+        el("p", text(key), cls="quiet") if key else NOTHING,
+        NOTHING if ill else fold("Signal chain", _chain(shown)),
+        details(shown, run, summary, [exhibit.series for group in groups for exhibit in group], options),
+    )
+    return join(parts)
+
+
+def _hero(summary: Summary, diagnosis: Diagnosis, prefix: str) -> Markup:
+    """Return what the first screen has to answer; on a page of several runs the fold has the verdict."""
+    became = phrases.outcome(summary)
+    lead = el("p", text(became), cls="lead") if became else NOTHING
+    facts = el("ul", *(el("li", text(fact)) for fact in phrases.facts(diagnosis)), cls="facts", aria_label="The run")
+    name = el("p", text(diagnosis.run.id, 300), cls="run-id")
+    verdict = NOTHING if prefix else el("h1", badge(diagnosis.verdict), id="verdict")
+    numbers = key_steps(summary.table) if summary.table is not None else NOTHING
+    return el("section", el("div", verdict, name, cls="head"), lead, facts, numbers, cls=f"hero {diagnosis.verdict}")
+
+
+def key_steps(table_: Table) -> Markup:
+    """Return the metrics that matter at the key steps, what is usual, and what stands out."""
+    beside = phrases.beside(table_)
+    heads = [join((text(m.name), el("span", text(f"step {m.step}"), cls="step"))) for m in table_.key_steps]
+    rows = (_row(row, [step.name for step in table_.key_steps], beside) for row in table_.rows)
+    heads += [el("span", text(name), cls="beside") for name in beside]
+    made = table((text("metric"), *heads), rows, "Metrics at the moments that tell", cls="moments")
+    return el("div", made, cls="wide", tabindex="0", role="region", aria_label="Metrics")
+
+
+def _row(row: Row, names: Sequence[str], beside: Sequence[str]) -> Markup:
+    name = el("th", el("code", text(phrases.row_name(row))), scope="row")
+    values = (el("td", text(v), cls=f"at-{at}") for v, at in zip(phrases.cells(row), names, strict=True))
+    return el("tr", name, *values, *(el("td", text(flowing(getattr(row, column))), cls=column) for column in beside))
+
+
+def _problem(
+    problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptions, plots: Markup, prefix: str
+) -> Markup:
+    """Return a problem: what it is, what to do about it, its plots, and how it was weighed."""
+    name = f"{prefix}problem-{problem.rank}"
+    rank = el("span", text(str(problem.rank)), cls="rank")
+    heading = el("h3" if prefix else "h2", rank, text(phrases.title(problem)), id=name)
+    severity = problem.severity.value
+    words = phrases.standing(problem, diagnosis)
+    tags = (el("li", text(word), cls=f"sev {severity}" if word == severity else "") for word in words)
+    standing = el("ul", *tags, cls="tags")
+    advice = _pairs(phrases.advice(problem), "advice")
+    causes = phrases.causes_of(diagnosis, problem)
+    account = accounts(f"How it was weighed, in {UNIT}", causes, diagnosis, unfolded=options.why)
+    parts = (heading, standing, advice, plots, account)
+    return el("article", *parts, cls=f"problem {problem.severity.value}", aria_labelledby=name)
+
+
+def _pairs(rows: Sequence[tuple[str, str]], cls: str) -> Markup:
+    """Return sentences, each with its label beside it."""
+    pairs = (join((el("dt", text(label), cls="do" * (label == "do")), el("dd", text(words)))) for label, words in rows)
+    return el("dl", *pairs, cls=cls) if rows else NOTHING
+
+
+def _chain(diagnosis: Diagnosis) -> Markup:
+    """Return the signal chain as one line that goes flat where the signal dies, the side links, and their witnesses."""
+    main = [link for link in diagnosis.chain if link.link in CHAIN]
+    beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
+    picture = el("ol", *(_node(link) for link in main), cls="chain", aria_label="Signal chain, from rollout to ratio")
+    side = el("ul", *(_node(link) for link in beside), cls="chain side", aria_label="Beside the chain")
+    return el("div", picture, side if beside else NOTHING, _shown(diagnosis.chain), cls="signal")
+
+
+def _node(link: ChainLink) -> Markup:
+    mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
+    state = el("span", mark, text(f" {_state(link)}"), cls="state")
+    return el("li", _trace(link.state), el("span", text(link.link), cls="name"), state, cls=f"link {link.state}")
+
+
+def _state(link: ChainLink) -> str:
+    return "not logged" if link.state == "unknown" else link.state
+
+
+def _trace(state: LinkState) -> Markup:
+    """Return the link's stretch of one line that runs through the whole chain and shows where the signal dies."""
+    shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
+    return el("svg", el("path", d=TRACES[state]), cls="trace", **shape)
+
+
+def _shown(links: Sequence[ChainLink]) -> Markup:
+    rows = [row(link.link, _state(link), flowing(link.witness)) for link in links if link.witness]
+    title = "What shows the state of each link"
+    return (
+        fold(title, table(map(text, ("Link", "State", "What shows it")), rows, title, cls="states"))
+        if rows
+        else NOTHING
+    )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import drawn, number
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.report.blame import supporters, suspects
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, text
-from ppo_doctor.report.plots import COLUMNS, plot
-from ppo_doctor.report.pointers import marks
+from ppo_doctor.report.phrases import causes_of
+from ppo_doctor.report.plots import COLUMNS, marks, plot
+from ppo_doctor.report.summary import support
 from ppo_doctor.report.words import capital, flowing
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import Diagnosis, Finding, Run, Series
     from ppo_doctor.report.plots import Marks
-    from ppo_doctor.story import Story
-    from ppo_doctor.story.model import Told
+    from ppo_doctor.report.summary import ProblemSummary, Summary
 
 #: Plots of a problem's evidence, and of all problems of a run: more would make a page that nobody reads to its end.
 MOST_OF_EVIDENCE, MOST_PLOTS = 4, 16
@@ -45,25 +44,25 @@ class Exhibit:
     since: int | None = None
 
 
-def exhibits(told: Story, diagnosis: Diagnosis, run: Run | None, most: int = MOST_PLOTS) -> list[list[Exhibit]]:
+def exhibits(summary: Summary, diagnosis: Diagnosis, run: Run | None, most: int = MOST_PLOTS) -> list[list[Exhibit]]:
     """Return what to draw for each problem; of a run without one, the metrics of its table."""
     if run is None or run.steps is None:
-        return [[] for _ in told.problems] or [[]]
-    of_table = [row.name for row in told.table.rows] if told.table is not None else []
-    groups = [_of_problem(problem, diagnosis, run) for problem in told.problems] or [[]]
+        return [[] for _ in summary.problems] or [[]]
+    of_table = [row.name for row in summary.table.rows] if summary.table is not None else []
+    groups = [_of_problem(problem, diagnosis, run) for problem in summary.problems] or [[]]
     seen = [exhibit.series for exhibit in groups[0]]
-    since = told.problems[0].since if told.problems else None
+    since = summary.problems[0].since if summary.problems else None
     groups[0] += [Exhibit(series=name, since=since) for name in of_table if name not in seen]
     left = [most, *(most - sum(map(len, groups[:i])) for i in range(1, len(groups)))]
     return [_without_twins(group, run)[: max(0, room)] for group, room in zip(groups, left, strict=True)]
 
 
-def _of_problem(problem: Told, diagnosis: Diagnosis, run: Run) -> list[Exhibit]:
+def _of_problem(problem: ProblemSummary, diagnosis: Diagnosis, run: Run) -> list[Exhibit]:
     """Return the metrics of a problem's evidence: of the findings that show it, then of those that explain it."""
     found: dict[str, list[Finding]] = {}
     shown = diagnosis.problems[problem.rank - 1].findings
     seen = [finding for name in shown for finding in diagnosis.findings if finding.rule == name]
-    explained = [finding for cause in suspects(diagnosis, problem) for finding in supporters(diagnosis, cause)]
+    explained = [finding for cause in causes_of(diagnosis, problem) for finding in support(cause, diagnosis)]
     for finding in {finding.rule: finding for finding in (*seen, *explained)}.values():
         for name in dict.fromkeys(name for evidence in finding.evidence for name in drawn(evidence, run)):
             found.setdefault(name, []).append(finding)
@@ -108,8 +107,8 @@ def measured(series: Series) -> list[tuple[str, str]]:
     numbers = [("records", str(len(series)))]
     if len(finite):
         least, middle, greatest = np.quantile(finite, (0, 0.5, 1)).tolist()
-        told = {"first": finite[0], "last": finite[-1], "least": least, "median": middle, "greatest": greatest}
-        numbers += [(name, number(value)) for name, value in told.items()]
+        levels = {"first": finite[0], "last": finite[-1], "least": least, "median": middle, "greatest": greatest}
+        numbers += [(name, number(value)) for name, value in levels.items()]
     odd = len(series) - len(finite)
     return [*numbers, ("not finite", str(odd))] if odd else numbers
 

@@ -6,13 +6,14 @@ A rule that fired fails its test case only when it speaks for a cause that fails
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.evidence import says
-from ppo_doctor.report.blame import blamed, ruling_of
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.markup import slashes, xml
+from ppo_doctor.report.summary import support
 from ppo_doctor.report.words import remedy_says
+from ppo_doctor.ruling import failing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 Result = Literal["passed", "failure", "error", "skipped"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TestCase:
-    """One `<testcase>`: what was tested, how it ended, and the words for it."""
+    """One `<testcase>`: what was tested, its result and its message."""
 
     __test__ = False  # not a test of ours, whatever pytest thinks of its name
 
@@ -44,7 +45,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as JUnit XML, one suite per run."""
-    suites = [(diagnosis, _cases(diagnosis, ruling_of(diagnosis, options))) for diagnosis in diagnoses]
+    suites = [(diagnosis, _cases(diagnosis, options.ruling(diagnosis))) for diagnosis in diagnoses]
     everything = [case for _, cases in suites for case in cases]
     body = "".join(_suite(diagnosis, cases) for diagnosis, cases in suites)
     return _document(f'<testsuites name="ppo-doctor" {_totals(everything)}>\n{body}</testsuites>\n')
@@ -62,8 +63,8 @@ def _document(body: str) -> str:
 
 
 def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
-    blame = blamed(diagnosis, ruling)
-    rules = [_rule(finding, blame) for finding in diagnosis.findings]
+    failed = _failing_causes(diagnosis, ruling)
+    rules = [_rule(finding, failed.get(finding.rule, ())) for finding in diagnosis.findings]
     left_out = [
         TestCase(group="rules", name=name, result="skipped", message="left out by select or ignore")
         for name in diagnosis.suppressed
@@ -72,15 +73,19 @@ def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
     return [*gate, *rules, *left_out]
 
 
-def _rule(finding: Finding, blame: Mapping[str, Sequence[RankedCause]]) -> TestCase:
-    result, message, lines = _outcome(finding, blame.get(finding.rule, ()))
-    return TestCase(
-        group=f"rules.{finding.link}",
-        name=f"{finding.code} {finding.rule}",
-        result=result,
-        message=message,
-        lines=lines,
-    )
+def _failing_causes(diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, list[RankedCause]]:
+    """Return, for each fired rule that supports a failing cause, those causes."""
+    found: dict[str, list[RankedCause]] = {}
+    for cause in failing(diagnosis, ruling):
+        for finding in support(cause, diagnosis):
+            found.setdefault(finding.rule, []).append(cause)
+    return found
+
+
+def _rule(finding: Finding, causes: Sequence[RankedCause]) -> TestCase:
+    result, message, lines = _outcome(finding, causes)
+    name = f"{finding.code} {finding.rule}"
+    return TestCase(group=f"rules.{finding.link}", name=name, result=result, message=message, lines=lines)
 
 
 def _outcome(finding: Finding, causes: Sequence[RankedCause]) -> tuple[Result, str, tuple[str, ...]]:
@@ -88,17 +93,16 @@ def _outcome(finding: Finding, causes: Sequence[RankedCause]) -> tuple[Result, s
         return "error", finding.reason or "", ()
     if finding.status == "skipped":
         return "skipped", finding.reason or "", ()
-    told = f"{finding.title}: {says(finding)}"
+    text = f"{finding.title}: {says(finding)}"
     if finding.status == "fired" and causes:
         return "failure", finding.title, (says(finding), *(_advice(cause) for cause in causes))
     if finding.status == "fired":
-        return "passed", "", (f"{told} (fired; speaks for no cause that fails this run)",)
-    return "passed", "", (told,)
+        return "passed", "", (f"{text} (fired; speaks for no cause that fails this run)",)
+    return "passed", "", (text,)
 
 
 def _advice(cause: RankedCause) -> str:
-    ours = cause.remedies
-    first = f" Try first: {remedy_says(ours[0])}" if ours else ""
+    first = "".join(f" Try first: {remedy_says(remedy)}" for remedy in cause.remedies[:1])
     return f"{cause.id} ({cause.confidence}, {cause.severity.value}): {cause.title}.{first}"
 
 
@@ -116,8 +120,8 @@ def _verdict(diagnosis: Diagnosis) -> TestCase:
 def _passed(ruling: Ruling) -> TestCase:
     """Return the gate itself: an open question is an error, because the job it belongs to fails too."""
     results: Mapping[str, Result] = {"passed": "passed", "failed": "failure", "inconclusive": "error"}
-    told = tuple(held.says for held in ruling.of("failed", "open"))
-    message = f"gate {ruling.word}" + (f": {told[0]}" if told else "")
+    reasons = tuple(held.says for held in ruling.of("failed", "open"))
+    message = f"gate {ruling.word}" + (f": {reasons[0]}" if reasons else "")
     return TestCase(group="gate", name="the run passes the gate", result=results[ruling.word], message=message)
 
 
@@ -156,8 +160,8 @@ def _case(case: TestCase) -> str:
 def _result(case: TestCase) -> str:
     text = "\n".join(xml(line) for line in case.lines if line)
     if case.result == "passed":
-        told = text or xml(case.message)
-        return f"      <system-out>{told}</system-out>\n" if told else ""
+        output = text or xml(case.message)
+        return f"      <system-out>{output}</system-out>\n" if output else ""
     message = f'message="{xml(case.message)}"'
     if case.result == "skipped":
         return f"      <skipped {message}/>\n"

@@ -1,4 +1,4 @@
-"""A story as Markdown: for a comment on a pull request, and for the summary of a CI job."""
+"""A report as Markdown: for a comment on a pull request, and for the summary of a CI job."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model import CHAIN
 from ppo_doctor.report import phrases
-from ppo_doctor.report.blame import ruling_of, suspects
 from ppo_doctor.report.gate_lines import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
-from ppo_doctor.report.nearby import apart, relative
-from ppo_doctor.report.phrases import first_action, outcome
-from ppo_doctor.report.standings import UNIT, gravity, weighed
-from ppo_doctor.report.words import MARK_KEY, MARKS, decibels, entry_says, finding_says, sentence, titles
-from ppo_doctor.story import story
+from ppo_doctor.report.phrases import apart, causes_of, first_action, relative
+from ppo_doctor.report.summary import summarize
+from ppo_doctor.report.words import (
+    MARK_KEY,
+    MARKS,
+    UNIT,
+    decibels,
+    entry_says,
+    finding_says,
+    gravity,
+    sentence,
+    titles,
+    weighed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.summary import ProblemSummary, Summary, Table
     from ppo_doctor.ruling import Ruling
-    from ppo_doctor.story import Story
-    from ppo_doctor.story.model import Table, Told
 
 #: Lets a bot find its own comment and write over it.
 MARKER = "<!-- ppo-doctor -->"
 #: GitHub refuses a comment of more than 65,536 characters.
 LONGEST = 60_000
-#: Problems told in full, and rows of a list.
+#: Problems in full, and rows of a list.
 MOST_PROBLEMS, MOST_ROWS = 3, 20
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as Markdown."""
-    ruling = ruling_of(diagnosis, options)
+    ruling = options.ruling(diagnosis)
     gate = f", gate {ruling.word}" if ruling else ""
     head = f"### ppo-doctor: {diagnosis.verdict}{gate} — {md_code(diagnosis.run.id)}"
     version = f"<sub>ppo-doctor {md(diagnosis.tool_version)}</sub>"
-    return _fitted([MARKER, head, *_told(diagnosis, run, options), *([] if options.quiet else [version])])
+    return _fitted([MARKER, head, *_report(diagnosis, run, options), *([] if options.quiet else [version])])
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
@@ -47,7 +54,7 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
     rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
     blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table_of_runs(rows, options)]
     if not options.quiet:
-        blocks += [_fold(f"{d.verdict}: {md_html(d.run.id)}", "\n\n".join(_told(d, run, options))) for d, run in rows]
+        blocks += [_fold(f"{d.verdict}: {md_html(d.run.id)}", "\n\n".join(_report(d, run, options))) for d, run in rows]
     return _fitted(blocks)
 
 
@@ -64,29 +71,29 @@ def _fitted(blocks: Sequence[str]) -> str:
     return "\n\n".join(kept) + "\n"
 
 
-def _told(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[str]:
-    """Return the story of a run below its heading."""
-    told = story(diagnosis, run)
+def _report(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[str]:
+    """Return the report of a run below its heading."""
+    summary = summarize(diagnosis, run)
     if options.quiet:
-        action = first_action(told)
-        return [_bullets([f"**{md(phrases.wrong(told))}**", *([f"**do** {md(action)}"] if action else [])])]
-    became = outcome(told)
+        action = first_action(summary)
+        return [_bullets([f"**{md(phrases.wrong(summary))}**", *([f"**do** {md(action)}"] if action else [])])]
+    became = phrases.outcome(summary)
     shown = relative(diagnosis)
     parts = [
         f"**{md_line(became)}**" if became else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
-        _table(told.table) if told.table is not None else "",
-        _gate(ruling_of(diagnosis, options)),
-        *(_problem(problem, shown, options) for problem in told.problems[:MOST_PROBLEMS]),
+        _table(summary.table) if summary.table is not None else "",
+        _gate(options.ruling(diagnosis)),
+        *(_problem(problem, shown, options) for problem in summary.problems[:MOST_PROBLEMS]),
         _bullets(
-            f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in told.problems[MOST_PROBLEMS:]
+            f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in summary.problems[MOST_PROBLEMS:]
         ),
         _bullets(
             f"**{label}** {md(words)}"
-            for label, words in phrases.rest(told, diagnosis)
+            for label, words in phrases.rest(summary, diagnosis)
             if label in ("note", "do", "open", "failed")
         ),
-        _fold(f"Checks: {md_html(phrases.counts(told.checks))}", _behind(told, shown, options)),
+        _fold(f"Checks: {md_html(phrases.counts(summary.checks))}", _details(summary, shown, options)),
     ]
     return [part for part in parts if part]
 
@@ -104,37 +111,37 @@ def _gate(ruling: Ruling | None) -> str:
 
 
 def _table(table: Table) -> str:
-    """Return the metrics that matter at the moments that tell."""
+    """Return the metrics that matter at the key steps."""
     beside = phrases.beside(table)
-    heads = ["metric", *(f"{moment.name} ({moment.step})" for moment in table.moments), *beside]
-    lines = [heads, ["---", *["---:"] * len(table.moments), *["---"] * len(beside)]]
+    heads = ["metric", *(f"{step.name} ({step.step})" for step in table.key_steps), *beside]
+    lines = [heads, ["---", *["---:"] * len(table.key_steps), *["---"] * len(beside)]]
     for row in table.rows:
         name = md_code(phrases.row_name(row))
         lines.append([name, *phrases.cells(row), *(md(getattr(row, column)) for column in beside)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _standing(problem: Told, diagnosis: Diagnosis) -> str:
+def _standing(problem: ProblemSummary, diagnosis: Diagnosis) -> str:
     return " · ".join(
         [*map(md, phrases.standing(problem, diagnosis)), *([md_code(problem.cause)] if problem.cause else [])]
     )
 
 
-def _problem(problem: Told, diagnosis: Diagnosis, options: RenderOptions) -> str:
+def _problem(problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptions) -> str:
     rows = [f"**{label}** {md(words)}" for label, words in phrases.advice(problem)]
-    accounts = [_account(cause, diagnosis) for cause in suspects(diagnosis, problem)] if options.why else []
+    accounts = [_account(cause, diagnosis) for cause in causes_of(diagnosis, problem)] if options.why else []
     head = f"#### {problem.rank}. {md(phrases.title(problem))}\n\n{_standing(problem, diagnosis)}"
     return "\n\n".join(part for part in [head, _bullets(rows), *accounts] if part)
 
 
-def _behind(told: Story, diagnosis: Diagnosis, options: RenderOptions) -> str:
-    """Return what stands behind a story: chain, other causes, what was read, and on request every check."""
-    leading = [cause for problem in told.problems for cause in suspects(diagnosis, problem)]
+def _details(summary: Summary, diagnosis: Diagnosis, options: RenderOptions) -> str:
+    """Return the details: chain, other causes, what was read, and on request every check."""
+    leading = [cause for problem in summary.problems for cause in causes_of(diagnosis, problem)]
     others = [cause for cause in diagnosis.causes if cause not in leading]
     rows = [f"signal chain: {_chain(diagnosis)} ({MARK_KEY})"]
     rows += [f"also considered: {', '.join(_considered(cause) for cause in others[:MOST_ROWS])}"] if others else []
     if not options.all:
-        rest = phrases.rest(told, diagnosis)
+        rest = phrases.rest(summary, diagnosis)
         return _bullets([*rows, *(f"reading: {md(words)}" for label, words in rest if label == "reading")])
     rows += [f"reading: {md(note)}" for note in diagnosis.run.notes]
     rows += [f"{f.status} {md_code(f.rule)}: {md(_outcome(f))}" for f in diagnosis.findings]
@@ -175,9 +182,9 @@ def _table_of_runs(rows: Sequence[tuple[Diagnosis, Run | None]], options: Render
     lines = ["| verdict | run | what is wrong | do first |" + " gate |" * gated, "|---|---|---|---|" + "---|" * gated]
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
     for (diagnosis, run), name in zip(rows, names, strict=True):
-        told = story(diagnosis, run)
-        ruling = ruling_of(diagnosis, options)
+        summary = summarize(diagnosis, run)
+        ruling = options.ruling(diagnosis)
         gate = f" {ruling.word if ruling else ''} |" if gated else ""
-        wrong, action = md(phrases.wrong(told)), md(first_action(told))
+        wrong, action = md(phrases.wrong(summary)), md(first_action(summary))
         lines.append(f"| {diagnosis.verdict} | {md_code(name)} | {wrong} | {action} |{gate}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The sentences of a story that every report prints; each report makes them safe for its own form once more."""
+"""The sentences of a summary that every report prints; each report escapes them for its own format."""
 
 from __future__ import annotations
 
@@ -6,56 +6,67 @@ import math
 import re
 import shlex
 from dataclasses import replace
+from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import became, way
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.nearby import folder
 from ppo_doctor.report.words import (
     LONGEST_BOUND,
-    action_says,
     bound,
     capital,
     count,
     flowing,
     listed,
+    remedy_says,
     run_facts,
     sentence,
+    short,
     stopped,
     updates,
 )
-from ppo_doctor.story.numbers import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ppo_doctor.model import Diagnosis, Outcome, RunSummary, UpdatesPerBatch
-    from ppo_doctor.story.model import Broken, Check, Checks, Course, Open, Place, Row, Story, Table, Told
+    from ppo_doctor.model import (
+        Diagnosis,
+        Finding,
+        Measurement,
+        Outcome,
+        RankedCause,
+        RunSummary,
+        SourceRef,
+        UpdatesPerBatch,
+    )
+    from ppo_doctor.report.summary import Checks, FirstNonFinite, Open, ProblemSummary, Row, Summary, Table, Trend
 
+#: Shorter paths are printed as given everywhere.
+SHORT_ENOUGH = 32
 #: Metrics that are named of those that broke first.
 MOST_BROKEN = 2
 #: Columns that are named of those that were read by their company, or not understood, and the longest of their names.
 MOST_NAMES, LONGEST_NAME = 3, 24
-#: Where so many times more checks did not run than were clear, a healthy run is told of with an "only".
+#: With so many times more checks that did not run, the number of clear checks is introduced by "only".
 THIN = 8
 
 
-def outcome(told: Story, *, medians: bool = True) -> str:
+def outcome(summary: Summary, *, medians: bool = True) -> str:
     """Return in a sentence what became of the run, then what only the verdict can say."""
-    of = _of_which(told.outcome) if medians else ""
-    parts = [became(told.outcome) + of, _evaluation(told.outcome), _target(told.outcome)]
-    parts.append(_course(told.entropy) if told.entropy is not None else "")
-    sentences = [stopped(f"The run died: {flowing(told.died)}")] if told.died else []
+    of = _of_which(summary.outcome) if medians else ""
+    parts = [became(summary.outcome) + of, _evaluation(summary.outcome), _target(summary.outcome)]
+    parts.append(_trend(summary.entropy) if summary.entropy is not None else "")
+    sentences = [stopped(f"The run died: {flowing(summary.died)}")] if summary.died else []
     sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
-    if told.because:
-        sentences.append(stopped(capital(flowing(told.because))))
-    if told.verdict == "healthy":
-        sentences.append(stopped(capital(_answered(told.checks))))
-    return " ".join([*sentences, *([_broken(told.broken)] if told.broken is not None else [])])
+    if summary.because:
+        sentences.append(stopped(capital(flowing(summary.because))))
+    if summary.verdict == "healthy":
+        sentences.append(stopped(capital(_answered(summary.checks))))
+    return " ".join([*sentences, *([_broken(summary.broken)] if summary.broken is not None else [])])
 
 
 def _of_which(reward: Outcome) -> str:
-    """Return of which records the first and the last level are medians, where the two are told."""
+    """Return of which records the first and the last level are medians, where the two are summary."""
     if not reward.early or reward.what == "too_short" or " → " not in way(reward):
         return ""
     return f" ({bound(f'medians: first {reward.early},')} {bound(f'last {reward.late} records')})"
@@ -75,7 +86,7 @@ def _target(reward: Outcome) -> str:
     return f"the target of {short(reward.target)} is {'' if reward.reached else 'not '}reached"
 
 
-def _broken(broken: Broken) -> str:
+def _broken(broken: FirstNonFinite) -> str:
     """Return which metric was the first not to be finite, and what had grown before."""
     named = [plain(key) for key in broken.keys[:MOST_BROKEN]]
     named += [bound(f"{len(broken.keys) - MOST_BROKEN} more")] if len(broken.keys) > MOST_BROKEN else []
@@ -86,9 +97,9 @@ def _broken(broken: Broken) -> str:
     return f"{first}; before it {plain(broken.grew.key)} rose {rose}."
 
 
-def _course(course: Course) -> str:
-    key = f" ({plain(course.key)})" if course.word != course.key else ""
-    return f"{course.word}{key} {bound(f'{short(course.first)} → {short(course.last)}')}"
+def _trend(trend: Trend) -> str:
+    key = f" ({plain(trend.key)})" if trend.word != trend.key else ""
+    return f"{trend.word}{key} {bound(f'{short(trend.first)} → {short(trend.last)}')}"
 
 
 def _answered(checks: Checks) -> str:
@@ -102,11 +113,11 @@ def _not_run(checks: Checks) -> str:
     return f"{checks.not_run} not run{mostly}"
 
 
-def first_action(told: Story) -> str:
+def first_action(summary: Summary) -> str:
     """Return the first thing to do; nothing where there is nothing."""
-    first = (problem.do[0] for problem in told.problems if problem.do)
-    step = next(first, told.do)
-    return action_says(step) if step is not None else ""
+    first = (problem.do[0] for problem in summary.problems if problem.do)
+    step = next(first, summary.do)
+    return remedy_says(step) if step is not None else ""
 
 
 def facts(diagnosis: Diagnosis) -> list[str]:
@@ -120,8 +131,8 @@ def facts(diagnosis: Diagnosis) -> list[str]:
 def _updates(k: UpdatesPerBatch) -> str:
     if k.effective is None or not math.isfinite(k.effective):
         return updates(k)
-    told = bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
-    return f"{told} {bound('by default')}" if k.how == "default" else told
+    words = bound(f"{short(k.effective)} update{'' if k.effective == 1 else 's'} per batch")
+    return f"{words} {bound('by default')}" if k.how == "default" else words
 
 
 def row_name(row: Row) -> str:
@@ -131,7 +142,7 @@ def row_name(row: Row) -> str:
 
 
 def beside(table: Table) -> list[str]:
-    """Return which columns a table has beside its moments: what is usual, what stands out."""
+    """Return which columns a table has beside its key steps: what is usual, what stands out."""
     return [name for name in ("usual", "remark") if any(getattr(row, name) for row in table.rows)]
 
 
@@ -140,19 +151,19 @@ def cells(row: Row) -> list[str]:
     return ["–" if value is None else short(value) for value in row.values]
 
 
-def title(problem: Told) -> str:
+def title(problem: ProblemSummary) -> str:
     """Return what a problem is called: what is shown."""
     return flowing(problem.title)
 
 
-def standing(problem: Told, diagnosis: Diagnosis) -> list[str]:
+def standing(problem: ProblemSummary, diagnosis: Diagnosis) -> list[str]:
     """Return how grave a problem is, since when, and where it shows."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
     place = bound(_place(problem.place, diagnosis)) if problem.place is not None else ""
     return [problem.severity.value, *since, *filter(None, [place])]
 
 
-def _place(place: Place, diagnosis: Diagnosis) -> str:
+def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
     """Return a place; the file is named where there are several."""
     where = f"line {place.line}" if place.line is not None else ""
     if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
@@ -160,7 +171,9 @@ def _place(place: Place, diagnosis: Diagnosis) -> str:
     return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}".rstrip()
 
 
-def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool = True) -> list[tuple[str, str]]:
+def advice(
+    problem: ProblemSummary, *, seen: int = 2, resort: bool = True, because: bool = True
+) -> list[tuple[str, str]]:
     """Return what shows a problem, why it is so, what to do, what would settle it, and what not to do.
 
     What is only suspected is settled first.
@@ -172,12 +185,12 @@ def advice(problem: Told, *, seen: int = 2, resort: bool = True, because: bool =
     asked = problem.check if because or problem.check is None else replace(problem.check, because="")
     check = [("check", _settles(asked))] if asked is not None else []
     actions = problem.do if resort else problem.do[:1]
-    do = [("then" if i else "do", action_says(action)) for i, action in enumerate(actions)]
+    do = [("then" if i else "do", remedy_says(action)) for i, action in enumerate(actions)]
     lines += [*do, *check] if problem.sure else [*check, *do]
     return [*lines, *([("not", sentence(problem.avoid))] if problem.avoid else [])]
 
 
-def _why(problem: Told) -> list[tuple[str, str]]:
+def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
     """Return the leading cause with its confidence, and under it those that the log cannot tell from it."""
     if not problem.why:
         return [("why", "not told by this log")] if problem.state == "course" else []
@@ -192,33 +205,33 @@ def _why(problem: Told) -> list[tuple[str, str]]:
     return lines
 
 
-def _settles(check: Check) -> str:
+def _settles(check: Measurement) -> str:
     verb = "tell" if check.log.startswith("--set ") else "log"
     because = f": {flowing(check.because)}" if check.because else ""
     return stopped(f"{verb} {flowing(check.log)}{because}")
 
 
-def wrong(told: Story) -> str:
+def wrong(summary: Summary) -> str:
     """Return in a line what is wrong with a run, or what became of it where nothing is."""
-    further = f" (+{len(told.problems) - 1} more)" if len(told.problems) > 1 else ""
-    return title(told.problems[0]) + further if told.problems else outcome(told)
+    further = f" (+{len(summary.problems) - 1} more)" if len(summary.problems) > 1 else ""
+    return title(summary.problems[0]) + further if summary.problems else outcome(summary)
 
 
-def rest(told: Story, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
+def rest(summary: Summary, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
     """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
-    rows = [("note", f"{sentence(remark.title)} {sentence(remark.says)}".strip()) for remark in told.remarks]
-    if told.do is not None:
-        rows.append(("do", action_says(told.do)))
-    if told.open:
-        short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if told.short else ""
-        asked = told.do.say if told.do is not None else ""
-        rows.append(("open", f"{', '.join(_question(question, asked) for question in told.open)}.{short_log}"))
-    if told.verdict != "healthy" or told.checks.left_out:  # else the headline tells
-        rows.append(("checks", counts(told.checks)))
-    rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in told.checks.failed]
+    rows = [("note", f"{sentence(remark.title)} {sentence(remark.message)}".strip()) for remark in summary.remarks]
+    if summary.do is not None:
+        rows.append(("do", remedy_says(summary.do)))
+    if summary.open:
+        short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if summary.short else ""
+        asked = summary.do.do if summary.do is not None else ""
+        rows.append(("open", f"{', '.join(_question(question, asked) for question in summary.open)}.{short_log}"))
+    if summary.verdict != "healthy" or summary.checks.left_out:  # else the headline tells
+        rows.append(("checks", counts(summary.checks)))
+    rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in summary.checks.failed]
     rows += _names(diagnosis.run)
-    if told.reading[:notes]:
-        rows.append(("reading", stopped("; ".join(_note(note, diagnosis) for note in told.reading[:notes]))))
+    if summary.reading[:notes]:
+        rows.append(("reading", stopped("; ".join(_note(note, diagnosis) for note in summary.reading[:notes]))))
     return rows
 
 
@@ -272,3 +285,56 @@ def _note(note: str, diagnosis: Diagnosis) -> str:
         rest = note.removeprefix(f"{sources[0].path}:").lstrip()
         return flowing(f"line {rest}" if re.match(r"\d+: ", rest) else rest)
     return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)
+
+
+def folder(diagnosis: Diagnosis) -> str:
+    """Return the folder, with its separator, that all long paths of a run share; empty when paths stay as they are."""
+    paths = [source.path for source in diagnosis.run.sources]
+    if not paths or max(map(len, paths)) <= SHORT_ENOUGH:
+        return ""
+    shared = commonprefix(paths)
+    return shared[: max(shared.rfind("/"), shared.rfind("\\")) + 1]
+
+
+def relative(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with the shared folder taken off the paths in sentences; the run's id keeps its own."""
+    prefix = folder(diagnosis)
+    if not prefix:
+        return diagnosis
+    return replace(
+        diagnosis,
+        run=replace(diagnosis.run, notes=tuple(note.replace(prefix, "") for note in diagnosis.run.notes)),
+        causes=tuple(
+            replace(cause, ledger=tuple(replace(entry, says=entry.says.replace(prefix, "")) for entry in cause.ledger))
+            for cause in diagnosis.causes
+        ),
+        findings=tuple(_relative(finding, prefix) for finding in diagnosis.findings),
+        chain=tuple(
+            replace(link, witness=link.witness and link.witness.replace(prefix, "")) for link in diagnosis.chain
+        ),
+    )
+
+
+def _relative(finding: Finding, prefix: str) -> Finding:
+    evidence = tuple(
+        replace(e, source=e.source and replace(e.source, path=e.source.path.replace(prefix, "")))
+        for e in finding.evidence
+    )
+    return replace(finding, reason=finding.reason and finding.reason.replace(prefix, ""), evidence=evidence)
+
+
+def apart(paths: Sequence[str]) -> list[str]:
+    """Return what tells paths apart: without the folders and the ending that all of them share."""
+    if len(set(paths)) < 2:
+        return list(paths)
+    shared = commonprefix(list(paths))
+    rest = [path[shared.rfind("/") + 1 :] for path in paths]
+    tail = commonprefix([path[::-1] for path in rest])[::-1]
+    end = len(tail) - tail.index("/") if "/" in tail else 0
+    return [part[: len(part) - end] or part for part in rest]
+
+
+def causes_of(diagnosis: Diagnosis, problem: ProblemSummary) -> list[RankedCause]:
+    """Return the cause that leads a problem, and those that cannot be distinguished from it."""
+    named = {why.cause for why in problem.why}
+    return [cause for cause in diagnosis.causes if cause.id in named]

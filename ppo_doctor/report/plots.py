@@ -7,18 +7,18 @@ labels, windows, bounds and the onset stand at percentages of the width.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from sys import float_info
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import number
+from ppo_doctor.evidence import drawn, number
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.html_markup import Markup, el, join, text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import BoolArray, FloatArray, IntArray, Series
+    from ppo_doctor.model import BoolArray, Evidence, Finding, FloatArray, IntArray, Run, Series
 
 #: Columns of a plot; each keeps its least and greatest value, so a line has at most twice as many points.
 COLUMNS = 400
@@ -28,19 +28,28 @@ HEAD, HEIGHT, FOOT, GUTTER = 22, 118, 26, 60
 LOG_FROM = 1000.0
 #: A bound further away than this many times the data's span is named at the edge and does not flatten the line.
 FAR = 2.0
+SIGNS: Mapping[str, str] = {"==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥"}
+_COMPARED = {
+    "==": "__eq__",
+    "!=": "__ne__",
+    "<": "__lt__",
+    "<=": "__le__",
+    ">": "__gt__",
+    ">=": "__ge__",
+}
 _WIDTH = 1000
 _GREATEST = float_info.max
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mark:
-    """A bound that a metric was held against, with its sign as people write it."""
+    """A bound that a metric was compared with, and its sign as people write it."""
 
     op: str
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Marks:
     """What to point out in a plot: when it began, which stretches offend, and which bounds were crossed."""
 
@@ -51,7 +60,7 @@ class Marks:
     bounds: tuple[Mark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Points:
     """What is drawn of a series: finite points in the order of steps, where the line breaks, and odd records.
 
@@ -65,7 +74,7 @@ class Points:
     odd: tuple[tuple[int, int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scale:
     """The axis of the values, from bottom to top."""
 
@@ -256,10 +265,10 @@ def plot(
         height=str(HEAD + HEIGHT + FOOT),
     )
     read_out = f"{span[0]} {span[1]} {axis.low:.6g} {axis.high:.6g} {'log' if axis.log else 'linear'}"
-    return el("div", _labels(axis), data, cls="plot", data_axis=read_out, data_points=_told(points))
+    return el("div", _labels(axis), data, cls="plot", data_axis=read_out, data_points=_read_out(points))
 
 
-def _told(points: Points) -> str:
+def _read_out(points: Points) -> str:
     """Return the points for the script's read-out: "step,value", with one blank between."""
     return " ".join(f"{step},{value:.5g}" for step, value in zip(points.steps, points.values, strict=True))
 
@@ -379,12 +388,58 @@ def _onset(marks: Marks, span: tuple[int, int]) -> Markup:
 
 def _steps(span: tuple[int, int]) -> list[Markup]:
     """Return ticks and labels of the step axis; every second one goes where the screen is narrow."""
-    drawn = []
+    ticks_ = []
     for i, step in enumerate(step_ticks(span)):
         at = _percent(step, span)
         x = f"{at:.2f}%"
         narrow = "tick minor" if i % 2 else "tick"
-        drawn.append(el("line", cls="grid", x1=x, x2=x, y1=str(HEAD + HEIGHT), y2=str(HEAD + HEIGHT + 5)))
+        ticks_.append(el("line", cls="grid", x1=x, x2=x, y1=str(HEAD + HEIGHT), y2=str(HEAD + HEIGHT + 5)))
         words = text(step_label(step))
-        drawn.append(el("text", words, cls=narrow, x=x, y=str(HEAD + HEIGHT + 20), text_anchor="middle"))
-    return drawn
+        ticks_.append(el("text", words, cls=narrow, x=x, y=str(HEAD + HEIGHT + 20), text_anchor="middle"))
+    return ticks_
+
+
+def marks(name: str, findings: Sequence[Finding], run: Run) -> Marks:
+    """Return the onset, the windows and the bounds that findings, the weightiest first, put on a metric."""
+    series = run.series[name]
+    ours = [e for finding in findings for e in finding.evidence if name in drawn(e, run)]
+    bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in ours if speaks_of(e, series)]
+    # Lesser findings would only blur the windows of the weightiest one.
+    windows = next((w for finding in findings if (w := _windows(finding, name, run))), ())
+    touching = (f for f in findings if any(name in drawn(e, run) for e in f.evidence))
+    onset = next((f.onset_step for f in touching if f.onset_step is not None), None)
+    return Marks(onset=onset, windows=tuple(_merged(windows)), bounds=tuple(dict.fromkeys(bounds)))
+
+
+def _windows(finding: Finding, name: str, run: Run) -> tuple[tuple[int, int], ...]:
+    """Return where a finding's evidence offends."""
+    if finding.status != "fired":
+        return ()
+    return tuple(e.steps for e in finding.evidence if e.steps and e.satisfied and name in drawn(e, run))
+
+
+def _merged(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the union of stretches of steps; a shade over a shade would look like something worse."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(windows):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def speaks_of(evidence: Evidence, series: Series) -> bool:
+    """Tell whether a bound stands on this metric's own axis.
+
+    Evidence on a derived quantity names the metric that it was derived from; its bound is drawn only when the logged
+    numbers themselves are on its far side as often as the evidence says.
+    """
+    if evidence.metric == series.name:
+        return True
+    if evidence.of <= 1 or evidence.steps is None:
+        return False
+    first, last = evidence.steps
+    inside = (series.axis.steps >= first) & (series.axis.steps <= last)
+    crossed = getattr(series.values[inside], _COMPARED[evidence.op])(evidence.bound)
+    return int(crossed.sum()) == evidence.satisfied > 0

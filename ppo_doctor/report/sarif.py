@@ -1,4 +1,4 @@
-"""SARIF 2.1.0: every rule and leading cause, what it said of the run, and where in the log.
+"""SARIF 2.1.0: every rule and leading cause, its result on the run, and where in the log.
 
 A cause that leads is a result of its own beside the findings. Fingerprints hold rule, file and metric and neither line
 nor number, so that a re-run of the same training keeps its alerts. GitHub makes an alert of every result, passed ones
@@ -7,21 +7,24 @@ included (microsoft/PSRule issue 955): `quiet` keeps failures only.
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ppo_doctor.evidence import says
 from ppo_doctor.model import Severity
-from ppo_doctor.report.blame import leaders, located, ruling_of, supporters
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.json_report import Flow
 from ppo_doctor.report.json_text import Json, element
-from ppo_doctor.report.sarif_places import fingerprints, location, locations
+from ppo_doctor.report.markup import slashes
+from ppo_doctor.report.summary import support
 from ppo_doctor.report.words import capital, remedy_says, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
+    from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.ruling import Ruling
 
@@ -33,6 +36,8 @@ LEVELS: Mapping[Severity, str] = {
     Severity.LOW: "note",
     Severity.INFO: "note",
 }
+#: Containers whose places are lines; elsewhere a place is a record's number.
+LINES = ("jsonl", "csv", "console", "json", "notebook")
 KINDS = {"fired": "fail", "clear": "pass", "skipped": "notApplicable"}
 
 
@@ -61,7 +66,7 @@ def render_error(message: str, hint: str, code: int) -> str:
 
 
 def _of_many(diagnosis: Diagnosis, options: RenderOptions) -> str:
-    return element(_run(diagnosis, ruling_of(diagnosis, options), failures_only=options.quiet))
+    return element(_run(diagnosis, options.ruling(diagnosis), failures_only=options.quiet))
 
 
 FLOW = Flow(opening=f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [', element=_of_many)
@@ -73,7 +78,7 @@ def _tool(version: str, rules: list[Json]) -> Json:
 
 def _run(diagnosis: Diagnosis, ruling: Ruling | None, *, failures_only: bool) -> Json:
     judged = [finding for finding in diagnosis.findings if finding.status != "errored"]
-    ours = leaders(diagnosis)
+    ours = [cause for cause in diagnosis.causes if cause.leader and not cause.benign]
     rules = [_rule(finding) for finding in diagnosis.findings] + [_cause_rule(cause) for cause in ours]
     place = {finding.rule: index for index, finding in enumerate(diagnosis.findings)}
     results = [_finding(finding, place[finding.rule], diagnosis) for finding in judged]
@@ -114,26 +119,26 @@ def _cause_rule(cause: RankedCause) -> Json:
 
 
 def _finding(finding: Finding, index: int, diagnosis: Diagnosis) -> dict[str, Json]:
-    evidence = located([finding])
+    evidence = _located([finding])
     # What is merely worth knowing is no failure: `single-update-per-batch` describes a sound run.
     informs = finding.status == "fired" and finding.severity is Severity.INFO
     kind = "informational" if informs else KINDS[finding.status]
-    told = finding.reason if finding.status == "skipped" else f"{finding.title}: {says(finding)}"
+    message = finding.reason if finding.status == "skipped" else f"{finding.title}: {says(finding)}"
     return {
         "ruleId": plain(finding.code),
         "ruleIndex": index,
         "kind": kind,
         "level": LEVELS[finding.severity] if kind == "fail" else "none",
-        "message": {"text": prose(told or finding.title)},
+        "message": {"text": prose(message or finding.title)},
         "locations": locations(finding.evidence, diagnosis),
-        "partialFingerprints": fingerprints(finding.code, evidence, diagnosis),
+        "partialFingerprints": _fingerprints(finding.code, evidence, diagnosis),
         "properties": {"onsetStep": finding.onset_step},
     }
 
 
 def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, Json]:
-    supporting = supporters(diagnosis, cause)
-    evidence = located(supporting)
+    supporting = support(cause, diagnosis)
+    evidence = _located(supporting)
     result: dict[str, Json] = {
         "ruleId": plain(cause.id),
         "ruleIndex": index,
@@ -142,7 +147,7 @@ def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, ruling: Ruling 
         "message": {"text": _message(cause)},
         "locations": locations((evidence,) if evidence else (), diagnosis),
         "relatedLocations": _related(supporting, diagnosis),
-        "partialFingerprints": fingerprints(cause.id, None, diagnosis),
+        "partialFingerprints": _fingerprints(cause.id, None, diagnosis),
         "properties": {"confidence": cause.confidence, "scoreDb": cause.score_db, "onsetStep": cause.onset_step},
     }
     return result | _standing(cause, ruling)
@@ -160,9 +165,7 @@ def _related(supporting: Sequence[Finding], diagnosis: Diagnosis) -> list[Json]:
 
 def _message(cause: RankedCause) -> str:
     parts = [stopped(prose(cause.title)), stopped(capital(prose(cause.says)))]
-    ours = cause.remedies
-    if ours:
-        parts.append(f"Try first: {remedy_says(ours[0])}")
+    parts += [f"Try first: {remedy_says(remedy)}" for remedy in cause.remedies[:1]]
     return prose(" ".join(part for part in parts if part))
 
 
@@ -180,8 +183,8 @@ def _invocation(diagnosis: Diagnosis, ruling: Ruling | None) -> Json:
     crashed: list[Json] = [_crash(finding) for finding in diagnosis.findings if finding.status == "errored"]
     notes: list[Json] = [{"level": "note", "message": {"text": prose(note)}} for note in diagnosis.run.notes]
     code: dict[str, Json] = {} if ruling is None else {"exitCode": int(ruling.code)}
-    told: dict[str, Json] = {"executionSuccessful": not crashed, "toolExecutionNotifications": [*crashed, *notes]}
-    return told | code
+    outcome: dict[str, Json] = {"executionSuccessful": not crashed, "toolExecutionNotifications": [*crashed, *notes]}
+    return outcome | code
 
 
 def _crash(finding: Finding) -> Json:
@@ -190,3 +193,49 @@ def _crash(finding: Finding) -> Json:
         "message": {"text": prose(f"{finding.rule}: {finding.reason}")},
         "associatedRule": {"id": plain(finding.code)},
     }
+
+
+def _located(findings: Iterable[Finding]) -> Evidence | None:
+    """Return the first evidence that has a place in a log."""
+    return next((evidence for finding in findings for evidence in finding.evidence if evidence.source), None)
+
+
+def location(path: str) -> dict[str, Json]:
+    """Return a file's location: relative to the root of the sources where the path is relative."""
+    posix = slashes("stdin" if path == "-" else path)
+    quoted = quote(posix.encode("utf-8", "backslashreplace"), safe="/:" if PureWindowsPath(posix).drive else "/")
+    if PurePosixPath(posix).is_absolute():
+        return {"uri": f"file://{quoted}"}
+    if PureWindowsPath(posix).drive:
+        return {"uri": f"file:///{quoted}"}
+    return {"uri": quoted, "uriBaseId": "%SRCROOT%"}
+
+
+def locations(evidence: Iterable[Evidence], diagnosis: Diagnosis) -> list[Json]:
+    """Return the place of each piece of evidence, each once; without any, the run's first file."""
+    lined = {source.path for source in diagnosis.run.sources if source.container in LINES}
+    found = [_place(e, lined) for e in evidence if e.source]
+    unique = [place for index, place in enumerate(found) if place not in found[:index]]
+    if unique:
+        return [*unique]
+    return [{"physicalLocation": {"artifactLocation": location(s.path)}} for s in diagnosis.run.sources[:1]]
+
+
+def _place(evidence: Evidence, lined: set[str]) -> dict[str, Json]:
+    source = evidence.source
+    path = source.path if source else "-"
+    physical: dict[str, Json] = {"artifactLocation": location(path)}
+    if source and source.line and (path in lined or path.endswith((".json", ".toml", ".yaml", ".yml"))):
+        physical["region"] = {"startLine": source.line}
+    metric: Json = {"name": plain(evidence.metric), "fullyQualifiedName": plain(evidence.raw or evidence.metric)}
+    return {"physicalLocation": physical, "logicalLocations": [metric]}
+
+
+def _fingerprints(name: str, evidence: Evidence | None, diagnosis: Diagnosis) -> Json:
+    """Return a hash over rule, file and metric, under our name and under the one that GitHub reads."""
+    path = slashes(diagnosis.run.id)
+    metric = evidence.metric if evidence else ""
+    identity = "\0".join((name, path, metric)).encode("utf-8", "backslashreplace")
+    digest = hashlib.sha256(identity).hexdigest()[:32]
+    # Without this key GitHub's upload hashes the log's line, which is another number in every run.
+    return {"ppoDoctor/v1": digest, "primaryLocationLineHash": f"{digest[:16]}:1"}

@@ -1,31 +1,24 @@
-"""A story on one screen of a terminal: no longer than a problem is worth, whatever else there would be to say."""
+"""A summary on one screen of a terminal, shortened step by step until it fits."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report import phrases
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
-from ppo_doctor.report.words import (
-    SEVERITY_STYLE,
-    VERDICT_STYLE,
-    bound,
-    capital,
-    count,
-    sentence,
-)
-from ppo_doctor.story.model import Row
-from ppo_doctor.story.numbers import short
+from ppo_doctor.report.summary import Row
+from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, bound, capital, count, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ppo_doctor.model import Diagnosis
-    from ppo_doctor.story.model import Story, Table, Told
+    from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 
 #: Lines of a screen, and of one without a problem; and how wide such lines are.
 LINES, HEALTHY_LINES, AT_WIDTH = 24, 16, 100
@@ -38,7 +31,7 @@ LONGEST_KEY = 34
 
 @frozen
 class Cut:
-    """What is told of a story where there is not room for all of it."""
+    """What is printed of a summary where there is no room for all of it."""
 
     rows: int = 6
     #: what a remark means, and the keys of the table in full
@@ -52,101 +45,99 @@ class Cut:
     remarks: int = 3
     #: what would settle a cause that has a remedy
     settles: bool = True
-    #: what is told of problems after the first: all, what shows and explains them, what explains them, their titles
+    #: lines of problems after the first: 3 all, 2 findings and causes, 1 causes, 0 none
     further: int = 3
     #: of which records the levels of the reward are medians
     medians: bool = True
 
 
-#: What is told of many problems.
-SHORT = Cut(says=False, notes=0, rows=2, names=False, seen=1, next=False, remarks=0, because=False, further=0)
-#: From everything to the least; the first that fits is told.
-CUTS = (
-    Cut(),
-    Cut(says=False, notes=1, further=2),
-    Cut(says=False, notes=1, rows=5, further=2),
-    Cut(says=False, notes=1, rows=5, names=False, further=2),
-    Cut(says=False, notes=1, rows=5, names=False, seen=1, further=2, remarks=2),
-    Cut(says=False, notes=1, rows=4, names=False, seen=1, further=1, remarks=1),
-    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, further=1, remarks=1),
-    Cut(says=False, notes=1, rows=4, names=False, seen=1, next=False, remarks=0, because=False, further=1),
-    Cut(says=False, notes=1, rows=3, names=False, seen=1, next=False, remarks=0, because=False, further=0),
-    SHORT,
-    replace(SHORT, settles=False, medians=False),
-    replace(SHORT, settles=False, medians=False, rows=1),
+#: What each step leaves out beyond the one before it; the first step that fits is printed.
+_STEPS: tuple[dict[str, Any], ...] = (
+    {"says": False, "notes": 1, "further": 2},
+    {"rows": 5},
+    {"names": False},
+    {"seen": 1, "remarks": 2},
+    {"rows": 4, "further": 1, "remarks": 1},
+    {"next": False},
+    {"remarks": 0, "because": False},
+    {"rows": 3, "further": 0},
+    {"rows": 2, "notes": 0},
+    {"settles": False, "medians": False},
+    {"rows": 1},
 )
+CUTS = tuple(accumulate(_STEPS, lambda cut, left_out: replace(cut, **left_out), initial=Cut()))
 
 
-def screen(page: Page, told: Story, diagnosis: Diagnosis, *, head: bool = True, most: int | None = None) -> None:
-    """Add a story, as much of it as its lines, or `most`, hold; without `head` verdict and run stand elsewhere."""
-    most = _lines(told, page.width) if most is None else most
+def screen(page: Page, summary: Summary, diagnosis: Diagnosis, *, head: bool = True, most: int | None = None) -> None:
+    """Add as much of a summary as fits its lines, or `most`; without `head` verdict and run are left out."""
+    most = _lines(summary, page.width) if most is None else most
     for cut in CUTS:
         draft = Page(width=page.width, ascii=page.ascii)
         if head:
-            _head(draft, told, diagnosis)
-        _whole(draft, told, diagnosis, cut)
+            _head(draft, summary, diagnosis)
+        _whole(draft, summary, diagnosis, cut)
         if len(draft.lines) < most:  # the last line says where more is told
             break
     page.lines.extend(draft.lines)
 
 
-def _lines(told: Story, width: int) -> int:
-    """Return how many lines a story may take; narrower pages have more of them."""
-    lines = HEALTHY_LINES if told.verdict == "healthy" else LINES
+def _lines(summary: Summary, width: int) -> int:
+    """Return how many lines a summary may take; narrower pages have more of them."""
+    lines = HEALTHY_LINES if summary.verdict == "healthy" else LINES
     return math.ceil(lines * max(1.0, AT_WIDTH / width))
 
 
-def short_screen(page: Page, told: Story, diagnosis: Diagnosis) -> None:
+def short_screen(page: Page, summary: Summary, diagnosis: Diagnosis) -> None:
     """Add verdict, cause and first action, a line each, whatever the width."""
     page.row((Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict]), f"  {plain(diagnosis.run.id)}"))
-    if told.problems:
-        more = f" (and {count(len(told.problems) - 1, 'further problem')})" if len(told.problems) > 1 else ""
-        page.row((Span(phrases.title(told.problems[0]), "bold"), more), INDENT)
+    if summary.problems:
+        more = f" (and {count(len(summary.problems) - 1, 'further problem')})" if len(summary.problems) > 1 else ""
+        page.row((Span(phrases.title(summary.problems[0]), "bold"), more), INDENT)
     else:
-        page.row(phrases.outcome(told), INDENT)
-    first = phrases.first_action(told)
+        page.row(phrases.outcome(summary), INDENT)
+    first = phrases.first_action(summary)
     if first:
         page.row(f"do: {first}", INDENT)
 
 
-def closing(page: Page, told: Story) -> None:
+def closing(page: Page, summary: Summary) -> None:
     """Add verdict and first action once more, where much stands between them and the end of the screen."""
     page.blank()
-    title = BOUND * 2 + (phrases.title(told.problems[0]) if told.problems else phrases.outcome(told))
-    page.add((Span(told.verdict.upper(), VERDICT_STYLE[told.verdict]), title), 0, INDENT)
-    first = phrases.first_action(told)
+    title = BOUND * 2 + (phrases.title(summary.problems[0]) if summary.problems else phrases.outcome(summary))
+    page.add((Span(summary.verdict.upper(), VERDICT_STYLE[summary.verdict]), title), 0, INDENT)
+    first = phrases.first_action(summary)
     if first:
         page.labelled(Span("do", "bold"), first, INDENT, LABELS)
 
 
-def _head(page: Page, told: Story, diagnosis: Diagnosis) -> None:
-    word = Span(told.verdict.upper(), VERDICT_STYLE[told.verdict])
+def _head(page: Page, summary: Summary, diagnosis: Diagnosis) -> None:
+    word = Span(summary.verdict.upper(), VERDICT_STYLE[summary.verdict])
     page.add((word, BOUND * 2, Span(plain(diagnosis.run.id), "bold")), 0, INDENT)
     page.add(" · ".join(phrases.facts(diagnosis)), INDENT)
 
 
-def _whole(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
-    page.add(phrases.outcome(told, medians=cut.medians), INDENT)
-    if told.table is not None:
+def _whole(page: Page, summary: Summary, diagnosis: Diagnosis, cut: Cut) -> None:
+    page.add(phrases.outcome(summary, medians=cut.medians), INDENT)
+    if summary.table is not None:
         page.blank()
-        _table(page, told.table, cut)
+        _table(page, summary.table, cut)
     page.blank()
-    for problem in told.problems:
+    for problem in summary.problems:
         _problem(page, problem, diagnosis, cut)
-    for remark in told.remarks[: cut.remarks]:
-        meaning = f" {sentence(remark.says)}" if cut.says and remark.says else ""
+    for remark in summary.remarks[: cut.remarks]:
+        meaning = f" {sentence(remark.message)}" if cut.says and remark.message else ""
         page.labelled(Span("note", "dim"), sentence(remark.title) + meaning, INDENT, LABELS)
     page.blank()
-    _rest(page, told, diagnosis, cut)
+    _rest(page, summary, diagnosis, cut)
 
 
 def _table(page: Page, table: Table, cut: Cut) -> None:
-    """Add a table; a narrow page leaves out moments between start and end, then what is usual."""
+    """Add a table; a narrow page leaves out key steps between start and end, then what is usual."""
     rows = table.rows[: cut.rows]
     keys = ["step", *(key_of(row.name, row.key) for row in rows)]
     label = max(map(columns, keys))
-    named = cut.names and any(moment.name == "onset" for moment in table.moments)  # else they name themselves
-    shown = list(range(len(table.moments)))
+    named = cut.names and any(step.name == "onset" for step in table.key_steps)  # else they name themselves
+    shown = list(range(len(table.key_steps)))
     cells = _cells(table, rows)
     widths = [max((columns(line[i]) for line in cells[0 if named else 1 :]), default=0) for i in range(len(cells[0]))]
     tails = [i for i in range(len(shown), len(widths)) if any(line[i] for line in cells[2:])]
@@ -167,16 +158,16 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
 
 
 def _cells(table: Table, rows: Sequence[Row]) -> list[list[str]]:
-    """Return the names of moments, their steps, and a line for each metric: its numbers, what is usual, a remark."""
+    """Return the names of key steps, their steps, and a line for each metric: its numbers, what is usual, a remark."""
     usual = "usual" if any(row.usual for row in rows) else ""
-    names, steps = [m.name for m in table.moments], [str(m.step) for m in table.moments]
-    lines = [["–" if v is None else short(v) for v in row.values] + [bound(row.usual), row.remark] for row in rows]
+    names, steps = [s.name for s in table.key_steps], [str(s.step) for s in table.key_steps]
+    lines = [[*phrases.cells(row), bound(row.usual), row.remark] for row in rows]
     return [[*names, "", ""], [*steps, usual, ""], *lines]
 
 
 def _least(table: Table, shown: Sequence[int]) -> int:
-    """Return the place of the moment that tells least."""
-    names = [table.moments[i].name for i in shown]
+    """Return the index of the key step to leave out first."""
+    names = [table.key_steps[i].name for i in shown]
     return next((names.index(name) for name in ("after", "middle", "before") if name in names), 1)
 
 
@@ -187,17 +178,17 @@ def key_of(name: str, raw: str) -> str:
     return phrases.row_name(Row(name=name, key=key, values=()))
 
 
-def _problem(page: Page, problem: Told, diagnosis: Diagnosis, cut: Cut) -> None:
+def _problem(page: Page, problem: ProblemSummary, diagnosis: Diagnosis, cut: Cut) -> None:
     number = f"{problem.rank}".ljust(INDENT - 1).replace(" ", BOUND)
     severity, style = problem.severity.value, SEVERITY_STYLE.get(problem.severity, "")
-    told = [Span(word, style if word == severity else "") for word in phrases.standing(problem, diagnosis)]
+    words = [Span(word, style if word == severity else "") for word in phrases.standing(problem, diagnosis)]
     title = Span(phrases.title(problem), "bold")
-    joined = (part for word in told for part in (" – " if word is told[0] else " · ", word))
+    joined = (part for word in words for part in (" – " if word is words[0] else " · ", word))
     page.add((f"{number} ", title, *joined), 0, INDENT)
     _advice(page, problem, cut)
 
 
-def _advice(page: Page, problem: Told, cut: Cut) -> None:
+def _advice(page: Page, problem: ProblemSummary, cut: Cut) -> None:
     advice = phrases.advice(problem, seen=cut.seen, resort=cut.next, because=cut.because)
     if problem.sure and problem.do and not cut.settles:
         advice = [(label, words) for label, words in advice if label != "check"]
@@ -206,14 +197,14 @@ def _advice(page: Page, problem: Told, cut: Cut) -> None:
 
 
 def _less(advice: Sequence[tuple[str, str]], further: int) -> Sequence[tuple[str, str]]:
-    """Return what is told of a problem that is not the first."""
+    """Return the lines of a problem that is not the first."""
     kept = (), ("why",), ("seen", "cost", "why", "or"), None
-    told = kept[further]
-    return [(label, words) for label, words in advice if told is None or label in told]
+    labels = kept[further]
+    return [(label, words) for label, words in advice if labels is None or label in labels]
 
 
-def _rest(page: Page, told: Story, diagnosis: Diagnosis, cut: Cut) -> None:
+def _rest(page: Page, summary: Summary, diagnosis: Diagnosis, cut: Cut) -> None:
     """Add what stays open, what was checked, and what was lost in reading."""
-    for label, words in phrases.rest(told, diagnosis, notes=cut.notes):
+    for label, words in phrases.rest(summary, diagnosis, notes=cut.notes):
         if label != "note":  # notes stand above
             page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)

@@ -1,21 +1,22 @@
-"""The report for a terminal: calm, exact, wrapped to the width, and without rich unless colours are wanted."""
+"""The report for a terminal, wrapped to its width, and as a picture; rich is imported only where there are colours."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from dataclasses import replace
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from ppo_doctor.judgement import exit_code
-from ppo_doctor.report import sections
-from ppo_doctor.report.cause_blocks import causes
+from ppo_doctor.report.details import details
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import fleet, gravest, gravest_first
 from ppo_doctor.report.layout import NARROWEST, WIDEST, Page, Span
-from ppo_doctor.report.nearby import relative
 from ppo_doctor.report.screen import closing, screen, short_screen
-from ppo_doctor.story import story
+from ppo_doctor.report.summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,34 +25,56 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.story import Story
+    from ppo_doctor.report.summary import Summary
 
 #: The signs that the report uses; an output that cannot encode one gets ASCII throughout.
 SIGNS = "✓✗→–−·…"
-#: Up to this many runs the story of each follows their table.
+#: Up to this many runs the report of each follows their table.
 FEW_RUNS = 3
+#: Columns of a picture where no width is given: it should be legible in a page 700 pixels wide.
+PICTURE_WIDTH = 96
+_FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\n", re.DOTALL)
+_FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as text."""
     page = page_for(options)
-    write(page, diagnosis, run, options)
+    _write(page, summarize(diagnosis, run), diagnosis, options)
     return paint(page, options)
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, stories: Sequence[Story | None] = ()) -> str:
-    """Return a table with a line per run, and below it the story of each where runs are few, or on request."""
-    held = stories or [None] * len(diagnoses)
-    told = [(d, kept or story(d, None)) for d, kept in zip(diagnoses, held, strict=True)]
+def render_many(
+    diagnoses: Sequence[Diagnosis], options: RenderOptions, summaries: Sequence[Summary | None] = ()
+) -> str:
+    """Return a table with a line per run, and below it the report of each where runs are few, or on request."""
+    given = summaries or [None] * len(diagnoses)
+    rows = [(d, summary or summarize(d, None)) for d, summary in zip(diagnoses, given, strict=True)]
     page = page_for(options)
-    fleet(page, told, everything=options.all)
-    if not options.quiet and (len(told) <= FEW_RUNS or options.why or options.all):
-        for diagnosis, of_run in gravest_first(told):
+    fleet(page, rows, everything=options.all)
+    if not options.quiet and (len(rows) <= FEW_RUNS or options.why or options.all):
+        for diagnosis, summary in gravest_first(rows):
             page.blank()
-            _tell(page, of_run, diagnosis, options)
+            _write(page, summary, diagnosis, options)
         page.blank()
-        gravest(page, told)
+        gravest(page, rows)
     return paint(page, options)
+
+
+def svg(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
+    """Return the report as an SVG, with colours and signs, `options.width` or 96 columns wide; it loads no font."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+    from rich.console import Console
+
+    page = page_for(replace(options, width=options.width or PICTURE_WIDTH, ascii=False))
+    _write(page, summarize(diagnosis, run), diagnosis, options)
+    page.blank()  # rich clips the descenders of the last line
+    console = Console(file=StringIO(), record=True, width=page.width, force_terminal=True, color_system="standard")
+    _print(console, page)
+    # Without web fonts nothing is fetched, and nothing shifts where a font cannot be.
+    code_format = _FONT_FACE.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code, monospace", _FONTS)
+    # The id names CSS classes; a fixed one keeps the output the same from run to run.
+    return console.export_svg(title="ppo-doctor analyze", code_format=code_format, unique_id="ppo-doctor") + "\n"
 
 
 def page_for(options: RenderOptions) -> Page:
@@ -69,42 +92,19 @@ def _needs_ascii() -> bool:
     return False
 
 
-def write(page: Page, diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> None:
-    """Write a diagnosis on a page: its story, and what is behind it where that is asked for."""
-    _tell(page, story(diagnosis, run), diagnosis, options)
-
-
-def _tell(page: Page, told: Story, diagnosis: Diagnosis, options: RenderOptions) -> None:
+def _write(page: Page, summary: Summary, diagnosis: Diagnosis, options: RenderOptions) -> None:
     if options.quiet:
-        short_screen(page, told, diagnosis)
-        _exit_code(page, diagnosis, options)
+        short_screen(page, summary, diagnosis)
+        if options.fail_on:
+            page.row(f"exit code {exit_code(diagnosis, options.fail_on):d} (--fail-on {options.fail_on})", 3)
         return
-    screen(page, told, diagnosis)
+    screen(page, summary, diagnosis)
     if options.why or options.all:
-        behind(page, diagnosis, options)
+        details(page, diagnosis, options)
         page.blank()
     _footer(page, diagnosis, options)
     if options.why or options.all:
-        closing(page, told)
-
-
-def _exit_code(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    if options.fail_on:
-        page.row(f"exit code {exit_code(diagnosis, options.fail_on):d} (--fail-on {options.fail_on})", 3)
-
-
-def behind(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Write what stands behind a story: the chain, the accounts of all causes, every check."""
-    page.blank()
-    sections.sources(page, diagnosis)
-    diagnosis = relative(diagnosis)
-    sections.chain(page, diagnosis, options)
-    causes(page, diagnosis, options)
-    sections.unexplained(page, diagnosis)
-    sections.unanswered(page, diagnosis)
-    sections.checks(page, diagnosis, options)
-    sections.never_shown(page, diagnosis, options)
-    sections.notes(page, diagnosis, options)
+        closing(page, summary)
 
 
 def _footer(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
@@ -119,17 +119,14 @@ def paint(page: Page, options: RenderOptions) -> str:
     """Return a page as text, with colours when the options or the standard output ask for them."""
     if not wants_color(options.color):
         return page.text()
-    from io import StringIO
-
     from rich.console import Console
 
-    console = Console(file=StringIO(), force_terminal=True, color_system="standard", width=page.width, no_color=False)
-    print_page(console, page)
-    written = console.file
-    return written.getvalue() if isinstance(written, StringIO) else ""
+    file = StringIO()
+    _print(Console(file=file, force_terminal=True, color_system="standard", width=page.width, no_color=False), page)
+    return file.getvalue()
 
 
-def print_page(console: Console, page: Page) -> None:
+def _print(console: Console, page: Page) -> None:
     """Print a page on a console of rich, line by line and without its markup, wrapping or cropping."""
     from rich.text import Text
 
@@ -140,7 +137,7 @@ def print_page(console: Console, page: Page) -> None:
 
 
 def wants_color(color: bool | None) -> bool:
-    """Tell whether to colour: as told, else NO_COLOR, FORCE_COLOR, and whether standard output is a terminal."""
+    """Tell whether to colour: as given, else NO_COLOR, FORCE_COLOR, and whether standard output is a terminal."""
     if color is not None:
         return color
     if os.environ.get("NO_COLOR"):

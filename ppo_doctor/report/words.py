@@ -1,4 +1,4 @@
-"""Phrases that several parts of a report share; every string of a log is made safe here."""
+"""Words and numbers that several reports share; every string of a log is made safe here."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import re
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import number, says
+from ppo_doctor.model import Severity
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
-from ppo_doctor.story.actions import action
-from ppo_doctor.story.model import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ppo_doctor.model import (
+        ConfigValue,
         Diagnosis,
         Finding,
         LedgerEntry,
         LinkState,
         Measurement,
+        RankedCause,
         Remedy,
         RunSummary,
-        Severity,
         UpdatesPerBatch,
         Verdict,
     )
@@ -53,6 +53,13 @@ _HOW = {"configured": "configured", "observed": "observed", "default": "framewor
 _KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
 #: The framework of a log that no profile knows.
 OWN_SCRIPT = "canonical"
+#: Whole numbers within this range are printed whole; smaller ones have three digits anyway, larger ones an exponent.
+WHOLE_FROM, WHOLE_TO = 100, 1e6
+#: The most severe verdict first.
+VERDICTS: Mapping[Verdict, int] = {"unhealthy": 0, "warning": 1, "inconclusive": 2, "healthy": 3}
+#: The unit of a cause's score.
+UNIT = "dB against a healthy run"
+_EXPONENT = re.compile(r"e([+-])0*(\d+)$")
 
 
 def bound(text: str) -> str:
@@ -172,23 +179,71 @@ def _number(value: float) -> str:
 
 
 def remedy_says(remedy: Remedy) -> str:
-    """Return a remedy as a sentence, with its key and the values that the key has and is to have."""
-    return action_says(action(remedy))
+    """Return what to do in sentences; the key and its values replace the first sentence, which says the change.
 
-
-def action_says(told: Action) -> str:
-    """Return what to do in sentences; the key and its values take the place of the first, which says the change.
-
-    What comes after the first sentence, such as what else to do or why, stands behind the values.
+    What follows the first sentence, such as what else to do or why, comes after the values.
     """
-    text, key, now, to = flowing(told.say), plain(told.key), plain(told.now, 80), plain(told.to, 80)
+    text, key = flowing(remedy.do), plain(remedy.key or "")
+    now, to = plain(_value(remedy.now), 80), plain(_value(remedy.then), 80)
     if key and to:
         change = f"{key}: {now} → {to}" if now else f"Set {key} to {to}"
         return f"{bound(change)}. {stopped(text.partition('. ')[2])}".rstrip()
-    # Of a key that stands somewhere in the words, "now 8" would be read as of the last of them.
-    known = (
-        f"{key} is now {now}" if now and told.key in told.say else ", ".join(filter(None, (key, now and f"now {now}")))
-    )
-    if not known or (told.key in told.say and not now):
+    # Of a key somewhere in the sentence, "now 8" would be read as of the sentence's last word.
+    inside = (remedy.key or "") in remedy.do
+    known = f"{key} is now {now}" if now and inside else ", ".join(filter(None, (key, now and f"now {now}")))
+    if not known or (inside and not now):
         return capital(stopped(text))
     return capital(f"{text.rstrip('.')} ({bound(known)}).")
+
+
+def _value(value: ConfigValue) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return short(value)
+    return "" if value is None else str(value)
+
+
+def short(value: float) -> str:
+    """Return a number with three significant digits, as people write it: 0.00312, 17.8, 2341, 1e-6."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "infinity" if value > 0 else "-infinity"
+    if WHOLE_FROM <= abs(value) < WHOLE_TO:
+        return str(round(value))
+    return _EXPONENT.sub(lambda found: "e" + found[1].replace("+", "") + found[2], f"{value + 0.0:.3g}")
+
+
+def gravity(diagnosis: Diagnosis) -> tuple[int, int]:
+    """Return what sorts runs, the gravest first: the verdict, then how grave the fault is that leads."""
+    faults = [cause.severity.rank for cause in diagnosis.causes if cause.leader and not cause.benign]
+    return VERDICTS[diagnosis.verdict], min(faults, default=len(Severity))
+
+
+def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return how a cause stands to what leads its problem: as its root, as what follows, or how far behind."""
+    ahead = [c for c in diagnosis.causes if c.leader and c.problem == cause.problem]
+    if cause.leader or not ahead:
+        return ""
+    if cause.role in ("root", "mechanism"):
+        return bound(f"{'may be why' if cause.role == 'root' else 'follows from'} {ahead[0].rank}")
+    best = max(ahead, key=lambda leader: leader.score_db)
+    return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
+
+
+def level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return which causes this log cannot tell a cause from; nothing where there is none."""
+    if not cause.level_with:
+        return ""
+    ranks = {c.id: c.rank for c in diagnosis.causes}
+    names = [bound(f"{ranks[i]} ({plain(i)})" if i in ranks else plain(i)) for i in cause.level_with]
+    return f"Cannot be told apart from {listed(names)} by this log."
+
+
+def weighed(cause: RankedCause) -> list[LedgerEntry]:
+    """Return the account of a cause, what speaks for it first, the weightiest first."""
+    return sorted(cause.ledger, key=lambda entry: -entry.db)
+
+
+def in_favour(cause: RankedCause) -> list[LedgerEntry]:
+    """Return what speaks for a cause, the weightiest first."""
+    return [entry for entry in weighed(cause) if entry.db > 0]

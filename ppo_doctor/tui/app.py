@@ -16,8 +16,8 @@ from ppo_doctor.output import rendered, write
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import what
 from ppo_doctor.report.layout import Span
+from ppo_doctor.report.summary import summarize
 from ppo_doctor.report.words import VERDICT_STYLE
-from ppo_doctor.story import story
 from ppo_doctor.tui import bars
 from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
 from ppo_doctor.tui.shell import VIEWS, Shell
@@ -267,4 +267,4 @@ def run_line(case: Case) -> tuple[Span, ...]:
     """Return one run for the list of runs: its verdict, name and first problem."""
     diagnosis = case.diagnosis
     word = Span(f"{bars.VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict:<13}", VERDICT_STYLE[diagnosis.verdict])
-    return (word, Span(plain(diagnosis.run.id)), Span(f"  {what(story(diagnosis, case.run))}", "dim"))
+    return (word, Span(plain(diagnosis.run.id)), Span(f"  {what(summarize(diagnosis, case.run))}", "dim"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ppo_doctor.evidence import drawn
-from ppo_doctor.report.pointers import marks
+from ppo_doctor.report.plots import marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,7 @@ from ppo_doctor.evidence import number, sentence
 from ppo_doctor.model import SourceRef
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span
-from ppo_doctor.report.standings import in_favour
-from ppo_doctor.report.words import flowing
+from ppo_doctor.report.words import flowing, in_favour
 from ppo_doctor.tui.reading import Excerpt, excerpt
 from ppo_doctor.tui.search import ranked
 from ppo_doctor.tui.subject import Copy, Row, cut, folded, heading, nothing, page_of

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ppo_doctor.report.nearby import relative
-from ppo_doctor.story import Story, story
+from ppo_doctor.report.phrases import relative
+from ppo_doctor.report.summary import Summary, summarize
 
 if TYPE_CHECKING:
     from ppo_doctor.model import ConfigValue, Diagnosis, Run, Setting
@@ -53,7 +53,7 @@ class Session:
     overrides: dict[str, ConfigValue] = field(default_factory=dict)
     why: bool = False
     _supposed: Judged | None = None
-    _told: tuple[Diagnosis, Diagnosis, Story] | None = None
+    _told: tuple[Diagnosis, Diagnosis, Summary] | None = None
 
     @property
     def case(self) -> Case:
@@ -76,13 +76,13 @@ class Session:
         return self._in_words()[1]
 
     @property
-    def story(self) -> Story:
+    def story(self) -> Summary:
         """Return the story of what is shown."""
         return self._in_words()[2]
 
-    def _in_words(self) -> tuple[Diagnosis, Diagnosis, Story]:
+    def _in_words(self) -> tuple[Diagnosis, Diagnosis, Summary]:
         if self._told is None or self._told[0] is not self.diagnosis:
-            self._told = self.diagnosis, relative(self.diagnosis), story(self.diagnosis, self.run)
+            self._told = self.diagnosis, relative(self.diagnosis), summarize(self.diagnosis, self.run)
         return self._told
 
     def choose(self, index: int) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model import CHAIN
 from ppo_doctor.report import RenderOptions
+from ppo_doctor.report.details import details
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
 from ppo_doctor.report.screen import screen
-from ppo_doctor.report.terminal import behind
 from ppo_doctor.report.words import MARK_STYLE, MARKS
 from ppo_doctor.tui.exhibits import for_metric
 from ppo_doctor.tui.plot import AROUND, plot
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model import ChainLink
     from ppo_doctor.report.layout import Line
-    from ppo_doctor.story.model import Told
+    from ppo_doctor.report.summary import ProblemSummary
     from ppo_doctor.tui.session import Frame, Session
     from ppo_doctor.tui.subject import Row
 
@@ -51,7 +51,7 @@ class Story:
         room = None if frame.why else frame.height - CHAIN_LINES
         screen(page, self._session.story, diagnosis, head=False, most=room)
         if frame.why:
-            behind(page, diagnosis, RenderOptions(why=True))
+            details(page, diagnosis, RenderOptions(why=True))
             return page.lines
         chain(page, self._session.told.chain)
         pictures = self._plots(frame.width, ON_PAGE, frame) if frame.alone else []
@@ -66,7 +66,7 @@ class Story:
         """Return settings to change, remedies, manuals and places of the problems; without one the run's name."""
         told = self._session.story
         held = [copy for problem in told.problems for copy in _copies(problem)]
-        held += [Copy(what="remedy", text=told.do.say)] if told.do is not None else []
+        held += [Copy(what="remedy", text=told.do.do)] if told.do is not None else []
         return list(dict.fromkeys(held)) or [Copy(what="the run", text=self._session.diagnosis.run.id)]
 
     def _metrics(self) -> list[str]:
@@ -83,9 +83,9 @@ class Story:
         return lines
 
 
-def _copies(problem: Told) -> list[Copy]:
-    settings = [Copy(what="setting", text=action.key) for action in problem.do if action.key]
-    words = [Copy(what="remedy", text=action.say) for action in problem.do]
+def _copies(problem: ProblemSummary) -> list[Copy]:
+    settings = [Copy(what="setting", text=remedy.key) for remedy in problem.do if remedy.key]
+    words = [Copy(what="remedy", text=remedy.do) for remedy in problem.do]
     place = problem.place
     line = f":{place.line}" if place is not None and place.line is not None else ""
     where = [Copy(what="place", text=place.path + line)] if place is not None else []

@@ -18,9 +18,8 @@ from ppo_doctor.report.layout import BOUND, Page, Span
 from ppo_doctor.report.phrases import facts, outcome
 from ppo_doctor.report.screen import key_of
 from ppo_doctor.report.sparkline import sparkline
-from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, action_says, bound, flowing
+from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, bound, flowing, remedy_says, short
 from ppo_doctor.ruling import faults
-from ppo_doctor.story.numbers import short
 from ppo_doctor.watch.events import duration
 from ppo_doctor.watch.monitor import late_says
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ppo_doctor.model import FloatArray, Run, Series
-    from ppo_doctor.story.model import Row, Story
+    from ppo_doctor.report.summary import Row, Summary
     from ppo_doctor.watch.events import Event
     from ppo_doctor.watch.monitor import Monitor
     from ppo_doctor.watch.session import View
@@ -95,7 +94,7 @@ class Curves:
         self._of: tuple[object, int, int] | None = None
         self._table: Table | None = None
 
-    def table(self, run: Run, told: Story, most: int, width: int) -> Table:
+    def table(self, run: Run, told: Summary, most: int, width: int) -> Table:
         """Return the metrics of a story, one per row: key, curve, last value, and what is usual or stands out."""
         if self._table is None or self._of is None or self._of[0] is not told or self._of[1:] != (most, width):
             self._of = (told, most, width)
@@ -137,7 +136,7 @@ def _heard(view: View) -> str:
     return f"nothing new for {duration(silent)} · Ctrl-C ends" if silent >= IDLE_REDRAW else "live · Ctrl-C ends"
 
 
-def _problems(monitor: Monitor, told: Story, width: int) -> list[Text]:
+def _problems(monitor: Monitor, told: Summary, width: int) -> list[Text]:
     """Return the problems as far as they are known, each with what to do; those not yet confirmed say so."""
     firm = {cause.id for cause in faults(monitor.diagnosis)} if monitor.diagnosis is not None else set()
     pending = {cause.id for cause in monitor.pending}
@@ -152,7 +151,7 @@ def _problems(monitor: Monitor, told: Story, width: int) -> list[Text]:
         about = Span(f" – {standing}{since}", "dim")
         page.add((mark, Span(flowing(problem.title), "bold"), about), 0, 2)
         for action in problem.do[:1]:
-            page.labelled(Span("do", "bold"), action_says(action), 2, 4)
+            page.labelled(Span("do", "bold"), remedy_says(action), 2, 4)
     return [Text.assemble(*((span.text, span.style) for span in line)) for line in page.lines]
 
 

@@ -12,10 +12,9 @@ from ppo_doctor.judgement import NEVER, fails
 from ppo_doctor.model import Severity
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.report.phrases import outcome
-from ppo_doctor.report.words import action_says
+from ppo_doctor.report.summary import Summary, remedies, summarize
+from ppo_doctor.report.words import remedy_says
 from ppo_doctor.ruling import faults
-from ppo_doctor.story import Story, story
-from ppo_doctor.story.actions import actions
 from ppo_doctor.watch.events import Event
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Monitor:
         self.diagnosis: Diagnosis | None = None
         self.run: Run | None = None
         #: the last diagnosis as people are told it
-        self.story: Story | None = None
+        self.story: Summary | None = None
         self.updates = 0
         #: the verdict that was told last
         self.verdict: Verdict | None = None
@@ -124,7 +123,7 @@ class Monitor:
         self.late = [cause for cause in proven(judge(recent)) if cause.id in told] if recent is not None else []
 
     def _now(self, run: Run, diagnosis: Diagnosis) -> None:
-        self.run, self.diagnosis, self.story = run, diagnosis, story(diagnosis, run)
+        self.run, self.diagnosis, self.story = run, diagnosis, summarize(diagnosis, run)
 
     def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:
         """Note which causes lead; what the whole run says of a cause goes before what its last updates say."""
@@ -192,7 +191,7 @@ def at_or_above(cause: RankedCause, fail_on: str) -> bool:
 def cause_says(cause: RankedCause) -> str:
     """Return a cause in one line: its title, how sure it is, since when, and what to do first."""
     since = "" if cause.onset_step is None else f", since step {cause.onset_step}"
-    first = [action_says(action) for action in actions(cause.remedies)[:1]]
+    first = [remedy_says(remedy) for remedy in remedies(cause.remedies)[:1]]
     return ". Do: ".join((f"{cause.title} ({cause.confidence}{since})", *first)).replace(BOUND, " ")
 
 

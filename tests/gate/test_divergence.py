@@ -9,7 +9,7 @@ import pytest
 
 from ppo_doctor.compare import Difference, Side, differences, explanations
 from ppo_doctor.divergence import Divergence, divergences, first_apart, other_level
-from ppo_doctor.story.numbers import short
+from ppo_doctor.report.words import short
 from ppo_doctor.testing import case_run
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ppo_doctor.model import Remedy
 from ppo_doctor.report import RenderOptions, render_many
 from ppo_doctor.report.fleet import cut, fleet
 from ppo_doctor.report.layout import Page, columns
-from ppo_doctor.story import story
-from ppo_doctor.story.model import Action
+from ppo_doctor.report.summary import summarize
 from tests.report.cases import CASES, ZERO
 
 
@@ -64,8 +64,8 @@ def test_of_very_many_runs_the_healthy_ones_are_counted() -> None:
 
 
 def test_an_action_begins_with_the_value_to_give() -> None:
-    told = story(CASES["unhealthy"], None)
-    action = Action(say="Lower it.", key="lr", now="1e-4", to="1e-5")
+    told = summarize(CASES["unhealthy"], None)
+    action = Remedy(do="Lower it.", key="lr", now="1e-4", then="1e-5")
     page = Page(width=100)
     fleet(
         page,

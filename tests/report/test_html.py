@@ -18,14 +18,13 @@ import pytest
 from ppo_doctor.evidence import drawn
 from ppo_doctor.model import CHAIN, Axis, Diagnosis, Run, Series, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
+from ppo_doctor.report.html import key_steps
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import exhibits
-from ppo_doctor.report.html_story import moments
-from ppo_doctor.report.nearby import apart
-from ppo_doctor.report.pointers import speaks_of
-from ppo_doctor.report.standings import gravity
-from ppo_doctor.story import story
-from ppo_doctor.story.model import Moment, Row, Table
+from ppo_doctor.report.phrases import apart
+from ppo_doctor.report.plots import speaks_of
+from ppo_doctor.report.summary import KeyStep, Row, Table, summarize
+from ppo_doctor.report.words import gravity
 
 from .cases import CASES, CONSTANT, FLAT_GROUPS, FLAT_LOSS, NOTHING_TO_LEARN, RIVAL, ZERO, counted, hostile, unhealthy
 
@@ -261,9 +260,9 @@ def test_what_is_usual_and_what_stands_out_are_told_where_they_are_known() -> No
         Row(name="approx_kl", key="kl", values=(0.4,), usual=".003–.03", remark="off"),
         Row(name="x", key="x", values=(None,)),
     )
-    told = Table(moments=(Moment(name="end", step=9),), rows=rows)
+    told = Table(key_steps=(KeyStep(name="end", step=9),), rows=rows)
     for table, known in ((told, True), (replace(told, rows=rows[1:]), False)):
-        page = Page(str(moments(table)))
+        page = Page(str(key_steps(table)))
         assert (".003–.03" in page.text) is known
         assert len(page.all("th")) == 2 + 2 * known + len(table.rows)
         assert "–" in page.words
@@ -358,20 +357,20 @@ def test_each_of_two_problems_has_its_own_plots_and_onset() -> None:
     causes = (replace(FLAT_GROUPS, level_with=()), other)
     found = replace(unhealthy(), causes=causes, problems=(NOTHING_TO_LEARN, second))
     run = a_run(reward_mean=np.ones(412))
-    groups = exhibits(story(found, run), found, run)
+    groups = exhibits(summarize(found, run), found, run)
     assert [[exhibit.series for exhibit in group] for group in groups] == [
         ["frac_reward_zero_std", "loss", "reward_std", "reward_mean"],
         ["loss", "frac_reward_zero_std"],
     ]
     assert [{exhibit.since for exhibit in group} for group in groups] == [{12}, {200}]
-    few = exhibits(story(found, run), found, run, most=5)
+    few = exhibits(summarize(found, run), found, run, most=5)
     assert list(map(len, few)) == [4, 1]
 
 
 def test_a_problem_without_a_cause_has_the_plots_of_what_shows_it() -> None:
     alone = replace(NOTHING_TO_LEARN, leader="", causes=(), openers=(), findings=(FLAT_LOSS.rule,))
     found = replace(unhealthy(), causes=(), problems=(alone,))
-    first = exhibits(story(found, a_run()), found, a_run())[0][0]
+    first = exhibits(summarize(found, a_run()), found, a_run())[0][0]
     assert (first.series, first.findings, first.since) == ("loss", (FLAT_LOSS,), 12)
 
 
@@ -387,7 +386,9 @@ def test_a_key_that_serves_two_metrics_is_drawn_once() -> None:
     run = a_run()
     twin = replace(run.series["frac_reward_zero_std"], name="other")
     twins = replace(run, series={**run.series, "other": twin})
-    ours = [exhibit.series for group in exhibits(story(unhealthy(), twins), unhealthy(), twins) for exhibit in group]
+    ours = [
+        exhibit.series for group in exhibits(summarize(unhealthy(), twins), unhealthy(), twins) for exhibit in group
+    ]
     assert "frac_reward_zero_std" in ours
     assert "other" not in ours
 

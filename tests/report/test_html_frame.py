@@ -6,8 +6,7 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
-from ppo_doctor.report.html_frame import document
-from ppo_doctor.report.html_markup import el, text
+from ppo_doctor.report.html_markup import document, el, text
 
 
 def test_a_page_without_a_script_lets_none_run() -> None:

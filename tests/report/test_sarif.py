@@ -13,7 +13,7 @@ import pytest
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.model import Severity, SourceRef
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
-from ppo_doctor.report.sarif_places import location
+from ppo_doctor.report.sarif import location
 from ppo_doctor.ruling import Held, Ruling
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden

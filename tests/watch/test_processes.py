@@ -17,8 +17,8 @@ import pytest
 from lab.numpy_lab import FAULTS, run, write
 from lab.numpy_lab.presets import dialect_task
 from ppo_doctor import analyze
+from ppo_doctor.report.summary import summarize
 from ppo_doctor.rulepack import load_pack
-from ppo_doctor.story import story
 from tests.watch_replay import onset
 
 from .conftest import SICK, SOUND
@@ -294,7 +294,7 @@ def judged_as_analyze_does(watched, log):
     """Tell whether the last words are the verdict on the whole log, its last step included."""
     diagnosis = analyze(log)
     last = watched.lines[-1]
-    problems = story(diagnosis, None).problems
+    problems = summarize(diagnosis, None).problems
     words = [f"step {diagnosis.run.steps[1]} ", f"{diagnosis.verdict}: ", *(problem.title for problem in problems)]
     return all(word in last for word in words)
 

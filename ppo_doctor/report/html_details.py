@@ -1,29 +1,41 @@
-"""What stands behind a story on a page, folded: accounts, every check, what was read, statistics."""
+"""The details of a page, folded: scores of causes, every check, what was read, statistics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.report.blame import suspects
+from ppo_doctor.report.details import NO_LOG
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, fold, join, row, table, text
 from ppo_doctor.report.html_plots import measured
-from ppo_doctor.report.sections import NO_LOG
-from ppo_doctor.report.standings import UNIT, behind, weighed
-from ppo_doctor.report.words import chance, count, decibels, entry_says, finding_says, flowing, titles
+from ppo_doctor.report.phrases import causes_of
+from ppo_doctor.report.words import (
+    UNIT,
+    behind,
+    chance,
+    count,
+    decibels,
+    entry_says,
+    finding_says,
+    flowing,
+    titles,
+    weighed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ppo_doctor.model import Diagnosis, Finding, LedgerEntry, RankedCause, Run, Status
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.story import Story
+    from ppo_doctor.report.summary import Summary
 
 OUTCOMES: Mapping[Status, str] = {"errored": "!", "fired": "✗", "clear": "✓", "skipped": "?"}
 
 
-def folds(diagnosis: Diagnosis, run: Run | None, told: Story, drawn: Sequence[str], options: RenderOptions) -> Markup:
-    """Return everything that a story leaves out, each part under its fold."""
-    leading = [cause for problem in told.problems for cause in suspects(diagnosis, problem)]
+def details(
+    diagnosis: Diagnosis, run: Run | None, summary: Summary, drawn: Sequence[str], options: RenderOptions
+) -> Markup:
+    """Return everything that a summary leaves out, each part under its fold."""
+    leading = [cause for problem in summary.problems for cause in causes_of(diagnosis, problem)]
     others = [cause for cause in diagnosis.causes if cause not in leading]
     parts = (
         accounts("Also considered", others, diagnosis, unfolded=options.all),
@@ -69,9 +81,9 @@ def _statistics(drawn: Sequence[str], run: Run | None) -> Markup:
     ours = [run.series[name] for name in dict.fromkeys(drawn)] if run is not None else []
     if not ours:
         return NOTHING
-    told = [dict(measured(series)) for series in ours]
-    heads = list(dict.fromkeys(head for numbers in told for head in numbers))
-    rows = [row(s.raw, *(numbers.get(h, "–") for h in heads)) for s, numbers in zip(ours, told, strict=True)]
+    measures = [dict(measured(series)) for series in ours]
+    heads = list(dict.fromkeys(head for numbers in measures for head in numbers))
+    rows = [row(s.raw, *(numbers.get(h, "–") for h in heads)) for s, numbers in zip(ours, measures, strict=True)]
     listed = table(map(text, ("Metric", *heads)), rows, "Statistics of the metrics that are drawn")
     return fold("Statistics", el("div", listed, cls="wide", tabindex="0", role="region", aria_label="Statistics"))
 

@@ -1,0 +1,399 @@
+"""What a report prints of a diagnosis: what became of the run, what is wrong, what to do first; data without layout.
+
+Text from logs and rules is unchanged here. Each report makes it safe for its own format.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ppo_doctor.evidence import became, brief, gone, number, says
+from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Remedy, Severity, SourceRef
+from ppo_doctor.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ppo_doctor.model import Diagnosis, Finding, Measurement, Outcome, Problem, RankedCause, Run
+    from ppo_doctor.model.diagnosis import Cost
+    from ppo_doctor.model.words import Break, Confidence, Verdict
+
+#: Containers that are no text files, where nobody can look a line up.
+IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
+#: Notes on reading, remarks, findings of a problem, and remedies of a problem: the first and the next.
+MOST_NOTES, MOST_REMARKS, MOST_SEEN, MOST_REMEDIES = 2, 3, 2, 2
+#: Checks of a decline of the reward, whose numbers the sentence on the outcome repeats.
+OF_THE_LEVELS = ("reward-declines", "reward-below-its-start", "reward-collapses-late")
+#: Kinds of notes, the most severe first.
+NOTE_KINDS = ("said", "lost", "dropped", "skipped", "merged", "info", "renamed")
+#: A run with fewer records leaves questions open whatever it logs.
+FEW = 12
+#: The open question of a reward that stopped rising, where nothing else was found and no target was given.
+TO_GAIN = "whether more can be earned (say how much is good with --target-return)"
+#: A statistic that is a sentence with a number.
+_NUMBER = re.compile(r" .*\d")
+#: The start of the reason why a measurement would decide a check, up to the check's name.
+_DECIDES = re.compile(rf"^{WOULD_DECIDE}[\w.-]+: ")
+
+
+@frozen
+class Trend:
+    """A metric's first and last number, with the key as logged."""
+
+    word: str
+    key: str
+    first: float
+    last: float
+
+
+@frozen
+class FirstNonFinite:
+    """The metrics that were the first to be NaN or infinite, and the one that had grown most before, if any."""
+
+    step: int
+    keys: tuple[str, ...]
+    value: float
+    grew: Trend | None = None
+
+
+@frozen
+class KeyStep:
+    """A step at which the table shows every metric, such as the onset."""
+
+    name: str
+    step: int
+
+
+@frozen
+class Row:
+    """A metric at the key steps of its table; None before it was first logged."""
+
+    name: str
+    key: str
+    values: tuple[float | None, ...]
+    #: the range in which sound runs keep it, as printed; empty where none is documented
+    usual: str = ""
+    #: what stands out in the row, in a word or two
+    remark: str = ""
+
+
+@frozen
+class Table:
+    """The metrics that matter at the key steps of a run."""
+
+    key_steps: tuple[KeyStep, ...]
+    rows: tuple[Row, ...]
+
+
+@frozen
+class Why:
+    """A cause that explains a problem, and how sure that is."""
+
+    cause: str
+    title: str
+    confidence: Confidence
+
+
+@frozen
+class ProblemSummary:
+    """A problem with its evidence, the causes that explain it, and what to do."""
+
+    rank: int
+    #: what was found, as a sentence about this run
+    title: str
+    severity: Severity
+    #: how it breaks its link
+    state: Break = "wrong"
+    since: int | None = None
+    #: a file, and a line where the file is text
+    place: SourceRef | None = None
+    #: the numbers of its findings, the weightiest first
+    seen: tuple[str, ...] = ()
+    #: what it costs, where the log counts it
+    cost: Cost | None = None
+    #: the causes that explain it, the likeliest first, then those that this log cannot tell from the first
+    why: tuple[Why, ...] = ()
+    #: the first remedy, then the next
+    do: tuple[Remedy, ...] = ()
+    #: the one measurement that would settle the question
+    check: Measurement | None = None
+    #: the remedy that tempts and makes it worse
+    avoid: str = ""
+
+    @property
+    def cause(self) -> str:
+        """Return the id of the leading cause, or "" where none is known."""
+        return self.why[0].cause if self.why else ""
+
+    @property
+    def sure(self) -> bool:
+        """Tell whether the leading cause is more than suspected."""
+        return bool(self.why) and self.why[0].confidence != "suspected"
+
+
+@frozen
+class Remark:
+    """A harmless explanation with its meaning, or a finding without a cause, with its number."""
+
+    title: str
+    message: str = ""
+
+
+@frozen
+class Open:
+    """A question that the log leaves open, and the metrics of which any would answer it."""
+
+    question: str
+    metrics: tuple[str, ...] = ()
+
+
+@frozen
+class Checks:
+    """How many checks are clear, did not run, were left out or failed."""
+
+    clear: int
+    not_run: int
+    #: most of those that did not run lack a metric
+    unlogged: bool = False
+    left_out: int = 0
+    #: (check, reason) of those that failed
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+@frozen
+class Summary:
+    """What every report prints of a diagnosis."""
+
+    verdict: Verdict
+    #: what became of the reward
+    outcome: Outcome
+    checks: Checks
+    #: why the verdict is what it is, where no problem shows it; one sentence
+    because: str = ""
+    entropy: Trend | None = None
+    #: what ended the run, from the last lines of its console
+    died: str = ""
+    #: where numbers stop being finite
+    broken: FirstNonFinite | None = None
+    table: Table | None = None
+    problems: tuple[ProblemSummary, ...] = ()
+    #: harmless explanations, then findings of low severity
+    remarks: tuple[Remark, ...] = ()
+    #: what to do first, where no problem has a remedy
+    do: Remedy | None = None
+    open: tuple[Open, ...] = ()
+    #: the log has too few records to answer every question
+    short: bool = False
+    #: the most severe notes on reading
+    reading: tuple[str, ...] = ()
+
+
+def summarize(diagnosis: Diagnosis, run: Run | None) -> Summary:
+    """Return the summary of a diagnosis; without its run it has no numbers."""
+    problems = tuple(_problems(diagnosis))
+    onset = problems[0].since if problems else None
+    table, entropy, broken = _numbers(diagnosis, run, onset)
+    unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
+    step = diagnosis.first_step
+    return Summary(
+        verdict=diagnosis.verdict,
+        outcome=diagnosis.outcome,
+        because=_because(diagnosis, problems, unanswered),
+        entropy=entropy,
+        checks=_checks(diagnosis),
+        died=_death(diagnosis),
+        broken=broken,
+        table=table,
+        problems=problems,
+        remarks=_remarks(diagnosis, problems),
+        do=None if any(problem.do for problem in problems) or not step else Remedy(do=step),
+        open=unanswered,
+        short=any(not question.metrics for question in unanswered) and 0 < diagnosis.run.records < FEW,
+        reading=_reading(diagnosis, run),
+    )
+
+
+def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswered: Sequence[Open]) -> str:
+    """Return the reason of the verdict, or "" where the problems or the outcome of the reward already give it."""
+    because = diagnosis.verdict_because
+    if diagnosis.verdict == "healthy" or problems or _death(diagnosis) or became(diagnosis.outcome) in because:
+        return ""
+    if unanswered and because.startswith(LEFT_OPEN):
+        return "nothing was found, but not every question could be answered"
+    # the title of a check reads better here than its statistic
+    for link in diagnosis.chain:
+        if link.witness and because.endswith(f": {link.witness}"):
+            title = next((f.title for f in _fired(diagnosis).values() if says(f) in link.witness), "")
+            return because.removesuffix(f": {link.witness}") + (f": {title}" if title else "")
+    return because
+
+
+def _death(diagnosis: Diagnosis) -> str:
+    """Return what ended the run, or "" where no line of it says so."""
+    lines = [note.partition(f"{DIED}: ")[2] for note in diagnosis.run.notes]
+    return next(filter(None, reversed(lines)), "")
+
+
+def _numbers(
+    diagnosis: Diagnosis, run: Run | None, onset: int | None
+) -> tuple[Table | None, Trend | None, FirstNonFinite | None]:
+    """Return the table of a run, the trend of its entropy and its first numbers that are not finite."""
+    if run is None:
+        return None, None, None
+    from ppo_doctor.report.key_steps import entropy, first_non_finite, table  # numpy: only where there are numbers
+
+    harmless = [f for cause in diagnosis.causes if cause.leader and cause.benign for f in support(cause, diagnosis)]
+    updates = diagnosis.run.updates_per_batch.effective
+    calm = diagnosis.verdict == "healthy"
+    made = table(run, _evidence(diagnosis), onset, updates=updates, expected=harmless, calm=calm)
+    found = [finding for problem in diagnosis.problems for finding in _findings(problem, diagnosis)]
+    return made, entropy(run, made.key_steps) if made is not None else None, first_non_finite(run, found)
+
+
+def _problems(diagnosis: Diagnosis) -> Iterable[ProblemSummary]:
+    """Yield the problems in their order; what one of them recommends is not repeated by the next."""
+    done: set[str] = set()
+    for rank, problem in enumerate(diagnosis.problems, start=1):
+        yield _problem(rank, problem, diagnosis, done)
+
+
+def _problem(rank: int, problem: Problem, diagnosis: Diagnosis, done: set[str]) -> ProblemSummary:
+    leaders = [cause for cause in diagnosis.causes if cause.problem == problem.id and cause.leader]
+    causes = sorted(leaders, key=lambda cause: cause.benign)
+    lead = next((cause for cause in causes if not cause.benign), None)
+    ours = remedies(lead.remedies) if lead is not None and lead.confidence != "suspected" else ()
+    next_step = [Remedy(do=problem.next_step)] if problem.next_step and not ours else []
+    do = tuple(remedy for remedy in (*ours, *next_step) if remedy.do not in done)
+    done.update(remedy.do for remedy in do)
+    found = _findings(problem, diagnosis)
+    shown = found or (support(lead, diagnosis) if lead is not None else [])
+    repeated = OF_THE_LEVELS if problem.title == gone(diagnosis.outcome) else ()
+    return ProblemSummary(
+        rank=rank,
+        title=problem.title,
+        severity=problem.severity,
+        state=problem.state,
+        since=problem.since_step,
+        place=_place(problem, shown, diagnosis),
+        seen=tuple(_statistic(f, problem.title) for f in shown if f.rule not in repeated)[:MOST_SEEN],
+        cost=next((cost for finding in found if (cost := diagnosis.costs.get(finding.rule))), None),
+        why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
+        do=do,
+        check=_check(lead, done) if lead is not None else None,
+        avoid=lead.avoid if do and lead is not None and not next_step else "",
+    )
+
+
+def remedies(ours: Sequence[Remedy]) -> tuple[Remedy, ...]:
+    """Return the first remedies for a run; of one setting only the first that has a value to set."""
+    chosen: list[Remedy] = []
+    for remedy in ours:
+        if (remedy.key or "") not in {each.key or "" for each in chosen if each.then not in (None, "")}:
+            chosen.append(remedy)
+    return tuple(chosen[:MOST_REMEDIES])
+
+
+def _statistic(finding: Finding, title: str) -> str:
+    """Return the statistic of a check, after its title where that is not the problem's."""
+    return brief(finding) if finding.title == title else f"{finding.title}: {brief(finding)}"
+
+
+def _fired(diagnosis: Diagnosis) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in diagnosis.findings if finding.status == "fired"}
+
+
+def _findings(problem: Problem, diagnosis: Diagnosis) -> list[Finding]:
+    by_rule = {finding.rule: finding for finding in diagnosis.findings}
+    return [by_rule[name] for name in problem.findings]
+
+
+def support(cause: RankedCause, diagnosis: Diagnosis) -> list[Finding]:
+    """Return the fired checks that support a cause, the weightiest first."""
+    fired = _fired(diagnosis)
+    ledger = sorted(cause.ledger, key=lambda entry: -entry.db)
+    return [fired[entry.finding] for entry in ledger if entry.db > 0 and entry.finding in fired]
+
+
+def _place(problem: Problem, shown: Sequence[Finding], diagnosis: Diagnosis) -> SourceRef | None:
+    """Return where a problem shows: where the reward turned if the problem is its decline, else in its findings."""
+    turn = [diagnosis.outcome.source] if problem.title == gone(diagnosis.outcome) else []
+    found = [*turn, *(evidence.source for finding in shown for evidence in finding.evidence)]
+    source = next((source for source in found if source is not None and source.line is not None), None)
+    if source is None:
+        return None
+    container = next((each.container for each in diagnosis.run.sources if each.path == source.path), None)
+    return SourceRef(path=source.path, line=None if container in IN_RECORDS else source.line)
+
+
+def _check(cause: RankedCause, done: set[str]) -> Measurement | None:
+    """Return what would settle it, unless an earlier problem asks for it or the cause is established and alone."""
+    measure = next(iter(cause.would_change_my_mind), None)
+    certain = cause.confidence == "established" and not cause.level_with
+    if measure is None or certain or measure.log in done:
+        return None
+    done.add(measure.log)
+    title = _DECIDES.sub("", measure.because)
+    return measure if title == measure.because else replace(measure, because=f"it tells whether {_lowered(title)}")
+
+
+def _lowered(title: str) -> str:
+    """Return a title inside a sentence: names such as KL keep their capitals."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() or title[1:2] == " " else title
+
+
+def _evidence(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the checks whose metrics come first: those of the first problem and of the leading cause."""
+    found = [finding for problem in diagnosis.problems[:1] for finding in _findings(problem, diagnosis)]
+    leading = next((cause for cause in diagnosis.causes if cause.leader and not cause.benign), None)
+    return [*found, *(support(leading, diagnosis) if leading is not None else ())]
+
+
+def _remarks(diagnosis: Diagnosis, problems: Sequence[ProblemSummary]) -> tuple[Remark, ...]:
+    """Return harmless explanations of oddities, then findings of low severity that no problem names."""
+    explained = {why.cause for problem in problems for why in problem.why}
+    calm = [cause for cause in diagnosis.causes if cause.leader and cause.benign and cause.id not in explained]
+    harmless = [Remark(title=cause.title, message=cause.says) for cause in calm]
+    named = {name for problem in diagnosis.problems for name in problem.findings}
+    seen = "; ".join(words for problem in problems for words in problem.seen)
+    low = [f for f in diagnosis.findings if f.status == "fired" and f.severity is Severity.LOW and f.rule not in named]
+    new = [Remark(title=_with_number(finding)) for finding in low if brief(finding) not in seen]
+    return (*harmless, *dict.fromkeys(new))[:MOST_REMARKS]
+
+
+def _with_number(finding: Finding) -> str:
+    """Return a check's title with its statistic where that is one number; the table has those of many records."""
+    alone = (e for e in finding.evidence if e.steps is None and _NUMBER.search(e.statistic))
+    # the value of a setting is in no table
+    numbers = [f"{e.raw} is {number(e.observed)}; {e.statistic}" if e.raw == e.metric else e.statistic for e in alone]
+    return ": ".join((finding.title, *numbers[:1]))
+
+
+def _open(diagnosis: Diagnosis) -> Iterable[Open]:
+    """Yield the open questions, with the metrics that would answer them."""
+    reward = diagnosis.outcome
+    if reward.what in ("flat", "levelled_off") and reward.reached is None and not diagnosis.problems:
+        yield Open(question=TO_GAIN)
+    for question in QUESTIONS:
+        if not getattr(diagnosis.coverage, question):
+            yield Open(question=ASKED[question], metrics=tuple(diagnosis.coverage.would_answer.get(question, ())))
+
+
+def _checks(diagnosis: Diagnosis) -> Checks:
+    coverage = diagnosis.coverage
+    failed = [finding for finding in diagnosis.findings if finding.status == "errored"]
+    return Checks(
+        clear=coverage.clear,
+        not_run=coverage.skipped,
+        unlogged=2 * sum(bool(finding.missing) for finding in diagnosis.findings) > coverage.skipped,
+        left_out=len(diagnosis.suppressed),
+        failed=tuple((f"{finding.code} {finding.rule}", finding.reason or "") for finding in failed),
+    )
+
+
+def _reading(diagnosis: Diagnosis, run: Run | None) -> tuple[str, ...]:
+    """Return the most severe notes on reading, without the one on what ended the run."""
+    kinds = {str(note): NOTE_KINDS.index(note.kind) for note in run.notes} if run is not None else {}
+    notes = [note for note in diagnosis.run.notes if DIED not in note]
+    return tuple(sorted(notes, key=lambda note: kinds.get(note, 0)))[:MOST_NOTES]
