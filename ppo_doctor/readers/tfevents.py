@@ -124,27 +124,16 @@ class Decoder:
         if self._points.full:
             yield from self._points.tables(final=False)
 
-    def pause(self) -> Iterator[Item]:
-        """Yield all that is complete so far, as a watcher of a growing file wants it."""
-        for batch in self._framer.pause():
-            self._take(batch)
-        yield from self._points.tables()
-        yield from self._settings()
-
     def finish(self) -> Iterator[Item]:
         """Yield the rest, the settings, and the notes."""
         for batch in self._framer.finish():
             self._take(batch)
         yield from self._points.tables()
-        yield from self._settings()
+        yield from self._configs
         if self._others:
             text = f"values that are no scalars (histograms, images, text) and were not read: {self._others:,}"
             self._notes.tell("no scalars", text)
         yield from self._notes.notes()
-
-    def _settings(self) -> Iterator[EmbeddedConfig]:
-        yield from self._configs
-        self._configs = []
 
     def _take(self, batch: Batch) -> None:
         found = _Found()

@@ -110,23 +110,6 @@ def test_blocks_of_any_size_give_the_same(cuts):
     assert steps(gather("tfevents", items)) == list(range(1, COUNT))
 
 
-@RUNS
-@given(st.lists(st.integers(1, len(DATA) - 1), max_size=8))
-def test_a_file_that_grows_gives_its_records_as_they_come(cuts):
-    edges = [0, *sorted(cuts), len(DATA)]
-    decoder = tfevents.Decoder(Source(NAME, io.BytesIO()))
-    items = []
-    for start, stop in pairwise(edges):
-        items += decoder.feed(DATA[start:stop])
-        items += decoder.pause()
-        whole = sum(edge <= stop for edge in EDGES[1:])
-        assert steps(gather("tfevents", items)) == list(range(1, whole))
-    items += decoder.finish()
-    reading = gather("tfevents", items)
-    assert steps(reading) == list(range(1, COUNT))
-    assert reading.notes == []
-
-
 @pytest.mark.parametrize("claim", [1 << 30, 10**18, (1 << 64) - 1, 60 << 20])
 def test_a_length_that_cannot_be_right_costs_its_record_alone(claim):
     length = struct.pack("<Q", claim)
