@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.data import jsonl
 
-#: Seconds after which the first judgement is over.
-SETTLED = 12.0
+#: Seconds after the first event about the run, by which its first judgement is over.
+SETTLED = 10.0
 #: Shares that are promised: while nothing happens, and while the log grows (docs/watch.md).
 IDLE, GROWING = 0.02, 0.1
 PER_SECOND = 50
@@ -34,7 +34,9 @@ def share(log: Path, seconds: float, *, terminal: bool, more: list[bytes] | None
     command = [sys.executable, "-m", "ppo_doctor", "watch", str(log), *([] if terminal else ["--plain"])]
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
-    threading.Thread(target=_drain, args=(leader,), daemon=True).start()
+    begun = threading.Event()
+    threading.Thread(target=_drain, args=(leader, begun), daemon=True).start()
+    begun.wait()
     _grow(log, SETTLED, more)
     before = _used(process.pid)
     _grow(log, seconds, more)
@@ -54,10 +56,14 @@ def _grow(log: Path, seconds: float, more: list[bytes] | None) -> None:
                 file.write(more.pop(0))
 
 
-def _drain(leader: int) -> None:
+def _drain(leader: int, begun: threading.Event) -> None:
+    """Read what a watcher shows; set the event when it has read the log."""
+    shown = b""
     try:
-        while os.read(leader, 1 << 16):
-            pass
+        while block := os.read(leader, 1 << 16):
+            shown = shown[-100:] + block
+            if b"a run" in shown:
+                begun.set()
     except OSError:  # the end of the other side
         return
 

@@ -28,7 +28,7 @@ GROWING = ("jsonl", "csv", "console", "tfevents", "wandb")
 MOST_LOOKS = 5
 #: Bytes before the former end of a file by which one that was written anew is recognised.
 MARK = 64
-#: Searching a folder may take one part in this many of the time, at one look a second.
+#: Searching a folder may take one part in this many of a processor's time, at one look a second.
 SHARE = 50
 
 
@@ -58,12 +58,12 @@ class WatchedLog:
         self._request = request
         self._source: RunSource | None = None
         self._states: dict[str, FileState] = {}
-        #: what the file held at the last reading, the bytes before its end then with their place, and
-        #: what was kept of files before it
+        #: what the file held at the last reading, the bytes before its end then with their place, and what was kept
+        #: of files before it
         self._last: Content | None = None
         self._mark = (0, b"")
         self._kept: Content | None = None
-        #: looks in a row that found something new
+        #: looks in a row that found something new since the last reading
         self._restless = 0
         #: looks until the folder is searched again
         self._pause = 0
@@ -94,15 +94,14 @@ class WatchedLog:
         Raises:
             DoctorError: nothing that we can read, or nothing yet.
         """
-        self.changed = False
+        self.changed, self._restless = False, 0
         return self._runs(growing=True)
 
     def former_runs(self) -> list[Run]:
-        """Return the runs in the former file; raises DoctorError if there is none."""
-        former = self.former
-        return (
-            [] if former is None else runs_of(RunSource(logs=(former.path,)), self._request, lambda *_: _copy(former))
-        )
+        """Return the runs in the former file; raises DoctorError if it holds none."""
+        if (former := self.former) is None:
+            return []
+        return runs_of(RunSource(logs=(former.path,)), self._request, lambda *_: _copy(former))
 
     def settle(self, *, belongs: bool) -> None:
         """Keep the former file for good if the log goes on with its run, or forget it."""
@@ -155,9 +154,9 @@ class WatchedLog:
         if folder and self._pause > 0:
             self._pause -= 1
             return []
-        started = time.perf_counter()
+        started = time.process_time()
         found = self._in_folder() if folder else _of_file(self.target)
-        self._pause = int((time.perf_counter() - started) * SHARE)
+        self._pause = int((time.process_time() - started) * SHARE)
         if found is not None:
             self._source = found
             return self._follow(found)
