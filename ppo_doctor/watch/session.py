@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ppo_doctor.watch.hook import Hook
     from ppo_doctor.watch.log import WatchedLog
 
-#: Seconds between two looks at the file; one costs some ten microseconds.
+#: Seconds between two looks at the file; one costs a tenth of a millisecond.
 LOOK = 1.0
 #: After a reading and its judgement, so many times as long passes before the next: a tenth of one core at most.
 REST = 9
