@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,29 @@ if TYPE_CHECKING:
     from ppo_doctor.table import Table
 
 
-def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dict[str, DoctorError]]:
+def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing: bool = False) -> Content:
+    """Read one file or store; of text that is `growing`, a last line without an end is left out.
+
+    Raises:
+        DoctorError: as `readers.read`.
+    """
+    if path != "-" and Path(path).is_dir():
+        from ppo_doctor.readers import metric_files
+
+        if metric_files.is_mlflow_run(Path(path)):
+            return collect(path, "mlflow", metric_files.read_mlflow_run(Path(path)), folders, request)
+        return collect(path, "csv", metric_files.read_csv_run(Path(path)), folders, request)
+    container, stream = readers.read(path, growing=growing)
+    return collect(path, container, stream, folders, request)
+
+
+#: How a file is read: its path, further places of its configuration, and the request.
+ReadFile = Callable[[str, tuple[Path, ...], "Request"], Content]
+
+
+def contents_of(
+    source: RunSource, request: Request, read: ReadFile = read_file
+) -> tuple[list[Content], dict[str, DoctorError]]:
     """Return what the files of a source hold, parts of one log joined, and why some of them cannot be read."""
     contents: list[Content] = []
     failed: dict[str, DoctorError] = {}
@@ -34,7 +56,7 @@ def contents_of(source: RunSource, request: Request) -> tuple[list[Content], dic
         links: list[Content] = []
         for path in chain:
             try:
-                links.append(_read(path, source.folders, request))
+                links.append(read(path, source.folders, request))
             except DoctorError as error:
                 failed[path] = error
         if len(links) > 1 and all(monitors.is_monitor(link.builder.tables) for link in links):
@@ -161,14 +183,3 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
             key = (file.parent, "episodes") if role_of(file) == "episodes" else alike
             chains.setdefault(key, []).append(path)
     yield from map(sorted, chains.values())
-
-
-def _read(path: str, folders: tuple[Path, ...], request: Request) -> Content:
-    if path != "-" and Path(path).is_dir():
-        from ppo_doctor.readers import metric_files
-
-        if metric_files.is_mlflow_run(Path(path)):
-            return collect(path, "mlflow", metric_files.read_mlflow_run(Path(path)), folders, request)
-        return collect(path, "csv", metric_files.read_csv_run(Path(path)), folders, request)
-    container, stream = readers.read(path)
-    return collect(path, container, stream, folders, request)

@@ -13,7 +13,7 @@ from ppo_doctor import frameworks
 from ppo_doctor.agreement import Agreement, averages, compared, of_minibatches, overlap
 from ppo_doctor.arrays import distinct
 from ppo_doctor.columns import listed
-from ppo_doctor.contents import contents_of
+from ppo_doctor.contents import contents_of, read_file
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.model import Note, Run, Series, SourceRef
 from ppo_doctor.model.frozen import frozen
@@ -21,6 +21,7 @@ from ppo_doctor.reading import NOTEBOOK, Content, Request, died_of_numbers, noth
 from ppo_doctor.sources.naming import role_of
 
 if TYPE_CHECKING:
+    from ppo_doctor.contents import ReadFile
     from ppo_doctor.frameworks import Profile
     from ppo_doctor.model import IntArray
     from ppo_doctor.sources import RunSource
@@ -78,8 +79,8 @@ class _Pile:
         return self.readings[0]
 
 
-def read_source(source: RunSource, request: Request) -> Outcome:
-    """Read the files of a source and tell its runs apart.
+def read_source(source: RunSource, request: Request, read: ReadFile = read_file) -> Outcome:
+    """Read the files of a source, each with `read`, and tell its runs apart.
 
     Raises:
         DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
@@ -92,7 +93,7 @@ def read_source(source: RunSource, request: Request) -> Outcome:
         from ppo_doctor.config_runs import run_of_settings
 
         return Outcome([run_of_settings(source.config[0], request)], [])
-    contents, failed = contents_of(source, request)
+    contents, failed = contents_of(source, request, read)
     readings, refused = _readings(source, contents, request)
     failed |= refused
     if not readings:

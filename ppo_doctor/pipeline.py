@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -14,15 +14,17 @@ from ppo_doctor.derive import Observations
 from ppo_doctor.diagnosis import assemble
 from ppo_doctor.engine import run_rules
 from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.readers.source import Source
 from ppo_doctor.reading import Request, collect, runs_in
 from ppo_doctor.rulepack import Pack, load_pack
 from ppo_doctor.trainers import contents_in
 
 if TYPE_CHECKING:
+    from ppo_doctor.contents import ReadFile
     from ppo_doctor.model import Diagnosis, Rule, Run
     from ppo_doctor.sources import RunSource
 
-__all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "run_from_items", "runs_of"]
+__all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "runs_in_stream", "runs_of"]
 
 
 def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
@@ -64,17 +66,14 @@ def _chosen(name: str, code: str, request: Request) -> bool:
     return not {name, code} & set(request.ignore)
 
 
-def run_from_items(
-    path: str, container: str, items: Iterable[readers.Item], request: Request, folders: tuple[Path, ...] = ()
-) -> list[Run]:
-    """Return the runs in what a reader has yielded so far: for those who follow a log that is still written.
-
-    `folders` are further places in which the run's configuration may lie.
+def runs_in_stream(name: str, stream: BinaryIO, request: Request) -> list[Run]:
+    """Return the runs in a log that an open file holds, from its present place on; `name` is what notes call it.
 
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    contents = contents_in(collect(path, container, items, folders, request), request)
+    container, items = readers.read_source(Source(name, stream))
+    contents = contents_in(collect(name, container, items, (), request), request)
     return [run for content in contents for run in runs_in(content, request)]
 
 
@@ -105,16 +104,19 @@ def read_runs(path: str, request: Request) -> list[Run]:
     return [run for source in sources_in(Path(path)) for run in runs_of(source, request)]
 
 
-def runs_of(source: RunSource, request: Request) -> list[Run]:
+def runs_of(source: RunSource, request: Request, read: ReadFile | None = None) -> list[Run]:
     """Read the runs of one source that `gather` found, the files of each merged; a doubtful source may hold none.
+
+    `read` reads one file; by default `contents.read_file` does.
 
     Raises:
         DoctorError: as `read_runs`.
     """
+    from ppo_doctor.contents import read_file
     from ppo_doctor.merging import read_source
 
     try:
-        return read_source(source, replace(request, configs=(*request.configs, *source.config))).runs
+        return read_source(source, replace(request, configs=(*request.configs, *source.config)), read or read_file).runs
     except DoctorError as error:
         if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
             return []

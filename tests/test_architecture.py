@@ -150,12 +150,12 @@ ALLOWED: dict[str, set[str]] = {
         "tensor_runs",
     },
     "watch": {
-        *("cutting", "errors", "evidence", "judgement", "model", "pipeline", "readers", "report", "rulepack"),
-        *("ruling", "sources", "table"),
+        *("contents", "cutting", "errors", "judgement", "model", "opening", "pipeline", "reading", "report"),
+        *("rulepack", "ruling", "sources"),
     },
     "pipeline": {
-        *("configuration", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates", "readers"),
-        *("reading", "rulepack", "sources", "trainers"),
+        *("configuration", "contents", "derive", "diagnosis", "engine", "errors", "merging", "model", "predicates"),
+        *("readers", "reading", "rulepack", "sources", "trainers"),
     },
     "__init__": {"model", "pipeline"},
     "__main__": {"cli", "errors", "streams"},

@@ -22,19 +22,18 @@ from lab.numpy_lab import FAULTS, RunRecord, run, write
 from lab.numpy_lab.presets import dialect_task
 from lab.numpy_lab.sound_runs import sound_runs
 from ppo_doctor.errors import ExitCode
-from ppo_doctor.pipeline import Request
+from ppo_doctor.pipeline import Request, diagnose
 from ppo_doctor.rulepack import Pack, load_pack
-from ppo_doctor.watch.command import PipelineJudge
 from ppo_doctor.watch.events import Event
-from ppo_doctor.watch.follower import Follower
-from ppo_doctor.watch.session import Options, Session, View
+from ppo_doctor.watch.log import WatchedLog
+from ppo_doctor.watch.session import Clock, Options, Session, View
 
 #: Seconds between two updates of a replayed run, more than a judgement has to wait.
 PACE = 60.0
 
 
 @dataclass
-class SimulatedClock:
+class SimulatedClock(Clock):
     """Time that passes when somebody sleeps, or when we say so."""
 
     time: float = 0.0
@@ -82,8 +81,14 @@ def replay(record: RunRecord, dialect: str, pack: Pack, *, fail_on: str = "never
         now, whole = Path(folder) / "now", Path(folder) / "then"
         clock, screen = SimulatedClock(), Recorder()
         log = now / write(record, dialect, whole).name
-        judge = PipelineJudge(pack, Request(debug=True))
-        session = Session(Follower(log), judge, screen, clock, Options(fail_on=fail_on))
+        request = Request(debug=True)
+        session = Session(
+            WatchedLog(log, request),
+            lambda run: diagnose(run, pack, request),
+            screen,
+            Options(fail_on=fail_on),
+            clock=clock,
+        )
         told: list[tuple[int, Event]] = []
         for update in range(len(record.updates) + 1):
             if update:

@@ -53,7 +53,7 @@ def watch(
     """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
     from ppo_doctor.policy import known_rules
     from ppo_doctor.rulepack import load_pack
-    from ppo_doctor.watch.command import PipelineJudge, run_watch
+    from ppo_doctor.watch.command import run_watch
     from ppo_doctor.watch.session import Options
 
     check_fail_on(fail_on)
@@ -65,6 +65,6 @@ def watch(
     pack = load_pack(rules or [])
     known_rules(pack, (*request.select, *request.ignore))
     options = Options(interval=every, fail_on=fail_on, until_idle=idle)
-    judge = PipelineJudge(pack, request)
     color = False if no_color else None
-    raise typer.Exit(run_watch(path, judge, options, on_finding=on_finding, plain=plain, quiet=quiet, color=color))
+    code = run_watch(path, pack, request, options, on_finding=on_finding, plain=plain, quiet=quiet, color=color)
+    raise typer.Exit(code)

@@ -46,13 +46,15 @@ READERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def read(path: str | Path) -> tuple[str, Iterator[Item]]:
+def read(path: str | Path, *, growing: bool = False) -> tuple[str, Iterator[Item]]:
     """Return the name of the container and the stream of what it holds; "-" is stdin.
+
+    Of text that is `growing`, a last line without an end is left out: its writer may not have finished it.
 
     Raises DoctorError (exit code 3) for a file that is missing, empty, unreadable or of no known kind; the stream
     raises it for a file that stops being readable half way.
     """
-    return read_source(Source(path))
+    return read_source(Source(path, growing=growing))
 
 
 def read_source(source: Source) -> tuple[str, Iterator[Item]]:

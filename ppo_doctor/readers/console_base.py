@@ -6,11 +6,11 @@ import re
 from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.ingest.naming import is_settings
 from ppo_doctor.model import SourceRef
-from ppo_doctor.readers.notes import Ledger, Unread
+from ppo_doctor.readers.notes import Unread
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.values import LONGEST_TEXT, SCALED, Values, config_values, planned_of
 from ppo_doctor.table import EmbeddedConfig
@@ -18,6 +18,7 @@ from ppo_doctor.table import EmbeddedConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ppo_doctor.readers.source import Source
     from ppo_doctor.table import Table
 
     _Loose = tuple[int, Mapping[str, str]]
@@ -69,25 +70,12 @@ class Line:
         return len(self.text) - len(self.text.lstrip())
 
 
-class Origin(Protocol):
-    """What a sink has to know of its source: a name for notes, and where they go."""
-
-    path: str
-    notes: Ledger
-
-
-@dataclass(slots=True)
-class _Aside:
-    """An origin beside the real one, for records that are looked at and thrown away."""
-
-    path: str
-    notes: Ledger
 
 
 class Sink:
     """Takes records in any shape and packs them."""
 
-    def __init__(self, source: Origin) -> None:
+    def __init__(self, source: Source) -> None:
         self.notes = source.notes
         self.values = Values(source.notes)
         self.packer = Packer(source.path, source.notes)
@@ -113,7 +101,6 @@ class Sink:
         self._loose_dropped = 0
         #: the first line that was dropped, and its keys
         self._loose_first: tuple[int, str] = (0, "")
-        self.notes.held.append(self.peek)
 
     def cells(self, line: int, cells: Mapping[str, str]) -> None:
         """Take a record of written values."""
@@ -171,16 +158,6 @@ class Sink:
         yield from self.packer.flush()
         yield from self.configs
         yield from self.sections
-
-    def peek(self) -> Iterator[Table | EmbeddedConfig]:
-        """Yield what is held back until the end of the log, as it would be used if this were the end."""
-        yield from self.configs
-        if self._loose and not self._has_better():
-            spare = Sink(_Aside(self.path, Ledger(self.path)))
-            spare.packer.ordinal = self.packer.ordinal
-            for line, cells in _recurring(self._loose):
-                spare.cells(line, cells)
-            yield from spare.packer.peek()
 
     def _count(self, line: int, values: Mapping[str, Any]) -> None:
         self._first_certain = self._first_certain or line

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model import Note, NoteKind, SourceRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ppo_doctor.table import EmbeddedConfig, Table
+    from collections.abc import Iterator
 
 #: Notes written out per reason; the rest is one note that counts.
 WRITTEN_OUT = 20
@@ -78,8 +76,6 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: what readers of this source hold until they flush, for those who look at a log that is still growing
-        self.held: list[Callable[[], Iterable[Table | EmbeddedConfig]]] = []
         self._reasons: dict[str, _Reason] = {}
         self._seen: set[tuple[str, str]] = set()
 

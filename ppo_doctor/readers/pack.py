@@ -117,7 +117,23 @@ class Layout:
 
     def table(self, path: str, *, disguised: bool) -> Table:
         """Return the packed records as a table and forget them; every column is contiguous."""
-        table = self.peek(path, disguised=disguised)
+        rows = np.frombuffer(self.buffer, dtype=np.float64).reshape(-1, len(self.keys) + 2)
+        head, matrix = _turned(rows[:, :2]).view(np.int64), _turned(rows[:, 2:])
+        del rows  # as long as it is there the buffer cannot be emptied
+        if disguised:
+            restore(matrix)
+        columns = dict(zip(self.keys, matrix, strict=True))
+        table = Table(
+            path=path,
+            records=head[0],
+            lines=head[1],
+            columns=columns,
+            decimals={
+                key: places for key, seen in self.decimals.items() if (places := seen.told_of(columns[key])) is not None
+            },
+            texts={key: tuple(texts) for key, texts in self.texts.items()},
+            texts_left=dict(self.texts_left),
+        )
         # The same objects: readers hold methods of the buffer, and narrower layouts all of them.
         self.buffer.clear()
         self.texts.clear()
@@ -145,26 +161,6 @@ class Layout:
 
         wider.pack = pack_some
         return wider
-
-    def peek(self, path: str, *, disguised: bool) -> Table:
-        """Return the packed records as a table, a copy."""
-        rows = np.frombuffer(self.buffer, dtype=np.float64).reshape(-1, len(self.keys) + 2)
-        head, matrix = _turned(rows[:, :2]).view(np.int64), _turned(rows[:, 2:])
-        del rows  # as long as it is there the buffer cannot be emptied
-        if disguised:
-            restore(matrix)
-        columns = dict(zip(self.keys, matrix, strict=True))
-        return Table(
-            path=path,
-            records=head[0],
-            lines=head[1],
-            columns=columns,
-            decimals={
-                key: places for key, seen in self.decimals.items() if (places := seen.told_of(columns[key])) is not None
-            },
-            texts={key: tuple(texts) for key, texts in self.texts.items()},
-            texts_left=dict(self.texts_left),
-        )
 
 
 def _turned(rows: FloatArray) -> FloatArray:
@@ -246,7 +242,6 @@ class Packer:
         #: layouts of records that hold keys which are not read, and how many keys all layouts have
         self._wider: dict[tuple[str, ...], Layout] = {}
         self._remembered = 0
-        notes.held.append(self.peek)
 
     @property
     def full(self) -> bool:
@@ -309,11 +304,6 @@ class Packer:
             self._wider.clear()
             self._remembered = 0
         yield from tables
-
-    def peek(self) -> list[Table]:
-        """Return what has been collected since the last flush, and keep it."""
-        filled = [layout for layout in self.layouts.values() if layout.buffer]
-        return [layout.peek(self.path, disguised=self.disguised) for layout in filled]
 
     def _keep(self, layout: Layout, texts: Mapping[str, str], line: int) -> None:
         for key, text in texts.items():

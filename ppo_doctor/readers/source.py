@@ -48,10 +48,11 @@ _BOMS = (
 class Source:
     """One input, read once from start to end in blocks of 64 kB.
 
-    `path` is what notes name; `notes` collects what was lost, for the reader to hand on at the end.
+    `path` is what notes name; `notes` collects what was lost, for the reader to hand on at the end. Of text that is
+    `growing`, lines leave out a last one without an end.
     """
 
-    def __init__(self, path: str | Path, stream: BinaryIO | None = None, leading: Leading | None = None) -> None:
+    def __init__(self, path: str | Path, stream: BinaryIO | None = None, *, growing: bool = False) -> None:
         self._stream = sys.stdin.buffer if stream is None and str(path) == "-" else stream
         self.path = "<stdin>" if str(path) == "-" else str(path)
         self.notes = Ledger(self.path)
@@ -59,8 +60,9 @@ class Source:
         self.ended = True
         #: number of the first line that was not taken yet; who takes a chunk of `chunks()` adds its lines, for who
         #: splits it knows their number, and to count them here costs a fifth of parsing them
-        self._leading = leading if leading is not None else Leading()
-        self.line = 1 + self._leading.lines
+        self._leading = Leading()
+        self.line = 1
+        self._growing = growing
         self._file = Path(path)
         self._held: list[bytes] = []
         #: whether the bytes of the file are those that readers see
@@ -117,9 +119,9 @@ class Source:
             if size > ENDLESS:
                 self.notes.tell("endless", "a line that does not end; what follows is not read", self.line, kind="lost")
                 break
-        self.ended = not size
+        self.ended = not size or self._growing
         last = b"".join(tail)
-        if last:
+        if last and not self._growing:
             yield self._without_nuls(last)
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:

@@ -107,14 +107,6 @@ class Decoder:
         if self._points.full:
             yield from self._points.tables(final=False)
 
-    def pause(self) -> Iterator[Item]:
-        """Yield all that is complete so far, as a watcher of a growing file wants it."""
-        for batch in self._framer.pause():
-            self._take(batch)
-        yield from self._points.tables()
-        yield from self._configs
-        self._configs = []
-
     def finish(self) -> Iterator[Item]:
         """Yield the rest, the settings, and the notes."""
         for batch in self._framer.finish():

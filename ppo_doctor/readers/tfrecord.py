@@ -72,10 +72,6 @@ class Framer:
         if self._held >= self._wanted:
             yield from self._work(final=False)
 
-    def pause(self) -> Iterator[Batch]:
-        """Yield what is complete so far; the rest waits for more bytes, as in a file that is still written."""
-        yield from self._work(final=False)
-
     def finish(self) -> Iterator[Batch]:
         """Yield the rest; bytes of a record that never ended are accounted for."""
         yield from self._work(final=True)

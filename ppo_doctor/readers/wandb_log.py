@@ -183,7 +183,6 @@ class Decoder:
         self._packer = Packer(source.path, source.notes)
         self._values = Values(source.notes)
         self._config: dict[str, Any] = {}
-        self._told: dict[str, Any] = {}
 
     def feed(self, block: bytes) -> Iterator[Item]:
         """Take the next bytes; yield tables whenever enough have come together."""
@@ -192,24 +191,15 @@ class Decoder:
         if self._packer.full:
             yield from self._packer.flush()
 
-    def pause(self) -> Iterator[Item]:
-        """Yield all that is complete so far, as a watcher of a growing file wants it."""
-        yield from self._packer.flush()
-        yield from self._settings()
-
     def finish(self) -> Iterator[Item]:
         """Yield the rest, the configuration, and the notes."""
         for number, data in self._chunks.finish():
             self._take(number, data)
         yield from self._packer.flush()
-        yield from self._settings()
-        yield from self._notes.notes()
-
-    def _settings(self) -> Iterator[EmbeddedConfig]:
-        if self._config != self._told:
-            self._told = dict(self._config)
+        if self._config:
             # Without a place: a line would mark the begin of another run.
             yield EmbeddedConfig(values=config_values(self._config), source=SourceRef(path=self._path))
+        yield from self._notes.notes()
 
     def _take(self, number: int, data: bytes) -> None:
         try:

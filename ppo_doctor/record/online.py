@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +94,7 @@ class Online:
     def take(self, record: Mapping[str, Any]) -> list[RankedCause]:
         """Take the record of an update; return the causes confirmed by it, where it is time for a judgement."""
         self._ready()
-        self._log.feed(line_of(record))
+        self._log.write(line_of(record))
         self._records += "step" in record
         if "step" not in record or not self.pace.ready(self._records):
             return []
@@ -126,28 +129,30 @@ class Online:
         """Import what judges only where it is asked for."""
         if self._monitor is not None:
             return
-        from ppo_doctor.pipeline import Request
+        from ppo_doctor.pipeline import diagnose
         from ppo_doctor.rulepack import load_pack
-        from ppo_doctor.watch.command import PipelineJudge
-        from ppo_doctor.watch.growing import Growing
         from ppo_doctor.watch.monitor import Monitor
 
-        self._log = Growing(f"{self.name}.jsonl")
-        self._judge = PipelineJudge(load_pack(), Request())
+        self._log = BytesIO()
+        self._judge = partial(diagnose, pack=load_pack())
         self._monitor = Monitor(fail_on=self.stop_on or "never")
 
     def _judged(self) -> list[RankedCause]:
         from ppo_doctor.errors import DoctorError
+        from ppo_doctor.pipeline import Request, runs_in_stream
         from ppo_doctor.watch.monitor import cause_says
 
         if self._monitor is None:
             return []
+        self._log.seek(0)
         try:
-            run = self._judge.runs(self._log.snapshot())[0]
+            run = runs_in_stream(f"{self.name}.jsonl", self._log, Request())[0]
         except DoctorError:  # nothing to judge yet: no metric that a rule knows
             return []
+        finally:
+            self._log.seek(0, os.SEEK_END)
         self._monitor.confirmed.clear()
-        self._monitor.take(run, self._judge.diagnose(run), self._judge.diagnose)
+        self._monitor.take(run, self._judge(run), self._judge)
         failing = self._monitor.failing
         if failing is not None:
             self.reason = f"{failing.severity}: {cause_says(failing)}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ppo_doctor.model import FloatArray, Run, Series
+    from ppo_doctor.model import FloatArray, Run
     from ppo_doctor.report.summary import Row, Summary
     from ppo_doctor.watch.events import Event
     from ppo_doctor.watch.monitor import Monitor
@@ -49,7 +49,6 @@ class LiveScreen:
         self._live = live
         self._console = console
         self._drawn: tuple[object, ...] = ()
-        self._curves = Curves()
 
     def tell(self, event: Event) -> None:
         """Leave events to the next drawing."""
@@ -59,7 +58,7 @@ class LiveScreen:
         state = _state(view, self._console)
         if state != self._drawn:
             self._drawn = state
-            self._live.update(draw(view, *self._console.size, self._curves), refresh=True)
+            self._live.update(draw(view, *self._console.size), refresh=True)
 
     def leave(self, view: View, *, quiet: bool) -> None:
         """Print the last diagnosis on the ordinary screen."""
@@ -87,22 +86,7 @@ def _state(view: View, console: Console) -> tuple[object, ...]:
     return silent, newest, updates, len(view.events), view.trouble, console.size
 
 
-class Curves:
-    """Curves drawn once per judgement and width, however often the rest of the view is drawn anew."""
-
-    def __init__(self) -> None:
-        self._of: tuple[object, int, int] | None = None
-        self._table: Table | None = None
-
-    def table(self, run: Run, told: Summary, most: int, width: int) -> Table:
-        """Return the metrics of a story, one per row: key, curve, last value, and what is usual or stands out."""
-        if self._table is None or self._of is None or self._of[0] is not told or self._of[1:] != (most, width):
-            self._of = (told, most, width)
-            self._table = _curves(run, told.table.rows[:most] if told.table is not None else (), width)
-        return self._table
-
-
-def draw(view: View, width: int, height: int, drawn: Curves | None = None) -> RenderableType:
+def draw(view: View, width: int, height: int) -> RenderableType:
     """Return the whole view for a terminal of this size."""
     monitor = view.monitor
     if monitor is None or monitor.diagnosis is None or monitor.run is None or monitor.story is None:
@@ -110,7 +94,8 @@ def draw(view: View, width: int, height: int, drawn: Curves | None = None) -> Re
     room = height - _FRAME
     problems = _problems(monitor, monitor.story, width)[: max(room - 2, 1)]
     room -= len(problems)
-    curves = (drawn or Curves()).table(monitor.run, monitor.story, max(2, room * 3 // 5), width)
+    rows = monitor.story.table.rows[: max(2, room * 3 // 5)] if monitor.story.table is not None else ()
+    curves = _curves(monitor.run, rows, width)
     read = " · ".join(facts(monitor.diagnosis)).replace(BOUND, " ")
     head = (_title(view), _line(read, "dim"), _line(outcome(monitor.story)), Text(), *problems)
     return Group(*head, *[Text()] * bool(problems), curves, Text(), *_events(view, max(1, room - curves.row_count)))
@@ -156,6 +141,7 @@ def _problems(monitor: Monitor, told: Summary, width: int) -> list[Text]:
 
 
 def _curves(run: Run, rows: Sequence[Row], width: int) -> Table:
+    """Return metrics, one per row: key, curve, last value, and what is usual or stands out."""
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "right", "left"):
         table.add_column(no_wrap=True, justify=justify)
@@ -166,13 +152,9 @@ def _curves(run: Run, rows: Sequence[Row], width: int) -> Table:
     taken = max(map(len, keys), default=0) + max(map(len, beside), default=0) + 18
     for row, key, words in zip(rows, keys, beside, strict=True):
         series = run.series[row.name]
-        curve = Text(_spark(series, max(10, width - taken)), "cyan")
+        curve = Text(sparkline(_thinned(series.values).tolist(), max(10, width - taken)), "cyan")
         table.add_row(key, curve, short(float(series.values[-1])), Text(words, "dim"))
     return table
-
-
-def _spark(series: Series, width: int) -> str:
-    return sparkline(_thinned(series.values).tolist(), width)
 
 
 def _thinned(values: FloatArray) -> FloatArray:

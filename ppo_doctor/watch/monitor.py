@@ -202,15 +202,15 @@ def late_says(cause: RankedCause) -> str:
 
 def updates(run: Run) -> int:
     """Return the number of updates logged: the records of the typical series, for some are logged more often."""
-    return median_low([len(series) for series in run.series.values()])
+    return median_low([len(series) for series in run.series.values()] or [0])
 
 
 def as_it_was(run: Run, ago: int) -> Run | None:
     """Return the run as it was some updates ago, None when it had not begun."""
     typical = updates(run)
-    axis = next(series.axis for series in run.series.values() if len(series) == typical)
     if typical <= ago:
         return None
+    axis = next(series.axis for series in run.series.values() if len(series) == typical)
     return replace(run, series=cut(run.series, (None, int(axis.steps[typical - ago - 1]))))
 
 

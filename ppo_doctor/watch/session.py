@@ -15,15 +15,16 @@ from ppo_doctor.watch.events import Event, duration
 from ppo_doctor.watch.monitor import Monitor, at_or_above, late_says
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, RankedCause, Run
-    from ppo_doctor.watch.follower import Feed
-    from ppo_doctor.watch.growing import Reading
-    from ppo_doctor.watch.hook import Hook
+    from collections.abc import Callable
 
-#: Seconds between two looks at the file; one costs some ten microseconds.
+    from ppo_doctor.model import Diagnosis, RankedCause, Run
+    from ppo_doctor.watch.hook import Hook
+    from ppo_doctor.watch.log import WatchedLog
+
+#: Seconds between two looks at the file; one costs a tenth of a millisecond.
 LOOK = 1.0
-#: Judging takes at most one part in this many of the time.
-BACK_OFF = 30
+#: After a reading and its judgement, so many times as long passes before the next: a tenth of one core at most.
+REST = 9
 #: Judgements in a row that must fail before that is told: a log begins with less than a record.
 PATIENCE = 3
 #: Events that a screen may want to show.
@@ -36,18 +37,8 @@ SILENT_AT_FIRST = 600.0
 _GAPS = 20
 
 
-class Clock(Protocol):
-    """Time that only runs forward, so that nothing depends on a wall clock that may be set."""
-
-    def now(self) -> float:
-        """Return seconds from an arbitrary start."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-
-class RealClock:
-    """The machine's monotonic clock."""
+class Clock:
+    """The machine's monotonic clock, so that nothing depends on a wall clock that may be set."""
 
     def now(self) -> float:
         """Return seconds from an arbitrary start."""
@@ -56,16 +47,6 @@ class RealClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
-
-
-class Judge(Protocol):
-    """Makes runs of what was read, and judges them."""
-
-    def runs(self, reading: Reading) -> list[Run]:
-        """Return the runs in a log; raises DoctorError where there is none that we know."""
-
-    def diagnose(self, run: Run) -> Diagnosis:
-        """Judge one run."""
 
 
 class Screen(Protocol):
@@ -103,25 +84,32 @@ class Session:
     """One watching, from the first look to the exit code."""
 
     def __init__(
-        self, feed: Feed, judge: Judge, screen: Screen, clock: Clock, options: Options, hook: Hook | None = None
+        self,
+        log: WatchedLog,
+        judge: Callable[[Run], Diagnosis],
+        screen: Screen,
+        options: Options,
+        *,
+        clock: Clock | None = None,
+        hook: Hook | None = None,
     ) -> None:
-        self._feed = feed
+        self._log = log
         self._judge = judge
         self._screen = screen
-        self._clock = clock
+        self._clock = clock or Clock()
         self._options = options
         self._hook = hook
         self._monitors: dict[int, Monitor] = {}
-        #: records of each run at the last judgement
-        self._records: dict[int, int] = {}
-        self._next_judgement = clock.now()
+        #: values of each run at the last judgement
+        self._sizes: dict[int, int] = {}
+        self._next_judgement = self._clock.now()
         #: seconds that the last judgement took; the lesser of two counts, for the first also loads the rules' code
         self._cost = 0.0
-        self._pulse = Pulse(clock.now())
+        self._pulse = Pulse(self._clock.now())
         self._arrivals = 0
         #: what was wrong at the last judgement, and how often in a row
         self._trouble = ("", 0)
-        self.view = View(target=str(getattr(feed, "target", "")))
+        self.view = View(target=str(log.target))
 
     def watch(self) -> ExitCode:
         """Watch until a cause ends it, silence does, or the user; return the exit code."""
@@ -130,7 +118,7 @@ class Session:
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
             # What ends a job often ends its watcher too: the last words are on all that was written until then.
-            events = [*self._feed.poll(), Event(kind="end", text="stopped by hand")]
+            events = [*self._log.look(), Event(kind="end", text="stopped by hand")]
             with suppress(KeyboardInterrupt):  # a screen that nobody looks at any more; the exit code still counts
                 self._tell_all(events)
         failed = self._failing() is not None
@@ -140,12 +128,11 @@ class Session:
     def step(self) -> None:
         """Look once, and judge if it is time to."""
         now = self._clock.now()
-        for event in self._feed.poll():
-            self._tell(event)
-        if self._feed.arrivals != self._arrivals:
-            self._arrivals = self._feed.arrivals
+        self._tell_all(self._log.look())
+        if self._log.arrivals != self._arrivals:
+            self._arrivals = self._log.arrivals
             self._tell_all(self._pulse.beat(now))
-        if self._feed.changed and now >= self._next_judgement:
+        if self._log.ready and now >= self._next_judgement:
             self._judge_now()
         self._tell_all(self._pulse.missed(now))
         self._tell_all(self._hook.poll() if self._hook else [])
@@ -177,8 +164,9 @@ class Session:
             if error.code == ExitCode.USAGE:
                 raise
             self._cannot(error)
-        cost, self._cost = self._cost, self._clock.now() - started
-        self._next_judgement = started + max(self._options.interval, BACK_OFF * min(cost, self._cost))
+        now = self._clock.now()
+        cost, self._cost = self._cost, now - started
+        self._next_judgement = max(started + self._options.interval, now + REST * min(cost, self._cost))
 
     def _cannot(self, error: DoctorError) -> None:
         """Tell why nothing can be judged, once it is more than a log that has only begun."""
@@ -189,62 +177,56 @@ class Session:
             self._tell(Event(kind="problem", text=f"{error.message}; {error.hint}" if error.hint else error.message))
 
     def _judge_all(self) -> None:
-        reading = self._feed.reading()
-        runs = self._judge.runs(reading)
-        if self._feed.former is not None:
-            self._settle(self._feed.former, runs)
-            reading = self._feed.reading()
-            runs = self._judge.runs(reading)
+        runs = self._log.runs()
+        if self._log.former is not None:
+            self._settle(runs[0])
+            runs = self._log.runs()
         for number in self._moving(runs):
             self._take(number, runs[number])
 
-    def _settle(self, former: Reading, runs: list[Run]) -> None:
+    def _settle(self, new: Run) -> None:
         """Decide whether a new file goes on with the run of the old one: its steps do, or they start over."""
         try:
-            old = self._judge.runs(former)[-1]
+            old = self._log.former_runs()[-1]
         except DoctorError:
-            self._feed.settle(belongs=False)
+            self._log.settle(belongs=False)
             return
-        first, last = runs[0].steps, old.steps
-        belongs = first is not None and last is not None and first[0] > last[1]
-        self._feed.settle(belongs=belongs)
+        belongs = new.steps is not None and old.steps is not None and new.steps[0] > old.steps[1]
+        self._log.settle(belongs=belongs)
         if belongs:
-            self._tell(Event(kind="run", text="the run goes on in the new file", step=last[1] if last else None))
-            return
-        self._monitors, self._records = {}, {}
-        verdict = self._judge.diagnose(old).verdict
-        self._tell(Event(kind="run", text=f"the run before ended: {verdict}", step=last[1] if last else None))
+            text = "the run goes on in the new file"
+        else:
+            self._monitors, self._sizes = {}, {}
+            text = f"the run before ended: {self._judge(old).verdict}"
+        self._tell(Event(kind="run", text=text, step=_last_step(old)))
 
     def _moving(self, runs: list[Run]) -> list[int]:
         """Return the runs that have new records: of those found at first only the last, for earlier ones have ended."""
-        counts = {n: sum(len(series) for series in run.series.values()) for n, run in enumerate(runs)}
-        known, self._records = self._records, counts
+        sizes = {n: sum(len(series) for series in run.series.values()) for n, run in enumerate(runs)}
+        known, self._sizes = self._sizes, sizes
         if not known:
             return [len(runs) - 1]
-        return [n for n, count in counts.items() if count != known.get(n) and (n in known or n == len(runs) - 1)]
+        return [n for n, size in sizes.items() if size != known.get(n) and (n in known or n == len(runs) - 1)]
 
     def _take(self, number: int, run: Run) -> None:
         monitor = self._monitors.get(number)
         if monitor is None:
             monitor = self._monitors[number] = Monitor(fail_on=self._options.fail_on)
             self._tell(_begins(run, number))
-        diagnosis = self._judge.diagnose(run)
-        self._tell_all(monitor.take(run, diagnosis, self._judge.diagnose))
+        self._tell_all(monitor.take(run, self._judge(run), self._judge))
         self.view.monitor = monitor
         confirmed, monitor.confirmed = monitor.confirmed, []
-        for said, cause in confirmed:
+        for diagnosis, cause in confirmed:
             if self._hook is not None:
-                self._tell_all(self._hook.start(said, cause, run.steps[1] if run.steps else None))
+                self._hook.start(diagnosis, cause, _last_step(run))
 
     def finish(self) -> ExitCode:
         """Judge the log as it is now, its last line too, and say so; the exit code is that of `analyze`."""
         try:
-            runs = self._judge.runs(self._feed.finish())
+            runs = self._log.finish()
         except DoctorError as error:
             self._tell(Event(kind="end", text=f"nothing to judge: {error.message}"))
             return error.code
-        finally:
-            self._feed.close()
         numbers = [n for n in self._monitors if n < len(runs)] or [len(runs) - 1]
         codes = [self._close(n, runs[n]) for n in numbers]
         self._tell_all(self._hook.drain() if self._hook else [])
@@ -252,13 +234,12 @@ class Session:
         return worst(codes)
 
     def _close(self, number: int, run: Run) -> ExitCode:
-        diagnosis = self._judge.diagnose(run)
+        diagnosis = self._judge(run)
         monitor = self._monitors.setdefault(number, Monitor(fail_on=self._options.fail_on))
-        monitor.finish(run, diagnosis, self._judge.diagnose)
+        monitor.finish(run, diagnosis, self._judge)
         self.view.monitor = monitor
         words = "".join(f" But {late_says(cause)}" for cause in monitor.late)
-        step = run.steps[1] if run.steps else None
-        self._tell(Event(kind="end", text=monitor.says + words, step=step))
+        self._tell(Event(kind="end", text=monitor.says + words, step=_last_step(run)))
         code = exit_code(diagnosis, self._options.fail_on)
         return ExitCode.SICK if any(at_or_above(cause, self._options.fail_on) for cause in monitor.late) else code
 
@@ -317,4 +298,8 @@ def _begins(run: Run, number: int) -> Event:
     name = f"run #{number + 1} in this log" if number else "a run"
     known = " of ".join(filter(None, (run.algorithm, run.framework)))
     span = f"steps {run.steps[0]}–{run.steps[1]} so far" if run.steps else "no step yet"
-    return Event(kind="run", text=f"{name}: {known}, {span}", step=run.steps[1] if run.steps else None)
+    return Event(kind="run", text=f"{name}: {known}, {span}", step=_last_step(run))
+
+
+def _last_step(run: Run) -> int | None:
+    return run.steps[1] if run.steps else None

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.pipeline import Request
+from ppo_doctor.pipeline import Request, diagnose
 from ppo_doctor.rulepack import load_pack
-from ppo_doctor.watch.command import PipelineJudge
-from ppo_doctor.watch.follower import Follower
+from ppo_doctor.watch.log import WatchedLog
 from ppo_doctor.watch.session import Options, Session
 from tests.watch_replay import Recorder, SimulatedClock
 
@@ -24,7 +23,7 @@ class Watched:
     """A session and what it told."""
 
     session: Session
-    feed: Follower
+    log: WatchedLog
     screen: Recorder
     clock: SimulatedClock
 
@@ -37,21 +36,21 @@ class Watched:
         return [event.text for event in self.screen.events if event.kind == kind]
 
 
+def judged(run):
+    """Judge a run as `analyze` does."""
+    return diagnose(run, load_pack(), Request(debug=True))
+
+
 @pytest.fixture
 def watching():
     """Return a function that watches a path."""
-    feeds = []
 
-    def start(path, *, hook=None, judge=None, **options) -> Watched:
-        feed, screen, clock = Follower(path), Recorder(), SimulatedClock()
-        feeds.append(feed)
-        judge = judge or PipelineJudge(load_pack(), Request(debug=True))
-        session = Session(feed, judge, screen, clock, Options(**options), hook(clock) if hook else None)
-        return Watched(session, feed, screen, clock)
+    def start(path, *, hook=None, judge=judged, **options) -> Watched:
+        log, screen, clock = WatchedLog(path, Request(debug=True)), Recorder(), SimulatedClock()
+        session = Session(log, judge, screen, Options(**options), clock=clock, hook=hook)
+        return Watched(session, log, screen, clock)
 
-    yield start
-    for feed in feeds:
-        feed.close()
+    return start
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ from rich.console import Console
 
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.watch.events import Event, duration
-from ppo_doctor.watch.live import Curves, _thinned, draw
+from ppo_doctor.watch.live import _thinned, draw
 
 from .conftest import SICK, SOUND
 
 
-def drawn(view, width, height, curves=None):
+def drawn(view, width, height):
     """Return the lines of the view."""
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
-    console.print(draw(view, width, height, curves), end="")
+    console.print(draw(view, width, height), end="")
     return console.file.getvalue().splitlines()
 
 
@@ -89,22 +89,6 @@ def test_text_of_a_log_is_neither_markup_nor_control(watching, tmp_path):
     assert "[bold]x[/bold]" in text
     assert "a[red]b" in text
     assert "\x1b" not in text
-
-
-def test_curves_are_drawn_once_per_judgement(watching, tmp_path, lines, append):
-    path = tmp_path / "run.jsonl"
-    append(path, lines(SOUND)[:30])
-    watched = watching(path)
-    watched.look()
-    monitor, curves = watched.session.view.monitor, Curves()
-    first = curves.table(monitor.run, monitor.story, 5, 80)
-    assert curves.table(monitor.run, monitor.story, 5, 80) is first
-    assert curves.table(monitor.run, monitor.story, 5, 100) is not first
-    append(path, lines(SOUND)[30:])
-    watched.look()
-    again = curves.table(monitor.run, monitor.story, 5, 100)
-    assert again.row_count == 5
-    assert curves.table(monitor.run, monitor.story, 5, 100) is again
 
 
 @pytest.mark.parametrize("odd", [50.0, np.nan, np.inf, -50.0])

@@ -15,13 +15,12 @@ from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.judgement import exit_code
 from ppo_doctor.pipeline import Request, read_runs
 from ppo_doctor.report.json_report import payload
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.watch.command import PipelineJudge
-from ppo_doctor.watch.follower import Follower
+from ppo_doctor.watch.log import WatchedLog
 from ppo_doctor.watch.monitor import RECENT, as_it_was, updates
 from ppo_doctor.watch.session import Options, Pulse, Session
+from tests.watch_replay import Recorder, SimulatedClock
 
-from .conftest import SICK, SOUND, copied
+from .conftest import SICK, SOUND, copied, judged
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
 TITLE = "The learning rate is exactly 0"
@@ -46,7 +45,7 @@ def test_a_folder_whose_log_appears_later(watching, tmp_path, append):
     assert watched.told("file") == [f"{tmp_path}: no log in this folder yet; waiting"]
     append(tmp_path / "progress.csv", (SAMPLES / "sick/lr-zero.sb3/progress.csv").read_text())
     watched.look(2)
-    assert watched.feed.path == tmp_path / "progress.csv"
+    assert watched.log.path == tmp_path / "progress.csv"
     assert watched.session.view.monitor.run.framework == "sb3"
 
 
@@ -131,14 +130,11 @@ def test_ctrl_c_ends_with_the_latest_verdict(watching, tmp_path, lines, append):
     assert watched.told("end")[-1].startswith("unhealthy")
 
 
-class OnlyLately(PipelineJudge):
-    """Finds the whole of a long run healthy, and says of its last updates what is."""
-
-    def diagnose(self, run):
-        diagnosis = super().diagnose(run)
-        if updates(run) == RECENT:
-            return diagnosis
-        return replace(diagnosis, causes=(), problems=(), verdict="healthy", verdict_because="nothing fired")
+def only_lately(run):
+    """Find the whole of a long run healthy, and judge its last updates as they are."""
+    if updates(run) == RECENT:
+        return judged(run)
+    return replace(judged(run), causes=(), problems=(), verdict="healthy", verdict_because="nothing fired")
 
 
 def grown(sick, count):
@@ -152,7 +148,7 @@ def grown(sick, count):
 def test_what_only_the_last_updates_prove_is_among_the_last_words(watching, tmp_path, lines, append, fail_on, code):
     path = tmp_path / "run.jsonl"
     append(path, grown(lines(SICK), 100))
-    watched = watching(path, judge=OnlyLately(load_pack(), Request()), fail_on=fail_on, until_idle=60.0)
+    watched = watching(path, judge=only_lately, fail_on=fail_on, until_idle=60.0)
     assert watched.session.watch() == code
     assert f"in the last {RECENT} updates" in watched.told("cause")[0]
     last = watched.told("end")[-1]
@@ -164,11 +160,11 @@ def test_what_only_the_last_updates_prove_is_among_the_last_words(watching, tmp_
 def test_what_the_last_updates_prove_no_more_is_not_among_the_last_words(watching, tmp_path, lines, append):
     path = tmp_path / "run.jsonl"
     append(path, grown(lines(SICK), 100))
-    judge = OnlyLately(load_pack(), Request())
-    watched = watching(path, judge=judge)
+    ended = []
+    watched = watching(path, judge=lambda run: only_lately(cut_off(run) if ended else run))
     watched.look()
     assert watched.told("cause")
-    judge.diagnose = lambda run: OnlyLately.diagnose(judge, cut_off(run))
+    ended.append(True)
     assert watched.session.finish() == ExitCode.OK
     assert TITLE not in watched.told("end")[-1]
 
@@ -213,7 +209,6 @@ def test_the_end_is_what_analyze_says_of_a_log_that_grew(name, watching, samples
         watched.look()
     watched.session.finish()
     assert payload(watched.session.view.monitor.diagnosis) == payload(ppo_doctor.analyze(log))
-    assert watched.feed.read == len(data)
 
 
 def test_the_log_of_a_trainer_that_rewrites_it(watching, samples, tmp_path):
@@ -224,8 +219,7 @@ def test_the_log_of_a_trainer_that_rewrites_it(watching, samples, tmp_path):
     for size in range(20, len(history) + 1, 20):
         log.write_text(json.dumps(state | {"log_history": history[:size]}, indent=2))
         watched.look(2)
-    assert len(watched.told("file")) == 2
-    assert "read whole" in watched.told("file")[1]
+    assert len(watched.told("file")) == 1
     assert any(TITLE in text for text in watched.told("cause"))
     assert len(watched.told("cause")) == 1
 
@@ -238,7 +232,6 @@ def test_checkpoints_are_one_run(watching, samples, tmp_path):
         folder.mkdir(parents=True)
         (folder / "trainer_state.json").write_text(json.dumps(state | {"log_history": state["log_history"][:number]}))
         watched.look(4)
-    assert watched.feed.path == tmp_path / "out" / "checkpoint-200" / "trainer_state.json"
     assert watched.session.view.monitor.run.sources[0].records == 200
     assert len(watched.told("run")) == 1
 
@@ -430,50 +423,31 @@ def test_a_wall_clock_that_is_set_changes_nothing(watching, tmp_path, lines, app
     assert watched.session.view.silent == 0
 
 
-class Costly(PipelineJudge):
-    """Takes a second for each diagnosis, of a clock that it is given."""
-
-    clock = None
-    judged = 0
-
-    def diagnose(self, run):
-        self.judged += 1
-        self.clock.sleep(1.0)
-        return super().diagnose(run)
-
-
-def test_judging_backs_off_when_it_is_slow(watching, tmp_path, lines, append):
+def test_reading_and_judging_take_a_tenth_of_the_time(watching, tmp_path, lines, append):
     path = tmp_path / "run.jsonl"
-    judge = Costly(load_pack(), Request())
-    watched = watching(path, judge=judge, interval=5.0)
-    judge.clock = watched.clock
+    watched = watching(path, interval=5.0, judge=lambda run: judged(run) if watched.clock.sleep(4.0) is None else None)
     for line in lines(SOUND)[:60]:
         append(path, line)
         watched.look(pause=5.0)
-    assert 60 * 5 / 35 - 2 <= judge.judged <= 60 * 5 / 30 + 3
+    slept = 60 * 5.0
+    spent = watched.clock.time - slept
+    assert 0.05 < spent / watched.clock.time <= 0.12
 
 
-def test_without_new_data_nothing_is_judged(watching, tmp_path, lines, append):
+def test_without_new_data_nothing_is_read(watching, tmp_path, lines, append, monkeypatch):
     path = tmp_path / "run.jsonl"
-    judge = Costly(load_pack(), Request())
-    watched = watching(path, judge=judge)
-    judge.clock = watched.clock
+    watched = watching(path)
     append(path, lines(SOUND))
     watched.look()
-    judged = judge.judged
-    assert judged > 0
+    assert watched.session.view.monitor.diagnosis is not None
+    monkeypatch.setattr(watched.log, "runs", None)  # it would fail
     watched.look(10)
-    assert judge.judged == judged
 
 
 def test_a_setting_that_does_not_exist_is_wrong_usage(tmp_path, lines, append):
     append(tmp_path / "run.jsonl", lines(SOUND))
-    from tests.watch_replay import Recorder, SimulatedClock
-
-    judge = PipelineJudge(load_pack(), Request(settings={"no_such": 1}))
-    feed = Follower(tmp_path / "run.jsonl")
-    session = Session(feed, judge, Recorder(), SimulatedClock(), Options())
+    log = WatchedLog(tmp_path / "run.jsonl", Request(settings={"no_such": 1}))
+    session = Session(log, judged, Recorder(), Options(), clock=SimulatedClock())
     with pytest.raises(DoctorError) as caught:
         session.watch()
-    feed.close()
     assert caught.value.code == ExitCode.USAGE
