@@ -14,7 +14,8 @@ import orjson
 import pytest
 
 import ppo_doctor
-from ppo_doctor import arrays, compiled, derive, engine, frameworks, judging, readers, rulepack
+from ppo_doctor import arrays, compiled, derive, engine, frameworks, readers, rulepack
+from ppo_doctor.cli.judge import judge_runs
 from ppo_doctor.derive import outcome
 from ppo_doctor.diagnose import accounts
 from ppo_doctor.model import Run
@@ -132,7 +133,7 @@ def test_rules_are_loaded_once_for_many_runs(tmp_path, monkeypatch):
     loaded: list[str] = []
     load = compiled.load
     monkeypatch.setattr(rulepack, "load", lambda kind, *rest: loaded.append(kind) or load(kind, *rest))
-    judged, _ = judging.judge_all([RunSource(logs=(str(log),)) for log in logs], [], Request(), load_pack())
+    judged = list(judge_runs([RunSource(logs=(str(log),)) for log in logs], [], Request(), load_pack()))
     assert len(judged) == 3
     assert loaded == ["rules"]
 

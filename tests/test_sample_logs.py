@@ -123,7 +123,7 @@ def test_a_benign_explanation_is_named(log, diagnoses):
 
 @for_each(JUDGED, by_path)
 def test_exit_code_of_a_gate(log, judged, known_causes):
-    from ppo_doctor.judgement import exit_code
+    from ppo_doctor.diagnose.gate_result import exit_code
 
     severity = known_causes[log["cause"]].severity if log["cause"] in known_causes else "info"
     expected = 4 if verdict_of(log) == "inconclusive" else int(severity in ("critical", "high"))

@@ -54,16 +54,16 @@ def test_json_needs_neither_pandas_nor_rich():
 
 def test_a_command_prepares_no_other():
     code = (
-        "import sys; from ppo_doctor.cli import register; register('analyze');"
+        "import sys; from ppo_doctor.cli.application import register; register('analyze');"
         "print(*sorted(name for name in sys.modules if name.startswith('ppo_doctor.cli.')))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == [f"ppo_doctor.cli.{name}" for name in ("analyze", "application", "options")]
+    assert run.stdout.split() == [f"ppo_doctor.cli.{name}" for name in ("analyze", "application", "options", "output")]
 
 
 def test_the_table_of_commands_holds_each_that_is_registered():
     code = (
-        "from ppo_doctor.cli import COMMANDS, app, register; register('--help');"
+        "from ppo_doctor.cli.application import COMMANDS, app, register; register('--help');"
         "names = [c.name or c.callback.__name__ for c in app.registered_commands];"
         "groups = [g.name for g in app.registered_groups];"
         "print(sorted(COMMANDS) == sorted(names + groups), [n for n in COMMANDS if n not in groups] == names)"

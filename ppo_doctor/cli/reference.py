@@ -20,7 +20,7 @@ from ppo_doctor.cli.options import (
     request_of,
     save_aliases,
 )
-from ppo_doctor.output import write
+from ppo_doctor.cli.output import write
 
 
 @app.command()

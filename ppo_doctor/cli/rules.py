@@ -9,8 +9,8 @@ import typer
 
 from ppo_doctor.cli.application import rules_app
 from ppo_doctor.cli.options import RuleFolders
+from ppo_doctor.cli.output import write
 from ppo_doctor.errors import ExitCode
-from ppo_doctor.output import write
 
 
 @rules_app.command("list")

@@ -14,9 +14,9 @@ from ppo_doctor.model.frozen import frozen
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from ppo_doctor.diagnose.gate_result import GateResult
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report.json_report import Flow
-    from ppo_doctor.ruling import Ruling
     from ppo_doctor.story import Story
 
 #: format → "module:function"; the module may also have `render_many` and `render_error`.
@@ -59,7 +59,7 @@ class RenderOptions:
     width: int | None = None
     ascii: bool | None = None
     #: run id → what the gate ruled; empty outside a gate
-    rulings: Mapping[str, Ruling] = field(default_factory=dict)
+    gate_results: Mapping[str, GateResult] = field(default_factory=dict)
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format: str = "text") -> str:

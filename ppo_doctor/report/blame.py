@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ppo_doctor.diagnose.gate_result import failing
 from ppo_doctor.report.standings import weighed
-from ppo_doctor.ruling import failing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ppo_doctor.diagnose.gate_result import GateResult
     from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.ruling import Ruling
     from ppo_doctor.story.model import Told
 
 
-def ruling_of(diagnosis: Diagnosis, options: RenderOptions) -> Ruling | None:
+def gate_result_of(diagnosis: Diagnosis, options: RenderOptions) -> GateResult | None:
     """Return what the gate ruled about this run, None outside a gate."""
-    return options.rulings.get(diagnosis.run.id)
+    return options.gate_results.get(diagnosis.run.id)
 
 
 def suspects(diagnosis: Diagnosis, problem: Told) -> list[RankedCause]:
@@ -33,10 +33,10 @@ def supporters(diagnosis: Diagnosis, cause: RankedCause) -> list[Finding]:
     return [fired[entry.finding] for entry in weighed(cause) if entry.db > 0 and entry.finding in fired]
 
 
-def blamed(diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, list[RankedCause]]:
+def blamed(diagnosis: Diagnosis, result: GateResult | None) -> dict[str, list[RankedCause]]:
     """Return, for each fired rule that speaks for a failing cause, those causes."""
     found: dict[str, list[RankedCause]] = {}
-    for cause in failing(diagnosis, ruling):
+    for cause in failing(diagnosis, result):
         for finding in supporters(diagnosis, cause):
             found.setdefault(finding.rule, []).append(cause)
     return found

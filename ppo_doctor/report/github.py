@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from ppo_doctor.diagnose.gate_result import failing
 from ppo_doctor.model import Severity
 from ppo_doctor.report import markdown, phrases
-from ppo_doctor.report.blame import leaders, ruling_of, suspects
+from ppo_doctor.report.blame import gate_result_of, leaders, suspects
 from ppo_doctor.report.markup import command_data, command_property, slashes
 from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.words import capital, stopped
-from ppo_doctor.ruling import failing
 from ppo_doctor.story import story
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ppo_doctor.diagnose.gate_result import GateItem
     from ppo_doctor.model import Diagnosis, Finding, Run
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.ruling import Held
     from ppo_doctor.story.model import Place, Told
 
 Level = Literal["error", "warning", "notice"]
@@ -72,11 +72,11 @@ def _at_most(told: Sequence[tuple[Level, str]]) -> list[str]:
 
 def _annotations(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[tuple[Level, str]]:
     ours = story(diagnosis, run)
-    ruling = ruling_of(diagnosis, options)
-    failed = {cause.id for cause in failing(diagnosis, ruling)}
+    result = gate_result_of(diagnosis, options)
+    failed = {cause.id for cause in failing(diagnosis, result)}
     told = [_problem(problem, diagnosis, failed) for problem in ours.problems]
-    if ruling is not None:
-        told += [_held(held, diagnosis) for held in ruling.of("failed", "open") if not _told(held, diagnosis)]
+    if result is not None:
+        told += [_item(item, diagnosis) for item in result.of("failed", "open") if not _told(item, diagnosis)]
     elif not told and diagnosis.verdict in ("warning", "inconclusive"):
         rest = phrases.rest(ours, diagnosis)
         left = [f"{capital(label)}: {words}" for label, words in rest if label in ("do", "open")]
@@ -89,8 +89,8 @@ def _crashed(diagnosis: Diagnosis) -> list[Finding]:
     return [finding for finding in diagnosis.findings if finding.status == "errored"]
 
 
-def _told(held: Held, diagnosis: Diagnosis) -> bool:
-    return held.kind == "cause" and held.name in {cause.id for cause in leaders(diagnosis)}
+def _told(item: GateItem, diagnosis: Diagnosis) -> bool:
+    return item.kind == "cause" and item.name in {cause.id for cause in leaders(diagnosis)}
 
 
 def _level(problem: Told, failed: bool) -> Level:
@@ -109,9 +109,9 @@ def _problem(problem: Told, diagnosis: Diagnosis, failed: Collection[str]) -> tu
     )
 
 
-def _held(held: Held, diagnosis: Diagnosis) -> tuple[Level, str]:
-    level: Level = "error" if held.outcome == "failed" else "warning"
-    return level, _command(level, f"{held.kind} {held.name}", held.says, diagnosis)
+def _item(item: GateItem, diagnosis: Diagnosis) -> tuple[Level, str]:
+    level: Level = "error" if item.outcome == "failed" else "warning"
+    return level, _command(level, f"{item.kind} {item.name}", item.message, diagnosis)
 
 
 def _errored(rule: str, reason: str, diagnosis: Diagnosis) -> tuple[Level, str]:

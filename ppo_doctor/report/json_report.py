@@ -73,12 +73,12 @@ def render_error(message: str, hint: str, code: int) -> str:
 def _ruled(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
     """Return a diagnosis, in a gate with what was ruled."""
     ours = payload(diagnosis, everything=options.all)
-    ruling = options.rulings.get(diagnosis.run.id)
-    if ruling is None:
+    result = options.gate_results.get(diagnosis.run.id)
+    if result is None:
         return ours
-    from ppo_doctor.report.gate_json import gate
+    from ppo_doctor.report.gate import as_json
 
-    return ours | {"gate": gate(ruling)}
+    return ours | {"gate": as_json(result)}
 
 
 def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""JUnit XML: one test suite per run, one test case per rule, and one for the verdict or each ruling of a gate.
+"""JUnit XML: one test suite per run, one test case per rule, and one for the verdict or each result of a gate.
 
 A rule that fired fails its test case only when it speaks for a cause that fails the run: findings never fail a gate.
 """
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.evidence import says
-from ppo_doctor.report.blame import blamed, ruling_of
+from ppo_doctor.report.blame import blamed, gate_result_of
 from ppo_doctor.report.markup import slashes, xml
 from ppo_doctor.report.words import remedy_says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ppo_doctor.diagnose.gate_result import GateItem, GateResult
     from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.ruling import Held, Ruling
 
 Result = Literal["passed", "failure", "error", "skipped"]
 
@@ -44,7 +44,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as JUnit XML, one suite per run."""
-    suites = [(diagnosis, _cases(diagnosis, ruling_of(diagnosis, options))) for diagnosis in diagnoses]
+    suites = [(diagnosis, _cases(diagnosis, gate_result_of(diagnosis, options))) for diagnosis in diagnoses]
     everything = [case for _, cases in suites for case in cases]
     body = "".join(_suite(diagnosis, cases) for diagnosis, cases in suites)
     return _document(f'<testsuites name="ppo-doctor" {_totals(everything)}>\n{body}</testsuites>\n')
@@ -61,14 +61,14 @@ def _document(body: str) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
 
 
-def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
-    blame = blamed(diagnosis, ruling)
+def _cases(diagnosis: Diagnosis, result: GateResult | None) -> list[TestCase]:
+    blame = blamed(diagnosis, result)
     rules = [_rule(finding, blame) for finding in diagnosis.findings]
     left_out = [
         TestCase(group="rules", name=name, result="skipped", message="left out by select or ignore")
         for name in diagnosis.suppressed
     ]
-    gate = [_verdict(diagnosis)] if ruling is None else [_passed(ruling), *(_held(held) for held in ruling.held)]
+    gate = [_verdict(diagnosis)] if result is None else [_passed(result), *(_item(item) for item in result.items)]
     return [*gate, *rules, *left_out]
 
 
@@ -113,18 +113,18 @@ def _verdict(diagnosis: Diagnosis) -> TestCase:
     )
 
 
-def _passed(ruling: Ruling) -> TestCase:
+def _passed(result: GateResult) -> TestCase:
     """Return the gate itself: an open question is an error, because the job it belongs to fails too."""
     results: Mapping[str, Result] = {"passed": "passed", "failed": "failure", "inconclusive": "error"}
-    told = tuple(held.says for held in ruling.of("failed", "open"))
-    message = f"gate {ruling.word}" + (f": {told[0]}" if told else "")
-    return TestCase(group="gate", name="the run passes the gate", result=results[ruling.word], message=message)
+    told = tuple(item.message for item in result.of("failed", "open"))
+    message = f"gate {result.word}" + (f": {told[0]}" if told else "")
+    return TestCase(group="gate", name="the run passes the gate", result=results[result.word], message=message)
 
 
-def _held(held: Held) -> TestCase:
+def _item(item: GateItem) -> TestCase:
     results: Mapping[str, Result] = {"failed": "failure", "open": "error", "passed": "passed"}
-    result = results.get(held.outcome, "skipped")
-    return TestCase(group=f"gate.{held.kind}", name=held.name, result=result, message=held.says)
+    result = results.get(item.outcome, "skipped")
+    return TestCase(group=f"gate.{item.kind}", name=item.name, result=result, message=item.message)
 
 
 def _counts(cases: Sequence[TestCase]) -> str:

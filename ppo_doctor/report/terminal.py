@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from ppo_doctor.judgement import exit_code
+from ppo_doctor.diagnose.gate_result import exit_code
 from ppo_doctor.report import sections
 from ppo_doctor.report.cause_blocks import causes
 from ppo_doctor.report.escape import plain

@@ -8,12 +8,11 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 
 from ppo_doctor.cutting import cut, since
-from ppo_doctor.judgement import NEVER, fails
+from ppo_doctor.diagnose.gate_result import NEVER, fails, faults
 from ppo_doctor.model import Severity
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.words import action_says
-from ppo_doctor.ruling import faults
 from ppo_doctor.story import Story, story
 from ppo_doctor.story.actions import actions
 from ppo_doctor.watch.events import Event

@@ -30,7 +30,7 @@ class PlainScreen:
             return
         sys.stdout.write(event.line(f"{self._clock():%Y-%m-%d %H:%M:%S}") + "\n")
         sys.stdout.flush()
-        if getattr(sys.stdout, "left", False) and not self._left:  # see streams.Output
+        if getattr(sys.stdout, "left", False) and not self._left:  # see cli.streams.Output
             self._left = True  # last words go nowhere, and end nothing
             raise KeyboardInterrupt
 
