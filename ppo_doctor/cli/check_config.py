@@ -11,9 +11,7 @@ import typer
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import Framework, RuleFolders, check_fail_on, complete_severity
 from ppo_doctor.cli.output import write
-from ppo_doctor.diagnose.gate_result import NEVER
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.model import Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Finding
@@ -56,7 +54,9 @@ class Checked:
 
     def code(self, fail_on: str) -> ExitCode:
         """Return 1 for a finding at or above `fail_on`; here a finding does fail, for there is no run to lead in."""
-        if fail_on == NEVER:
+        from ppo_doctor.model import Severity
+
+        if fail_on == "never":
             return ExitCode.OK
         bound = Severity(fail_on)
         sick = any(f.status == "fired" and f.severity.at_least(bound) for f in self.findings)

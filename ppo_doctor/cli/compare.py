@@ -23,7 +23,6 @@ from ppo_doctor.cli.options import (
 )
 from ppo_doctor.cli.output import report_error, write
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.opening import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,6 +112,8 @@ def _sides(sources: Sequence[str], request: Request, rules: Sequence[Path], *, g
 
 def _is_report(path: Path) -> bool:
     """Recognise a report of ours by its first bytes; a log of training has no `schema_version`."""
+    from ppo_doctor.opening import plain_file
+
     if path.suffix != ".json" or not path.is_file():
         return False
     with plain_file(path) as file:
