@@ -80,7 +80,7 @@ def _rows(table: Path) -> list[dict[str, str]]:
 
 def judge(run: FieldRun) -> Said:
     """Judge a run as it lies, by the command line; of several runs in it the gravest is taken."""
-    from ppo_doctor import cli
+    from ppo_doctor.cli import application as cli
 
     os.chdir(FIELD / run.part)
     out = io.StringIO()

@@ -74,7 +74,7 @@ def _is_accepted(cause: Mapping[str, Any], label: Label) -> bool:
 
 def judge(label: Label, runs: Path, *options: str) -> Report:
     """Return the report on a run's files, copied to an empty folder: a bare log has no configuration beside it."""
-    from ppo_doctor import cli
+    from ppo_doctor.cli import application as cli
 
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "run", Path(folder) / "report.json"

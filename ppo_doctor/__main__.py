@@ -7,8 +7,8 @@ import os
 import sys
 from typing import NoReturn
 
+from ppo_doctor.cli.streams import prepare
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.streams import prepare
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
         leave(0)
     # Imports allocate a lot and leave no garbage; the default threshold collects some forty times for nothing (10 ms).
     gc.set_threshold(100_000, 50, 50)
-    from ppo_doctor.cli import run
+    from ppo_doctor.cli.application import run
 
     leave(run())
 

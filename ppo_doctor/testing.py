@@ -26,8 +26,8 @@ from ppo_doctor.toml_schema import Spec, validate
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ppo_doctor.cli.policy import Policy
     from ppo_doctor.model import Clause, Diagnosis, Finding, Rule
-    from ppo_doctor.policy import Policy
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf)"
 _ITEM = re.compile(
@@ -225,24 +225,24 @@ def assert_healthy(
     settings: Mapping[str, object] | None = None,
     framework: str | None = None,
 ) -> Diagnosis:
-    """Hold a training run to the project's policy, as `ppo-doctor gate` does, and return its diagnosis.
+    """Judge a training run by the project's policy, as `ppo-doctor gate` does, and return its diagnosis.
 
     Raises:
         AssertionError: the gate fails or cannot tell; the message is the report.
         DoctorError: nothing to judge, or a policy that means nothing.
     """
     __tracebackhide__ = True
+    from ppo_doctor.cli.gate import policy_for, run_gate
+    from ppo_doctor.cli.output import rendered
+    from ppo_doctor.cli.policy import Policy
     from ppo_doctor.configuration import flatten
-    from ppo_doctor.gating import gate, policy_for
-    from ppo_doctor.output import rendered
     from ppo_doctor.pipeline import Request
-    from ppo_doctor.policy import Policy
     from ppo_doctor.report import RenderOptions
 
     ours = policy if isinstance(policy, Policy) else policy_for(policy, fail_on=fail_on, baseline=baseline)
-    gated = gate([str(source)], ours, Request(settings=flatten(settings or {}), framework=framework))
-    if gated.code != ExitCode.OK:
-        options = RenderOptions(color=False, rulings=gated.rulings)
-        judged = [(*pair, None) for pair in gated.judged]
-        raise AssertionError(rendered(judged, options, "text", many=len(judged) > 1))
-    return gated.judged[0][1]
+    request = Request(settings=flatten(settings or {}), framework=framework)
+    judged, results, code = run_gate([str(source)], ours, request)
+    if code != ExitCode.OK:
+        options = RenderOptions(color=False, gate_results=results)
+        raise AssertionError(rendered([(*pair, None) for pair in judged], options, "text", many=len(judged) > 1))
+    return judged[0][1]

@@ -39,7 +39,7 @@ class RunTest(pytest.Item):
         self.run = run
 
     def runtest(self) -> None:
-        """Hold the run to the policy."""
+        """Judge the run by the policy."""
         from ppo_doctor.testing import assert_healthy
 
         policy = self.config.getoption("--ppo-doctor-policy")

@@ -88,7 +88,7 @@ class Outcome:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run the command line in this process; `stdin` is what it reads from a pipe."""
-    from ppo_doctor.cli import run
+    from ppo_doctor.cli.application import run
 
     def call(*arguments: object, stdin: bytes | None = None) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["ppo-doctor", *map(str, arguments)])

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ppo_doctor.aliases import beside, parse_alias, save, targets
-from ppo_doctor.cli import app, register
+from ppo_doctor.cli.application import app, register
 from ppo_doctor.cli.options import complete_alias
 from ppo_doctor.errors import DoctorError
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor import toml_text
+from ppo_doctor.cli.policy import read_policy
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.ingest.columns import LONGEST, squashed
 from ppo_doctor.pipeline import Request, read_run, read_runs
-from ppo_doctor.policy import read_policy
 from ppo_doctor.readers import pack, read
 from ppo_doctor.table import EmbeddedConfig, Table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.config_check import check_config
+from ppo_doctor.cli.check_config import check_file
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.frameworks import domains
 from ppo_doctor.rulepack import load_pack
@@ -154,7 +154,7 @@ def test_no_configuration_that_somebody_trained_with_is_called_wrong(folder):
     judged, offenders = 0, []
     for path in files:
         try:
-            checked = check_config(path, pack)
+            checked = check_file(path, pack)
         except DoctorError:
             continue  # another file of that name, or one that is broken on purpose
         judged += len(checked.judged)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor import policy
-from ppo_doctor.baseline import read_baseline, read_report
+from ppo_doctor.cli import policy
+from ppo_doctor.cli.baseline import read_baseline, read_report
 from ppo_doctor.compare import compare, side_of_report
 from ppo_doctor.errors import DoctorError
 from ppo_doctor.rulepack import builtin_rules, load_pack
@@ -32,7 +32,7 @@ FIXED = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> dict[str, Any]:
-    from ppo_doctor.cli import run
+    from ppo_doctor.cli.application import run
 
     folder = tmp_path_factory.mktemp("report")
     log = builtin_rules().parent / "sample_logs" / "sick" / "lr-zero.canonical" / "run.jsonl"

@@ -163,7 +163,7 @@ def test_an_installed_copy_finds_the_cause(installed):
 def test_an_installed_copy_needs_no_torch(installed, held):
     assert "torch" not in held
     assert {"ppo-doctor", "numpy"} <= held
-    code = "import sys, ppo_doctor.cli, ppo_doctor.pipeline; print(json.dumps(list(sys.modules)))"
+    code = "import sys, ppo_doctor.cli.application, ppo_doctor.pipeline; print(json.dumps(list(sys.modules)))"
     assert {"pandas", "torch"} & set(installed.ask(code)) == set()
 
 

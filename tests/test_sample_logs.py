@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor import analyze
-from ppo_doctor.judgement import exit_code
+from ppo_doctor.diagnose.gate_result import exit_code
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.rulepack import load_pack
 

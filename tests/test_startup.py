@@ -49,7 +49,7 @@ def test_the_page_of_a_metric_needs_no_numpy():
 
 def test_the_table_of_commands_holds_each_that_is_registered():
     code = (
-        "from ppo_doctor.cli import COMMANDS, app, register; register('--help');"
+        "from ppo_doctor.cli.application import COMMANDS, app, register; register('--help');"
         "names = [c.name or c.callback.__name__ for c in app.registered_commands];"
         "groups = [g.name for g in app.registered_groups];"
         "print(sorted(COMMANDS) == sorted(names + groups), [n for n in COMMANDS if n not in groups] == names)"

@@ -36,19 +36,19 @@ from ppo_doctor.cli.options import (
     Together,
     Why,
     check_fail_on,
-    keep_inputs,
+    refuse_inputs,
     request_of,
     save_aliases,
 )
+from ppo_doctor.cli.output import places, report, report_error, write
 from ppo_doctor.errors import DoctorError, ExitCode, worst
-from ppo_doctor.output import report, report_error, wanted, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ppo_doctor.cli.output import Place
     from ppo_doctor.model import ConfigValue, Diagnosis, Run
-    from ppo_doctor.output import Wanted
     from ppo_doctor.pipeline import Request
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.rulepack import Pack
@@ -86,10 +86,11 @@ def analyze(
     """Diagnose training runs."""
     from ppo_doctor.report import RenderOptions
 
-    places = _files(formats, output) if interactive else wanted(formats, output)
-    keep_inputs(places, sources, config or [], rules or [])
+    reports = _files(formats, output) if interactive else places(formats, output)
+    refuse_inputs(reports, sources, config or [], rules or [])
     color = False if no_color else None
     options = RenderOptions(why=why, all=all_checks, quiet=quiet, fail_on=fail_on, color=color)
+    inputs: set[str] = set()
     try:
         check_fail_on(fail_on)
         if interactive:
@@ -100,9 +101,11 @@ def analyze(
         request = replace(asked, names=tuple(names or ()), target_return=target_return)
         saved = partial(save_aliases, request) if save_alias else None
         gathered = partial(_gathered, sources, saved, together=together, separate=separate)
-        code = _analyze(gathered, request, rules or [], places, options, fail_on, interactive=interactive, jobs=jobs)
+        code = _analyze(
+            gathered, request, rules or [], reports, inputs, options, fail_on, interactive=interactive, jobs=jobs
+        )
     except DoctorError as error:
-        report_error(error, places)
+        report_error(error, reports, inputs)
         raise
     raise typer.Exit(code)
 
@@ -128,16 +131,17 @@ def _analyze(
     gathered: Callable[[], tuple[list[RunSource], list[DoctorError]]],
     request: Request,
     rules: Sequence[Path],
-    places: Sequence[Wanted],
+    reports: Sequence[Place],
+    inputs: set[str],
     options: RenderOptions,
     fail_on: str,
     *,
     interactive: bool,
     jobs: int | None,
 ) -> ExitCode:
-    from ppo_doctor.judgement import exit_code
-    from ppo_doctor.judging import judge_each
-    from ppo_doctor.policy import known_rules
+    from ppo_doctor.cli.judge import judge_runs
+    from ppo_doctor.cli.policy import known_rules
+    from ppo_doctor.diagnose.gate_result import exit_code
     from ppo_doctor.rulepack import load_pack
 
     pack = load_pack(rules)
@@ -147,14 +151,14 @@ def _analyze(
 
     def coded() -> Iterator[tuple[Run, Diagnosis]]:
         # A bar would run into what is written to a terminal meanwhile.
-        shown = interactive or not (len(runs) > 1 and any(path is None for _, path in places) and sys.stdout.isatty())
-        for run, diagnosis in judge_each(runs, errors, request, pack, jobs=jobs, shown=shown):
+        shown = interactive or not (len(runs) > 1 and any(path is None for _, path in reports) and sys.stdout.isatty())
+        for run, diagnosis in judge_runs(runs, errors, request, pack, jobs=jobs, shown=shown):
             codes.add(exit_code(diagnosis, fail_on))
             yield run, diagnosis
             del run, diagnosis
 
     judged: Iterable[tuple[Run, Diagnosis]] = list(coded()) if interactive else coded()
-    report(judged, options, places, many=lambda count: count > 1 or bool(errors))
+    report(judged, options, reports, inputs, many=lambda count: count > 1 or bool(errors))
     if interactive:
         from ppo_doctor.tui.terminal import show
 
@@ -178,7 +182,7 @@ def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pa
     ]
 
 
-def _files(formats: list[str] | None, output: Path | None) -> list[Wanted]:
+def _files(formats: list[str] | None, output: Path | None) -> list[Place]:
     """Return the reports to write beside the interactive one, which has standard output for itself.
 
     Raises:
@@ -186,12 +190,12 @@ def _files(formats: list[str] | None, output: Path | None) -> list[Wanted]:
     """
     if not formats and output is None:
         return []
-    places = wanted(formats, output)
-    for name, path in places:
+    reports = places(formats, output)
+    for name, path in reports:
         if path is None:
             hint = f"--format {name}=FILE writes it beside the interactive report; e exports from within"
             raise DoctorError(f"--format {name} and -i both want the terminal", hint=hint, code=ExitCode.USAGE)
-    return places
+    return reports
 
 
 @app.command()

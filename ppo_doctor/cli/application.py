@@ -1,18 +1,42 @@
-"""The application that commands register with, and `--version`."""
+"""The application: its commands, `--version`, and errors as messages and exit codes.
+
+Everything but typer is imported inside the commands, so that `--help` costs no numpy; and of the commands only the one
+that was called, since typer takes a millisecond to prepare each.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from ppo_doctor import __version__
+from ppo_doctor.errors import DoctorError, ExitCode
+
+#: Command → the module of this package that registers it, in the order in which `--help` lists them.
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "analyze": "analyze",
+        "gate": "gate",
+        "compare": "compare",
+        "check-config": "check_config",
+        "inspect": "analyze",
+        "explain": "explain",
+        "frameworks": "explain",
+        "rules": "rules",
+        "watch": "watch",
+    }
+)
 
 
 class _Commands(TyperGroup):
-    """The commands; typer takes an `EOFError` for somebody's Ctrl-D, and ends with the code of a sick run."""
+    """The commands; typer takes an `EOFError` for a Ctrl-D, and ends with the code of a sick run."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer keeps its contexts to itself
         """Run a command."""
@@ -45,6 +69,68 @@ def _main(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     del version
-    from ppo_doctor import inputs
 
-    inputs.keep_track()
+
+def register(command: str | None = None) -> None:
+    """Import the module of a command; of all where it is none that we know, for `--help` and for near misses."""
+    known = COMMANDS.get(command or "")
+    for module in dict.fromkeys(COMMANDS.values()) if known is None else [known]:
+        import_module(f"ppo_doctor.cli.{module}")
+
+
+def run() -> int:
+    """Run the command line and return the exit code; only here do errors become messages."""
+    from ppo_doctor.cli.output import print_error
+
+    try:
+        register(sys.argv[1] if len(sys.argv) > 1 else None)
+        return _called()
+    except DoctorError as error:
+        print_error(error)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug becomes exit code 70 and a message
+        if "--debug" not in sys.argv and (refused := _refused(error)):
+            print_error(refused)
+            return refused.code
+        return _bug(error)
+
+
+def _called() -> int:
+    """Run the command; what its output still buffers is written before the exit code is settled."""
+    try:
+        app(standalone_mode=True)
+    except SystemExit as stop:
+        code = stop.code
+    else:
+        code = None
+    sys.stdout.flush()
+    if code is None or isinstance(code, int):
+        return code or ExitCode.OK
+    raise RuntimeError(str(code))
+
+
+def _refused(error: Exception) -> DoctorError | None:
+    """Return a message for a path that the system refuses, or a deleted working directory: neither is a bug of ours."""
+    from ppo_doctor.cli.output import working_folder_exists
+
+    if not isinstance(error, OSError):
+        return None
+    if isinstance(error.filename, str | bytes):
+        return DoctorError(f"{os.fsdecode(error.filename)}: {error.strerror}", code=ExitCode.USAGE)
+    if working_folder_exists():
+        return None
+    return DoctorError("the working directory no longer exists: name files by their whole path", code=ExitCode.USAGE)
+
+
+def _bug(error: Exception) -> int:
+    from ppo_doctor.report.escape import plain
+
+    if "--debug" in sys.argv:
+        import traceback
+
+        traceback.print_exception(error)
+    sys.stderr.write(f"ppo-doctor: a bug of ours: {type(error).__name__}: {plain(str(error))}\n")
+    sys.stderr.write("  run again with --debug for the traceback, and report it with the log if you can\n")
+    return ExitCode.BUG

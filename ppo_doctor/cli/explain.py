@@ -17,11 +17,11 @@ import typer
 
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import complete_name
+from ppo_doctor.cli.output import write
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.evidence import number, says
 from ppo_doctor.model import PRIORS
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.output import write
 from ppo_doctor.report.escape import prose
 from ppo_doctor.report.sparkline import sparkline
 

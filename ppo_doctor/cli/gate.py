@@ -1,11 +1,13 @@
-"""The commands of CI: `gate`, `compare` and `check-config`."""
+"""`ppo-doctor gate`: judge runs by a policy and a baseline, for CI."""
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,16 +31,19 @@ from ppo_doctor.cli.options import (
     Why,
     check_fail_on,
     complete_severity,
-    keep_inputs,
+    refuse_inputs,
     request_of,
 )
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.output import report_error, wanted, write
+from ppo_doctor.cli.output import places, report, report_error
+from ppo_doctor.errors import DoctorError, ExitCode, worst
+
+if TYPE_CHECKING:
+    from ppo_doctor.cli.policy import Policy
+    from ppo_doctor.diagnose.gate_result import GateResult
+    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.pipeline import Request
 
 GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
-#: Formats of a comparison → the module of reports, and the function, that writes it.
-COMPARED = {"text": "comparison:text", "json": "comparison:as_json", "html": "comparison_html:page"}
-CHECK_FAIL_ON = "Exit with 1 for a finding of: critical, high, medium, low."
 
 
 @app.command()
@@ -65,80 +70,88 @@ def gate(
     debug: Debug = False,
 ) -> None:
     """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
-    from ppo_doctor.ci import run_gate
-    from ppo_doctor.gating import policy_for
     from ppo_doctor.report import RenderOptions
 
-    places = wanted(formats or _usual_formats(output), output)
-    keep_inputs(places, sources, [policy, baseline, *(config or ())], rules or [])
+    if not formats and output is None and os.environ.get("GITHUB_ACTIONS") == "true":
+        formats = ["text", "github"]  # annotations between the lines of the job's log
+    reports = places(formats, output)
+    refuse_inputs(reports, sources, [policy, baseline, *(config or ())], rules or [])
     options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
+    inputs: set[str] = set()
     try:
         if fail_on is not None:
             check_fail_on(fail_on)
         ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or ())
+        refuse_inputs(reports, (), [ours.source, ours.baseline], ours.rules)
         request = request_of(framework, config, settings, steps, select, ignore, debug, alias)
-        code = run_gate(sources, ours, request, options, places, group=group)
+        judged, results, code = run_gate(sources, ours, request, group=group)
+        report(judged, replace(options, gate_results=results), reports, inputs)
     except DoctorError as error:
-        report_error(error, places)
+        report_error(error, reports, inputs)
         raise
+    if not any(name == "text" for name, _ in reports):
+        from ppo_doctor.report.gate import text
+
+        sys.stderr.write(text(results))
     raise typer.Exit(code)
 
 
-@app.command()
-def compare(
-    sources: Annotated[list[str], typer.Argument(help="Two runs or JSON reports; with --group any number of runs.")],
-    group: Annotated[bool, typer.Option("--group", help="Take seeds of one configuration together.")] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="text, json or html.", autocompletion=lambda: [*COMPARED])
-    ] = "text",
-    output: Output = None,
-    framework: Framework = None,
-    alias: Aliases = None,
-    steps: Steps = None,
-    rules: RuleFolders = None,
-    everything: All = False,
-    no_color: NoColor = False,
-    debug: Debug = False,
-) -> None:
-    """Put two runs side by side: reward, which metrics part and when, settings that differ, and what is wrong."""
-    from ppo_doctor.ci import run_compare
-    from ppo_doctor.report import RenderOptions
+def policy_for(
+    path: Path | None, *, fail_on: str | None = None, baseline: Path | None = None, rules: Sequence[Path] = ()
+) -> Policy:
+    """Return the policy of a gate: the file named, else the nearest one, with what the caller adds.
 
-    if format not in COMPARED:
-        raise DoctorError(f"no format '{format}' for a comparison", hint=", ".join(COMPARED), code=ExitCode.USAGE)
-    keep_inputs([(format, output)], sources, (), rules or [])
-    try:
-        request = request_of(framework, None, None, steps, None, None, debug, alias)
-        found = run_compare(sources, request, rules or (), group=group)
-    except DoctorError as error:
-        report_error(error, [(format, output)])
-        raise
-    module, _, function = COMPARED[format].partition(":")
-    options = RenderOptions(all=everything, color=False if no_color or output is not None else None)
-    write(getattr(import_module(f"ppo_doctor.report.{module}"), function)(found, options), output, format)
+    Raises:
+        DoctorError: the policy cannot be read or means nothing (exit code 2).
+    """
+    from ppo_doctor.cli.policy import find_policy, read_policy
+
+    policy = read_policy(path) if path else find_policy(Path())
+    return replace(
+        policy,
+        fail_on=fail_on or policy.fail_on,
+        baseline=baseline or policy.baseline,
+        rules=(*policy.rules, *rules),
+    )
 
 
-@app.command("check-config")
-def check_config(
-    files: Annotated[list[Path], typer.Argument(help="Training configurations: YAML, JSON or TOML.")],
-    framework: Framework = None,
-    fail_on: Annotated[str, typer.Option(help=CHECK_FAIL_ON, autocompletion=complete_severity)] = "medium",
-    rules: RuleFolders = None,
-) -> None:
-    """Check training configurations before a run, by the rules that need no log; for pre-commit."""
-    from ppo_doctor.config_check import check_config as check
-    from ppo_doctor.config_check import worst_code
+def run_gate(
+    sources: Sequence[str], policy: Policy, request: Request, *, group: bool = False
+) -> tuple[list[tuple[Run, Diagnosis]], Mapping[str, GateResult], ExitCode]:
+    """Judge sources by a policy; return the judged runs, the result of each by its id, and the exit code over all.
+
+    Raises:
+        DoctorError: a policy that names what does not exist, or nothing that could be judged.
+    """
+    from ppo_doctor.cli.baseline import read_baseline
+    from ppo_doctor.cli.decision import decide
+    from ppo_doctor.cli.judge import judge_runs
+    from ppo_doctor.cli.policy import applied, known_rules
+    from ppo_doctor.groups import grouped
     from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.sources import gather
 
-    check_fail_on(fail_on)
-    pack = load_pack(rules or [])
-    checked = [check(path, pack, framework) for path in files]
-    from ppo_doctor.report.escape import prose
+    pack = applied(policy, load_pack(policy.rules))
+    known_rules(pack, (*request.select, *request.ignore))
+    baseline = read_baseline(policy.baseline) if policy.baseline else None
+    found, errors = gather(sources)
+    if not found and len(errors) == 1:
+        raise errors[0]
+    judged = list(judge_runs(found, errors, _with_policy(request, policy), pack))
+    results: dict[str, GateResult] = {}
+    for seeds in grouped(judged) if group else [[pair] for pair in judged]:
+        result = decide(seeds, policy, baseline)
+        results |= {run.id: result for run, _ in seeds}
+    return judged, results, worst([error.code for error in errors] + [result.code for result in results.values()])
 
-    write("".join(f"{prose(line)}\n" for entry in checked for line in entry.lines()), None)
-    raise typer.Exit(worst_code(checked, fail_on))
 
-
-def _usual_formats(output: Path | None) -> list[str]:
-    """Return a gate's formats when none is named: under GitHub Actions with annotations between the lines."""
-    return ["text", "github"] if os.environ.get("GITHUB_ACTIONS") == "true" and output is None else ["text"]
+def _with_policy(request: Request, policy: Policy) -> Request:
+    """Return the request with the policy's rules; the caller's selection replaces, what it ignores adds."""
+    return replace(
+        request,
+        select=tuple(request.select) or policy.select,
+        ignore=(*policy.ignore, *request.ignore),
+        framework=request.framework or policy.framework,
+        target_return=policy.target_return if request.target_return is None else request.target_return,
+        project_aliases=policy.alias,
+    )

@@ -1,4 +1,4 @@
-"""Options that commands share, and how their words become a `Request`."""
+"""Options that commands share, and how their values become a `Request`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ from ppo_doctor.errors import DoctorError, ExitCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.output import Wanted
+    from ppo_doctor.cli.output import Place
     from ppo_doctor.pipeline import Request
     from ppo_doctor.sources import RunSource
 
 
-def keep_inputs(
-    places: Sequence[Wanted], sources: Sequence[str], files: Sequence[Path | None], rules: Sequence[Path]
+def refuse_inputs(
+    reports: Sequence[Place], sources: Sequence[str], files: Sequence[Path | None], rules: Sequence[Path]
 ) -> None:
-    """Refuse to write where an input lies that is named here, before anything is read or written.
+    """Refuse to write over an input, before anything is read or written.
+
+    Inputs are what the options name, the settings beside a log, and the nearest policy.
 
     Raises:
         DoctorError: a report would replace an input (exit code 2).
     """
-    from ppo_doctor import inputs
-    from ppo_doctor.sources import named
+    from ppo_doctor.cli.output import refuse_input
 
-    inputs.add(files)
-    for path in {path for _, path in places if path is not None and os.path.isfile(path)}:  # noqa: PTH113 - any length
-        inputs.add(named(sources, path))
-        inputs.add(file for folder in rules for file in folder.rglob("*.toml"))
-        inputs.refuse(path)
+    for path in {path for _, path in reports if path is not None and os.path.isfile(path)}:  # noqa: PTH113 - any length
+        from ppo_doctor.cli.policy import nearest_file
+        from ppo_doctor.sources import named
+
+        of_rules = (file for folder in rules for file in folder.rglob("*.toml"))
+        refuse_input(path, [*named(sources, path), *files, nearest_file(Path()), *of_rules])
 
 
 def check_fail_on(fail_on: str) -> None:
     """Refuse a severity that does not exist."""
-    from ppo_doctor.judgement import FAIL_ON
+    from ppo_doctor.diagnose.gate_result import FAIL_ON
 
     if fail_on not in FAIL_ON:
         raise DoctorError(f"--fail-on {fail_on}: no such severity", hint=", ".join(FAIL_ON), code=ExitCode.USAGE)
@@ -57,9 +59,9 @@ def request_of(
 ) -> Request:
     """Return how to read and judge, from the options that commands share, and the names that the project gives."""
     from ppo_doctor.aliases import parse_alias
+    from ppo_doctor.cli.policy import project_aliases
     from ppo_doctor.configuration import parse_setting
     from ppo_doctor.pipeline import Request
-    from ppo_doctor.policy import project_aliases
 
     return Request(
         settings=dict(parse_setting(text) for text in settings or ()),
@@ -129,7 +131,7 @@ def complete_format(incomplete: str) -> list[str]:
 
 def complete_severity(incomplete: str) -> list[str]:
     """Return the values of --fail-on that begin so."""
-    from ppo_doctor.judgement import FAIL_ON
+    from ppo_doctor.diagnose.gate_result import FAIL_ON
 
     return [name for name in FAIL_ON if name.startswith(incomplete)]
 

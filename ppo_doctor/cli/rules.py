@@ -11,8 +11,8 @@ import typer
 
 from ppo_doctor.cli.application import rules_app
 from ppo_doctor.cli.options import RuleFolders
+from ppo_doctor.cli.output import write
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.output import write
 
 #: What `rules new` writes; CODE and NAME stand for those of the new rule.
 TEMPLATE = Path(__file__).with_name("rule_template.toml")

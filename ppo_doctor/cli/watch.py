@@ -51,7 +51,7 @@ def watch(
     debug: Debug = False,
 ) -> None:
     """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
-    from ppo_doctor.policy import known_rules
+    from ppo_doctor.cli.policy import known_rules
     from ppo_doctor.rulepack import load_pack
     from ppo_doctor.watch.command import run_watch
     from ppo_doctor.watch.session import Options

@@ -70,8 +70,6 @@ class Line:
         return len(self.text) - len(self.text.lstrip())
 
 
-
-
 class Sink:
     """Takes records in any shape and packs them."""
 

@@ -14,10 +14,10 @@ from ppo_doctor.model.frozen import frozen
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from ppo_doctor.diagnose.gate_result import GateResult
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.report.json_report import Flow
     from ppo_doctor.report.summary import Summary
-    from ppo_doctor.ruling import Ruling
 
 #: format → "module:function"; the module may also have `render_many` and `render_error`.
 FORMATS: Mapping[str, str] = MappingProxyType(
@@ -59,11 +59,11 @@ class RenderOptions:
     width: int | None = None
     ascii: bool | None = None
     #: run id → what the gate ruled; empty outside a gate
-    rulings: Mapping[str, Ruling] = field(default_factory=dict)
+    gate_results: Mapping[str, GateResult] = field(default_factory=dict)
 
-    def ruling(self, diagnosis: Diagnosis) -> Ruling | None:
-        """Return what the gate ruled about a run; None outside a gate."""
-        return self.rulings.get(diagnosis.run.id)
+    def gate_result(self, diagnosis: Diagnosis) -> GateResult | None:
+        """Return the result of the gate for a run; None outside a gate."""
+        return self.gate_results.get(diagnosis.run.id)
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format: str = "text") -> str:

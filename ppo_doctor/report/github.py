@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from ppo_doctor.diagnose.gate_result import failing
 from ppo_doctor.model import Severity
 from ppo_doctor.report import markdown, phrases
 from ppo_doctor.report.markup import command_data, command_property, slashes
 from ppo_doctor.report.summary import summarize
 from ppo_doctor.report.words import capital, stopped
-from ppo_doctor.ruling import failing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ppo_doctor.diagnose.gate_result import GateItem
     from ppo_doctor.model import Diagnosis, Run, SourceRef
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary
-    from ppo_doctor.ruling import Held
 
 Level = Literal["error", "warning", "notice"]
 #: GitHub shows ten annotations of a level per step; the rest would vanish without a word.
@@ -70,13 +70,13 @@ def _at_most(annotations: Sequence[tuple[Level, str]]) -> list[str]:
 
 def _annotations(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[tuple[Level, str]]:
     summary = summarize(diagnosis, run)
-    ruling = options.ruling(diagnosis)
-    failed = {cause.id for cause in failing(diagnosis, ruling)}
+    result = options.gate_result(diagnosis)
+    failed = {cause.id for cause in failing(diagnosis, result)}
     found = [_problem(problem, diagnosis, failed) for problem in summary.problems]
-    if ruling is not None:
+    if result is not None:
         leaders = {cause.id for cause in diagnosis.causes if cause.leader and not cause.benign}
-        others = [h for h in ruling.of("failed", "open") if h.kind != "cause" or h.name not in leaders]
-        found += [_held(held, diagnosis) for held in others]
+        others = [h for h in result.of("failed", "open") if h.kind != "cause" or h.name not in leaders]
+        found += [_item(item, diagnosis) for item in others]
     elif not found and diagnosis.verdict in ("warning", "inconclusive"):
         rest = phrases.rest(summary, diagnosis)
         left = [f"{capital(label)}: {words}" for label, words in rest if label in ("do", "open")]
@@ -102,9 +102,9 @@ def _problem(problem: ProblemSummary, diagnosis: Diagnosis, failed: Collection[s
     )
 
 
-def _held(held: Held, diagnosis: Diagnosis) -> tuple[Level, str]:
-    level: Level = "error" if held.outcome == "failed" else "warning"
-    return level, _command(level, f"{held.kind} {held.name}", held.says, diagnosis)
+def _item(item: GateItem, diagnosis: Diagnosis) -> tuple[Level, str]:
+    level: Level = "error" if item.outcome == "failed" else "warning"
+    return level, _command(level, f"{item.kind} {item.name}", item.message, diagnosis)
 
 
 def _errored(rule: str, reason: str, diagnosis: Diagnosis) -> tuple[Level, str]:

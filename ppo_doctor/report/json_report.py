@@ -71,12 +71,12 @@ def render_error(message: str, hint: str, code: int) -> str:
 def _with_gate(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
     """Return a diagnosis, in a gate with its result."""
     ours = payload(diagnosis, everything=options.all)
-    ruling = options.ruling(diagnosis)
-    if ruling is None:
+    result = options.gate_result(diagnosis)
+    if result is None:
         return ours
-    from ppo_doctor.report.gate_json import gate
+    from ppo_doctor.report.gate import as_json
 
-    return ours | {"gate": gate(ruling)}
+    return ours | {"gate": as_json(result)}
 
 
 def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""JUnit XML: one test suite per run, one test case per rule, and one for the verdict or each ruling of a gate.
+"""JUnit XML: one test suite per run, one test case per rule, and one for the verdict or each result of a gate.
 
 A rule that fired fails its test case only when it speaks for a cause that fails the run: findings never fail a gate.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
+from ppo_doctor.diagnose.gate_result import failing
 from ppo_doctor.evidence import says
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.markup import slashes, xml
 from ppo_doctor.report.summary import support
 from ppo_doctor.report.words import remedy_says
-from ppo_doctor.ruling import failing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ppo_doctor.diagnose.gate_result import GateItem, GateResult
     from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.ruling import Held, Ruling
 
 Result = Literal["passed", "failure", "error", "skipped"]
 
@@ -45,7 +45,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
     """Return the diagnoses of several runs as JUnit XML, one suite per run."""
-    suites = [(diagnosis, _cases(diagnosis, options.ruling(diagnosis))) for diagnosis in diagnoses]
+    suites = [(diagnosis, _cases(diagnosis, options.gate_result(diagnosis))) for diagnosis in diagnoses]
     everything = [case for _, cases in suites for case in cases]
     body = "".join(_suite(diagnosis, cases) for diagnosis, cases in suites)
     return _document(f'<testsuites name="ppo-doctor" {_totals(everything)}>\n{body}</testsuites>\n')
@@ -62,21 +62,21 @@ def _document(body: str) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
 
 
-def _cases(diagnosis: Diagnosis, ruling: Ruling | None) -> list[TestCase]:
-    failed = _failing_causes(diagnosis, ruling)
+def _cases(diagnosis: Diagnosis, result: GateResult | None) -> list[TestCase]:
+    failed = _failing_causes(diagnosis, result)
     rules = [_rule(finding, failed.get(finding.rule, ())) for finding in diagnosis.findings]
     left_out = [
         TestCase(group="rules", name=name, result="skipped", message="left out by select or ignore")
         for name in diagnosis.suppressed
     ]
-    gate = [_verdict(diagnosis)] if ruling is None else [_passed(ruling), *(_held(held) for held in ruling.held)]
+    gate = [_verdict(diagnosis)] if result is None else [_passed(result), *(_item(item) for item in result.items)]
     return [*gate, *rules, *left_out]
 
 
-def _failing_causes(diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, list[RankedCause]]:
+def _failing_causes(diagnosis: Diagnosis, result: GateResult | None) -> dict[str, list[RankedCause]]:
     """Return, for each fired rule that supports a failing cause, those causes."""
     found: dict[str, list[RankedCause]] = {}
-    for cause in failing(diagnosis, ruling):
+    for cause in failing(diagnosis, result):
         for finding in support(cause, diagnosis):
             found.setdefault(finding.rule, []).append(cause)
     return found
@@ -117,18 +117,18 @@ def _verdict(diagnosis: Diagnosis) -> TestCase:
     )
 
 
-def _passed(ruling: Ruling) -> TestCase:
+def _passed(result: GateResult) -> TestCase:
     """Return the gate itself: an open question is an error, because the job it belongs to fails too."""
     results: Mapping[str, Result] = {"passed": "passed", "failed": "failure", "inconclusive": "error"}
-    reasons = tuple(held.says for held in ruling.of("failed", "open"))
-    message = f"gate {ruling.word}" + (f": {reasons[0]}" if reasons else "")
-    return TestCase(group="gate", name="the run passes the gate", result=results[ruling.word], message=message)
+    reasons = tuple(item.message for item in result.of("failed", "open"))
+    message = f"gate {result.word}" + (f": {reasons[0]}" if reasons else "")
+    return TestCase(group="gate", name="the run passes the gate", result=results[result.word], message=message)
 
 
-def _held(held: Held) -> TestCase:
+def _item(item: GateItem) -> TestCase:
     results: Mapping[str, Result] = {"failed": "failure", "open": "error", "passed": "passed"}
-    result = results.get(held.outcome, "skipped")
-    return TestCase(group=f"gate.{held.kind}", name=held.name, result=result, message=held.says)
+    result = results.get(item.outcome, "skipped")
+    return TestCase(group=f"gate.{item.kind}", name=item.name, result=result, message=item.message)
 
 
 def _counts(cases: Sequence[TestCase]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model import CHAIN
 from ppo_doctor.report import phrases
-from ppo_doctor.report.gate_lines import lines as gate_lines
+from ppo_doctor.report.gate import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
 from ppo_doctor.report.phrases import apart, causes_of, first_action, relative
 from ppo_doctor.report.summary import summarize
@@ -26,10 +26,10 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ppo_doctor.diagnose.gate_result import GateResult
     from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
-    from ppo_doctor.ruling import Ruling
 
 #: Lets a bot find its own comment and write over it.
 MARKER = "<!-- ppo-doctor -->"
@@ -41,8 +41,8 @@ MOST_PROBLEMS, MOST_ROWS = 3, 20
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     """Return one diagnosis as Markdown."""
-    ruling = options.ruling(diagnosis)
-    gate = f", gate {ruling.word}" if ruling else ""
+    result = options.gate_result(diagnosis)
+    gate = f", gate {result.word}" if result else ""
     head = f"### ppo-doctor: {diagnosis.verdict}{gate} — {md_code(diagnosis.run.id)}"
     version = f"<sub>ppo-doctor {md(diagnosis.tool_version)}</sub>"
     return _fitted([MARKER, head, *_report(diagnosis, run, options), *([] if options.quiet else [version])])
@@ -83,7 +83,7 @@ def _report(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> li
         f"**{md_line(became)}**" if became else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
         _table(summary.table) if summary.table is not None else "",
-        _gate(options.ruling(diagnosis)),
+        _gate(options.gate_result(diagnosis)),
         *(_problem(problem, shown, options) for problem in summary.problems[:MOST_PROBLEMS]),
         _bullets(
             f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in summary.problems[MOST_PROBLEMS:]
@@ -106,8 +106,8 @@ def _fold(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>" if body else ""
 
 
-def _gate(ruling: Ruling | None) -> str:
-    return _bullets(f"**{word}** {md(says)}" for word, says in gate_lines(ruling)) if ruling else ""
+def _gate(result: GateResult | None) -> str:
+    return _bullets(f"**{word}** {md(says)}" for word, says in gate_lines(result)) if result else ""
 
 
 def _table(table: Table) -> str:
@@ -178,13 +178,13 @@ def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
 
 def _table_of_runs(rows: Sequence[tuple[Diagnosis, Run | None]], options: RenderOptions) -> str:
     """Return one line of cause and action for each run."""
-    gated = bool(options.rulings)
+    gated = bool(options.gate_results)
     lines = ["| verdict | run | what is wrong | do first |" + " gate |" * gated, "|---|---|---|---|" + "---|" * gated]
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
     for (diagnosis, run), name in zip(rows, names, strict=True):
         summary = summarize(diagnosis, run)
-        ruling = options.ruling(diagnosis)
-        gate = f" {ruling.word if ruling else ''} |" if gated else ""
+        result = options.gate_result(diagnosis)
+        gate = f" {result.word if result else ''} |" if gated else ""
         wrong, action = md(phrases.wrong(summary)), md(first_action(summary))
         lines.append(f"| {diagnosis.verdict} | {md_code(name)} | {wrong} | {action} |{gate}")
     return "\n".join(lines)

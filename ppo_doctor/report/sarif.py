@@ -24,9 +24,9 @@ from ppo_doctor.report.words import capital, remedy_says, stopped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ppo_doctor.diagnose.gate_result import GateResult
     from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause, Run
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.ruling import Ruling
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Severity, str] = {
@@ -66,7 +66,7 @@ def render_error(message: str, hint: str, code: int) -> str:
 
 
 def _of_many(diagnosis: Diagnosis, options: RenderOptions) -> str:
-    return element(_run(diagnosis, options.ruling(diagnosis), failures_only=options.quiet))
+    return element(_run(diagnosis, options.gate_result(diagnosis), failures_only=options.quiet))
 
 
 FLOW = Flow(opening=f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [', element=_of_many)
@@ -76,18 +76,18 @@ def _tool(version: str, rules: list[Json]) -> Json:
     return {"driver": {"name": "ppo-doctor", "version": plain(version), "rules": rules}}
 
 
-def _run(diagnosis: Diagnosis, ruling: Ruling | None, *, failures_only: bool) -> Json:
+def _run(diagnosis: Diagnosis, gate: GateResult | None, *, failures_only: bool) -> Json:
     judged = [finding for finding in diagnosis.findings if finding.status != "errored"]
     ours = [cause for cause in diagnosis.causes if cause.leader and not cause.benign]
     rules = [_rule(finding) for finding in diagnosis.findings] + [_cause_rule(cause) for cause in ours]
     place = {finding.rule: index for index, finding in enumerate(diagnosis.findings)}
     results = [_finding(finding, place[finding.rule], diagnosis) for finding in judged]
     first = len(diagnosis.findings)
-    results += [_cause(cause, first + index, diagnosis, ruling) for index, cause in enumerate(ours)]
+    results += [_cause(cause, first + index, diagnosis, gate) for index, cause in enumerate(ours)]
     kept: list[Json] = [result for result in results if not failures_only or result["kind"] == "fail"]
     return {
         "tool": _tool(diagnosis.tool_version, rules),
-        "invocations": [_invocation(diagnosis, ruling)],
+        "invocations": [_invocation(diagnosis, gate)],
         "artifacts": [{"location": location(source.path)} for source in diagnosis.run.sources],
         "results": kept,
         "columnKind": "unicodeCodePoints",
@@ -136,7 +136,7 @@ def _finding(finding: Finding, index: int, diagnosis: Diagnosis) -> dict[str, Js
     }
 
 
-def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, ruling: Ruling | None) -> dict[str, Json]:
+def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, gate: GateResult | None) -> dict[str, Json]:
     supporting = support(cause, diagnosis)
     evidence = _located(supporting)
     result: dict[str, Json] = {
@@ -150,7 +150,7 @@ def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, ruling: Ruling 
         "partialFingerprints": _fingerprints(cause.id, None, diagnosis),
         "properties": {"confidence": cause.confidence, "scoreDb": cause.score_db, "onsetStep": cause.onset_step},
     }
-    return result | _standing(cause, ruling)
+    return result | _standing(cause, gate)
 
 
 def _related(supporting: Sequence[Finding], diagnosis: Diagnosis) -> list[Json]:
@@ -169,20 +169,20 @@ def _message(cause: RankedCause) -> str:
     return prose(" ".join(part for part in parts if part))
 
 
-def _standing(cause: RankedCause, ruling: Ruling | None) -> dict[str, Json]:
+def _standing(cause: RankedCause, gate: GateResult | None) -> dict[str, Json]:
     """Return what the gate knows of a cause: allowed by its policy, or known from its baseline."""
-    held = next((h for h in (ruling.held if ruling else ()) if h.kind == "cause" and h.name == cause.id), None)
-    if held is None:
+    item = next((h for h in (gate.items if gate else ()) if h.kind == "cause" and h.name == cause.id), None)
+    if item is None:
         return {}
-    if held.outcome == "allowed":
-        return {"suppressions": [{"kind": "external", "status": "accepted", "justification": prose(held.says)}]}
-    return {"baselineState": "unchanged"} if held.outcome == "known" else {}
+    if item.outcome == "allowed":
+        return {"suppressions": [{"kind": "external", "status": "accepted", "justification": prose(item.message)}]}
+    return {"baselineState": "unchanged"} if item.outcome == "known" else {}
 
 
-def _invocation(diagnosis: Diagnosis, ruling: Ruling | None) -> Json:
+def _invocation(diagnosis: Diagnosis, gate: GateResult | None) -> Json:
     crashed: list[Json] = [_crash(finding) for finding in diagnosis.findings if finding.status == "errored"]
     notes: list[Json] = [{"level": "note", "message": {"text": prose(note)}} for note in diagnosis.run.notes]
-    code: dict[str, Json] = {} if ruling is None else {"exitCode": int(ruling.code)}
+    code: dict[str, Json] = {} if gate is None else {"exitCode": int(gate.code)}
     outcome: dict[str, Json] = {"executionSuccessful": not crashed, "toolExecutionNotifications": [*crashed, *notes]}
     return outcome | code
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from ppo_doctor.judgement import exit_code
+from ppo_doctor.diagnose.gate_result import exit_code
 from ppo_doctor.report.details import details
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import fleet, gravest, gravest_first

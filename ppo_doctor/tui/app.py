@@ -10,9 +10,9 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher, OptionList
 
+from ppo_doctor.cli.output import files_of, rendered, write
 from ppo_doctor.configs.values import parse_value
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.output import rendered, write
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import what
 from ppo_doctor.report.layout import Span
@@ -191,7 +191,8 @@ class ReportApp(Shell):
             DoctorError: the file cannot be written, or the format fails.
         """
         case = self.session.case
-        write(rendered([(case.run, case.diagnosis, None)], self.options, format, many=False), path)
+        text = rendered([(case.run, case.diagnosis, None)], self.options, format, many=False)
+        write(text, path, format, files_of(case.run))
 
     def action_reset(self) -> None:
         """Go back to what was read."""

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ppo_doctor.diagnose.gate_result import faults
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, Page, Span
@@ -19,7 +20,6 @@ from ppo_doctor.report.phrases import facts, outcome
 from ppo_doctor.report.screen import key_of
 from ppo_doctor.report.sparkline import sparkline
 from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, bound, flowing, remedy_says, short
-from ppo_doctor.ruling import faults
 from ppo_doctor.watch.events import duration
 from ppo_doctor.watch.monitor import late_says
 

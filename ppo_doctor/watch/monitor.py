@@ -8,13 +8,12 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 
 from ppo_doctor.cutting import cut, since
-from ppo_doctor.judgement import NEVER, fails
+from ppo_doctor.diagnose.gate_result import NEVER, fails, faults
 from ppo_doctor.model import Severity
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.report.phrases import outcome
 from ppo_doctor.report.summary import Summary, remedies, summarize
 from ppo_doctor.report.words import remedy_says
-from ppo_doctor.ruling import faults
 from ppo_doctor.watch.events import Event
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ppo_doctor.diagnose.gate_result import NEVER, exit_code
 from ppo_doctor.errors import DoctorError, ExitCode, worst
-from ppo_doctor.judgement import NEVER, exit_code
 from ppo_doctor.watch.events import Event, duration
 from ppo_doctor.watch.monitor import Monitor, at_or_above, late_says
 

@@ -227,7 +227,7 @@ def _run(kind: str, arguments: list[str], allowed: frozenset[int]) -> Result:
 
 def _again(kind: str, arguments: list[str], seconds: float) -> Result:
     """Return what a bug of ours is, with its place."""
-    from ppo_doctor import cli
+    from ppo_doctor.cli import application as cli
 
     def again(error: Exception) -> None:
         raise error
@@ -249,7 +249,7 @@ def _signature(error: BaseException) -> str:
 
 
 def _called(arguments: list[str]) -> tuple[int, str]:
-    from ppo_doctor.cli import run
+    from ppo_doctor.cli.application import run
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     before, sys.argv = sys.argv, ["ppo-doctor", *arguments]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.ci import run_compare
+from ppo_doctor.cli.compare import compare_sources
 from ppo_doctor.compare import Comparison, Difference
 from ppo_doctor.pipeline import Request
 from ppo_doctor.report import RenderOptions
@@ -28,7 +28,7 @@ PAIRS = list(combinations(LOGS, 2))
 
 @cache
 def compared(a: str, b: str) -> Comparison:
-    return run_compare([str(SAMPLES / a), str(SAMPLES / b)], Request(), (), group=False)
+    return compare_sources([str(SAMPLES / a), str(SAMPLES / b)], Request(), (), group=False)
 
 
 def lines(a: str, b: str, width: int = 100, **options: bool) -> list[str]:
@@ -38,7 +38,7 @@ def lines(a: str, b: str, width: int = 100, **options: bool) -> list[str]:
 def test_golden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(SAMPLES.parent)
     pair = [f"sample_logs/{name}" for name in ("sick/lr-zero.sb3", "healthy/healthy.sb3")]
-    found = run_compare(pair, Request(), (), group=False)
+    found = compare_sources(pair, Request(), (), group=False)
     check_golden("comparison.txt", text(found, RenderOptions(width=100, color=False, ascii=False)))
 
 

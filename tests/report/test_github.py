@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from ppo_doctor.diagnose.gate_result import GateItem, GateResult
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.github import MOST, guarded, summary
-from ppo_doctor.ruling import Held, Ruling
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden
 
@@ -54,13 +54,13 @@ def test_a_title_cannot_leave_its_line(text):
 
 
 def test_a_gate_that_passes_warns_only():
-    ruling = Ruling(code=ExitCode.OK)
-    assert {line.split()[0] for line in annotations(unhealthy(), rulings={LOG: ruling})} == {"::warning"}
+    result = GateResult(code=ExitCode.OK)
+    assert {line.split()[0] for line in annotations(unhealthy(), gate_results={LOG: result})} == {"::warning"}
 
 
 def test_a_broken_budget_is_an_error():
-    held = Held(kind="budget", name="approx_kl.p95 < 0.05", outcome="failed", says="approx_kl.p95 is 0.2")
-    (line,) = annotations(CASES["healthy"], rulings={LOG: Ruling(code=ExitCode.SICK, held=(held,))})
+    held = GateItem(kind="budget", name="approx_kl.p95 < 0.05", outcome="failed", message="approx_kl.p95 is 0.2")
+    (line,) = annotations(CASES["healthy"], gate_results={LOG: GateResult(code=ExitCode.SICK, items=(held,))})
     assert line.startswith("::error file=")
     assert line.endswith("::approx_kl.p95 is 0.2")
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from ppo_doctor.diagnose.gate_result import GateItem, GateResult
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
-from ppo_doctor.ruling import Held, Ruling
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden
 
@@ -58,8 +58,10 @@ def test_a_fired_rule_that_fails_nothing_is_not_red():
 
 
 def test_an_allowed_cause_is_not_red():
-    held = tuple(Held(kind="cause", name=c.id, outcome="allowed", says="known") for c in unhealthy().causes if c.leader)
-    found = cases(unhealthy(), rulings={LOG: Ruling(code=ExitCode.OK, held=held)})
+    held = tuple(
+        GateItem(kind="cause", name=c.id, outcome="allowed", message="known") for c in unhealthy().causes if c.leader
+    )
+    found = cases(unhealthy(), gate_results={LOG: GateResult(code=ExitCode.OK, items=held)})
     assert {outcome(case) for case in found.values()} == {"passed", "skipped"}
     assert outcome(found["adv-exactly-zero"]) == "skipped"
 
@@ -69,7 +71,7 @@ def test_an_allowed_cause_is_not_red():
     [(ExitCode.OK, "passed"), (ExitCode.SICK, "failure"), (ExitCode.INCONCLUSIVE, "error")],
 )
 def test_the_gate_is_a_case(code, result):
-    found = cases(CASES["healthy"], rulings={LOG: Ruling(code=code)})
+    found = cases(CASES["healthy"], gate_results={LOG: GateResult(code=code)})
     assert outcome(found["the run passes the gate"]) == result
 
 

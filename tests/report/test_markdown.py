@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from ppo_doctor.diagnose.gate_result import GateItem, GateResult
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.markup import md, md_code, md_line
-from ppo_doctor.ruling import Held, Ruling
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden
 from tests.report.test_html import a_run
@@ -104,12 +104,14 @@ def test_a_row_of_a_table_keeps_its_cells():
 
 
 def test_a_gate_tells_what_it_held():
-    ruling = Ruling(
+    result = GateResult(
         code=ExitCode.SICK,
-        held=(Held(kind="cause", name="adv-exactly-zero", outcome="failed", says="adv-exactly-zero <b>leads</b>"),),
+        items=(
+            GateItem(kind="cause", name="adv-exactly-zero", outcome="failed", message="adv-exactly-zero <b>leads</b>"),
+        ),
         fixed=("lr-zero",),
     )
-    text = render(unhealthy(), None, RenderOptions(rulings={LOG: ruling}), "markdown")
+    text = render(unhealthy(), None, RenderOptions(gate_results={LOG: result}), "markdown")
     assert "gate failed" in text
     assert "- **failed:** adv-exactly-zero &lt;b&gt;leads" in text
     assert "- **fixed:** lr-zero" in text

@@ -10,9 +10,9 @@ import pytest
 import xmlschema
 from jsonschema import Draft7Validator
 
+from ppo_doctor.diagnose.gate_result import GateItem, GateResult
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
-from ppo_doctor.ruling import Held, Ruling
 
 from .cases import CASES, LOG
 from .diseases import disease, ids, pack
@@ -45,7 +45,7 @@ def junit() -> xmlschema.XMLSchema:
 def documents(format: str) -> list[str]:
     """Return every kind of document: each case, each disease, gates, several runs, hostile words, errors."""
     held = tuple(
-        Held(kind=kind, name=name, outcome=outcome, says="because")
+        GateItem(kind=kind, name=name, outcome=outcome, message="because")
         for kind, name, outcome in (
             ("cause", "adv-exactly-zero", "allowed"),
             ("cause", "reward-constant", "known"),
@@ -54,7 +54,7 @@ def documents(format: str) -> list[str]:
         )
     )
     plain, quiet = RenderOptions(), RenderOptions(quiet=True)
-    gated = RenderOptions(rulings={LOG: Ruling(code=ExitCode.SICK, held=held)})
+    gated = RenderOptions(gate_results={LOG: GateResult(code=ExitCode.SICK, items=held)})
     found = [
         *CASES.values(),
         *(disease(cause)[0] for name in ids() if (cause := pack().cause(name))),

@@ -10,11 +10,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from ppo_doctor.diagnose.gate_result import GateItem, GateResult
 from ppo_doctor.errors import ExitCode
 from ppo_doctor.model import Severity, SourceRef
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.sarif import location
-from ppo_doctor.ruling import Held, Ruling
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden
 from tests.report.sarif_subset import SCHEMA
@@ -127,10 +127,10 @@ def test_quiet_keeps_failures_only():
 
 def test_what_the_gate_knows():
     held = (
-        Held(kind="cause", name="adv-exactly-zero", outcome="allowed", says="until 2027: being rewritten"),
-        Held(kind="cause", name="reward-constant", outcome="known", says="in the baseline"),
+        GateItem(kind="cause", name="adv-exactly-zero", outcome="allowed", message="until 2027: being rewritten"),
+        GateItem(kind="cause", name="reward-constant", outcome="known", message="in the baseline"),
     )
-    found = results(run_of(unhealthy(), rulings={LOG: Ruling(code=ExitCode.OK, held=held)}))
+    found = results(run_of(unhealthy(), gate_results={LOG: GateResult(code=ExitCode.OK, items=held)}))
     assert found["adv-exactly-zero"]["suppressions"][0]["justification"] == "until 2027: being rewritten"
     assert found["reward-constant"]["baselineState"] == "unchanged"
 

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from ppo_doctor import judging
+from ppo_doctor.cli import judge
+from ppo_doctor.cli.judge import progress
 from ppo_doctor.errors import DoctorError, ExitCode
 from ppo_doctor.pipeline import Request, runs_of
-from ppo_doctor.progress import progress
 from ppo_doctor.sources import gather
 from tests.sources.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
@@ -179,18 +179,18 @@ def test_a_process_that_dies_is_told_for_its_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Dying)
     sources, _ = gather([str(write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(2)}))])
     with pytest.raises(DoctorError) as caught:
-        judging.judge_all(sources, [], None, None, jobs=2)
+        list(judge.judge_runs(sources, [], None, None, jobs=2))
     assert caught.value.code == ExitCode.BUG
 
 
 def test_processes_are_used_where_they_pay(tmp_path):
     write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(3)})
     sources, _ = gather([str(tmp_path)])
-    assert judging._processes(sources, None) == 1
-    assert judging._processes(sources, 2) == 2
-    assert judging._processes(sources, 99) == 3
-    assert judging._processes(sources[:1], 8) == 1
-    assert judging._processes(gather(["-", *(source.log for source in sources)])[0], 4) == 1
+    assert judge.process_count(sources, None) == 1
+    assert judge.process_count(sources, 2) == 2
+    assert judge.process_count(sources, 99) == 3
+    assert judge.process_count(sources[:1], 8) == 1
+    assert judge.process_count(gather(["-", *(source.log for source in sources)])[0], 4) == 1
 
 
 class Terminal:

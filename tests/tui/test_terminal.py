@@ -29,7 +29,7 @@ import sys
 from ppo_doctor.tui.metrics import Metrics
 def fall(self, key, frame): raise RuntimeError("injected [bold]fault[/bold]")
 Metrics.page = fall
-from ppo_doctor.cli import run
+from ppo_doctor.cli.application import run
 sys.argv = ["ppo-doctor", *sys.argv[1:]]
 sys.exit(run())
 """

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ppo_doctor
+from ppo_doctor.diagnose.gate_result import exit_code
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.judgement import exit_code
 from ppo_doctor.pipeline import Request, read_runs
 from ppo_doctor.report.json_report import payload
 from ppo_doctor.watch.log import WatchedLog

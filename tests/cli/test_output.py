@@ -9,11 +9,12 @@ import shutil
 import stat
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SICK = ROOT / "sample_logs" / "sick" / "lr-zero.sb3"
 COMMAND = [sys.executable, "-m", "ppo_doctor"]
 posix = pytest.mark.skipif(os.name == "nt", reason="needs links, pipes and devices")
@@ -93,17 +94,15 @@ def test_standard_input_is_an_input(here):
 
 def test_an_export_replaces_no_input(here):
     """The interactive report names its file after the run was read."""
-    from ppo_doctor import inputs
+    from ppo_doctor.cli.output import files_of, write
     from ppo_doctor.errors import DoctorError
-    from ppo_doctor.output import write
     from ppo_doctor.pipeline import load_run
 
-    inputs.keep_track()
-    load_run("run/progress.csv")
+    read = files_of(load_run("run/progress.csv"))
     for name in ("run/progress.csv", "run/config.json"):
         before = contents(here)
         with pytest.raises(DoctorError):
-            write("report", Path(name))
+            write("report", Path(name), inputs=read)
         assert contents(here) == before
 
 
@@ -172,12 +171,10 @@ def test_a_protected_file_is_kept(cli, here):
 
 
 def test_what_fails_midway_leaves_the_file(here):
-    from ppo_doctor import inputs
-    from ppo_doctor.output import writing
+    from ppo_doctor.cli.output import writing
 
     (here / "report.json").write_text("old", encoding="utf-8")
     before = contents(here)
-    inputs.keep_track()  # what this test has read is no input
 
     def half():
         with writing(here / "report.json") as put:
@@ -220,16 +217,36 @@ def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further): 
     assert most[10] == most[4] <= 4
 
 
-def test_processes_do_not_run_ahead():
+def test_processes_do_not_run_ahead(monkeypatch):
     """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
-    from ppo_doctor.judging import AHEAD, _ahead
+    from ppo_doctor.cli.judge import AHEAD, Attempt, judge_runs
+    from ppo_doctor.sources import RunSource
 
-    taken: list[int] = []
-    drawn: list[int] = []
-    for item in _ahead((drawn.append(n) or n for n in range(100)), 2 * AHEAD):
-        taken.append(item)
-        assert len(drawn) <= len(taken) + 2 * AHEAD
-    assert taken == list(range(100))
+    submitted: list[str] = []
+
+    class Pool:
+        def __init__(self, *_arguments, **_options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_error):
+            pass
+
+        def submit(self, _function, source):
+            submitted.append(source.log)
+            done = Future()
+            done.set_result(Attempt(judged=[(source.log, None)]))
+            return done
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
+    logs = [f"{number}.csv" for number in range(100)]
+    taken: list[str] = []
+    for log, _ in judge_runs([RunSource(logs=(log,)) for log in logs], [], None, None, jobs=2):
+        taken.append(log)
+        assert len(submitted) <= len(taken) + 2 * AHEAD
+    assert taken == logs
 
 
 def test_json_lists_what_was_found_and_everything_on_demand(cli, validate):

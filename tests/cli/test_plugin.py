@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.cli.policy import Policy
 from ppo_doctor.errors import DoctorError
-from ppo_doctor.policy import Policy
 from ppo_doctor.testing import assert_healthy
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"

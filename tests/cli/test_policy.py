@@ -6,8 +6,8 @@ from datetime import date
 
 import pytest
 
+from ppo_doctor.cli.policy import Policy, applied, find_policy, project_aliases, read_policy
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.policy import Policy, applied, find_policy, project_aliases, read_policy
 from ppo_doctor.rulepack import load_pack
 
 FULL = """

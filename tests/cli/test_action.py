@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from tests.gate.test_docs import ACTION, ROOT, SAMPLES, judge, shell
+from tests.cli.test_ci_docs import ACTION, ROOT, SAMPLES, judge, shell
 
 bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 REPORTS = {"report.json", "report.md", "report.sarif", "report.xml"}
@@ -23,11 +23,11 @@ BUG = """#!/bin/sh
 shift 3
 exec '{python}' -c '
 import sys
-import ppo_doctor.gating
-def gate(*args, **kwargs):
+import ppo_doctor.cli.gate
+def run_gate(*args, **kwargs):
     raise RuntimeError("a bug")
-ppo_doctor.gating.gate = gate
-from ppo_doctor.cli import run
+ppo_doctor.cli.gate.run_gate = run_gate
+from ppo_doctor.cli.application import run
 sys.exit(run())
 ' "$@"
 """

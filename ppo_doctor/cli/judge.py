@@ -1,40 +1,44 @@
-"""Many runs judged, one after the other or side by side; what cannot be read is told and counted, and stops nothing."""
+"""Judge many runs, one after the other or in several processes; a run that cannot be read stops no other."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from threading import Timer
+from typing import TYPE_CHECKING
 
-from ppo_doctor import inputs
+from ppo_doctor.cli.output import print_error, working_folder_exists
 from ppo_doctor.errors import DoctorError, ExitCode, worst
-from ppo_doctor.output import complain
-from ppo_doctor.progress import progress
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
+
+    from rich.progress import Progress
 
     from ppo_doctor.model import Diagnosis, Run
     from ppo_doctor.pipeline import Request
     from ppo_doctor.rulepack import Pack
     from ppo_doctor.sources import RunSource
 
-_T = TypeVar("_T")
 #: What judging costs on one processor: seconds for each run, and for each byte of its logs (measured: 250 tables of
 #: 0.4 MB take 6 s, 24 take 0.6 s). Only whether several processes pay depends on it.
 PER_RUN, PER_BYTE = 0.02, 1 / 40e6
-#: Several processes are used by themselves when the work would take longer than this: each takes 0.3 s to start, and
-#: handing runs over costs a quarter of the work once more.
+#: Without --jobs several processes are used when the work would take longer than this, in seconds: each takes 0.3 s to
+#: start, and handing runs over costs a quarter of the work once more.
 WORTH_PROCESSES = 5.0
 MOST_JOBS = 64
 #: Runs that each process may be ahead of the one that is taken next.
 AHEAD = 4
-#: Files that were passed over, told by name.
+#: Files without a run that are named; the others are counted.
 MOST_NAMES = 5
+#: Seconds of work before a progress bar is shown, and characters of its label.
+PATIENCE, WIDTH = 1.0, 40
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -44,41 +48,10 @@ class Attempt:
     judged: list[tuple[Run, Diagnosis]] = field(default_factory=list)
     errors: list[DoctorError] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
-    #: files that another process opened for it
-    read: tuple[str, ...] = ()
 
 
-def judge(source: RunSource, request: Request, pack: Pack) -> list[tuple[Run, Diagnosis]]:
-    """Judge every run in one source.
-
-    Raises:
-        DoctorError: nothing in it can be judged.
-    """
-    from ppo_doctor.pipeline import diagnose, runs_of
-
-    return [(run, diagnose(run, pack, request)) for run in runs_of(source, request)]
-
-
-def judge_all(
-    runs: Sequence[RunSource],
-    missing: Sequence[DoctorError],
-    request: Request,
-    pack: Pack,
-    *,
-    jobs: int | None = 1,
-) -> tuple[list[tuple[Run, Diagnosis]], list[ExitCode]]:
-    """Judge every run, and return them with the exit codes of what could not be; see `judge_each`.
-
-    Raises:
-        DoctorError: as `judge_each`.
-    """
-    errors = list(missing)
-    judged = list(judge_each(runs, errors, request, pack, jobs=jobs))
-    return judged, [error.code for error in errors]
-
-
-def judge_each(
-    runs: Sequence[RunSource],
+def judge_runs(
+    sources: Sequence[RunSource],
     errors: list[DoctorError],
     request: Request,
     pack: Pack,
@@ -95,41 +68,49 @@ def judge_each(
     Raises:
         DoctorError: the only source cannot be read, or none can.
     """
-    alone = len(runs) == 1 and not errors
+    alone = len(sources) == 1 and not errors
     passed_over: list[str] = []
     count = 0
-    with progress([source.log for source in runs], shown=shown) as advance:
-        for attempt in _attempts(runs, request, pack, _processes(runs, jobs), alone=alone):
+    processes = process_count(sources, jobs)
+    attempts = (
+        _in_processes(sources, request, pack, processes)
+        if processes > 1
+        else (_attempt(source, request, pack, alone=alone) for source in sources)
+    )
+    with progress([source.log for source in sources], shown=shown) as advance:
+        for attempt in attempts:
             errors += attempt.errors
             passed_over += attempt.passed_over
             count += len(attempt.judged)
             while attempt.judged:
                 yield attempt.judged.pop(0)
             advance()
-    _tell(errors, passed_over)
+    _print_errors(errors, passed_over)
     if not count:
         codes = [error.code for error in errors] or [ExitCode.NOTHING_TO_JUDGE]
         raise DoctorError("none of the runs could be judged", code=worst(codes))
 
 
-def _tell(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
-    """Print what could not be judged; a hint that stands there already is not repeated."""
+def _print_errors(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
+    """Print what could not be judged, each hint once."""
     hints: set[str] = set()
     for error in errors:
-        complain(error if error.hint not in hints else DoctorError(error.message))
+        print_error(error if error.hint not in hints else DoctorError(error.message))
         hints.add(error.hint)
     if passed_over:
         more = f" and {len(passed_over) - MOST_NAMES} more" if len(passed_over) > MOST_NAMES else ""
-        complain(DoctorError(f"passed over, for no run was found in it: {', '.join(passed_over[:MOST_NAMES])}{more}"))
+        print_error(DoctorError(f"no run was found in {', '.join(passed_over[:MOST_NAMES])}{more}"))
 
 
-def _processes(runs: Sequence[RunSource], jobs: int | None) -> int:
-    """Return how many processes to use; stdin can be read by this one alone, and others start where this one is."""
-    if any(source.log == "-" for source in runs) or len(runs) < 2 or not inputs.somewhere():
+def process_count(sources: Sequence[RunSource], jobs: int | None) -> int:
+    """Return how many processes to use; only this one can read stdin, and others start where this one is."""
+    if any(source.log == "-" for source in sources) or len(sources) < 2 or not working_folder_exists():
         return 1
     if jobs is None:
-        jobs = _processors() if _seconds(runs) > WORTH_PROCESSES else 1
-    return max(1, min(jobs, len(runs), MOST_JOBS))
+        sizes = (Path(log).stat().st_size for source in sources for log in source.logs if Path(log).is_file())
+        worth = PER_RUN * len(sources) + PER_BYTE * sum(sizes) > WORTH_PROCESSES
+        jobs = _processors() if worth else 1
+    return max(1, min(jobs, len(sources), MOST_JOBS))
 
 
 def _processors() -> int:
@@ -138,22 +119,8 @@ def _processors() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def _seconds(runs: Sequence[RunSource]) -> float:
-    sizes = (Path(log).stat().st_size for source in runs for log in source.logs if Path(log).is_file())
-    return PER_RUN * len(runs) + PER_BYTE * sum(sizes)
-
-
-def _attempts(
-    runs: Sequence[RunSource], request: Request, pack: Pack, processes: int, *, alone: bool
-) -> Iterator[Attempt]:
-    if processes > 1:
-        yield from _side_by_side(runs, request, pack, processes)
-    else:
-        yield from (_attempt(source, request, pack, alone=alone) for source in runs)
-
-
 def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = False) -> Attempt:
-    """Judge what can be judged of one source; the only source there is may fail as it likes."""
+    """Judge what can be judged of one source; with only one source, errors propagate."""
     from ppo_doctor.merging import read_source
     from ppo_doctor.pipeline import diagnose
 
@@ -177,37 +144,33 @@ def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = F
     return attempt
 
 
-def _side_by_side(runs: Sequence[RunSource], request: Request, pack: Pack, processes: int) -> Iterator[Attempt]:
+def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, processes: int) -> Iterator[Attempt]:
     """Judge in processes that are started afresh, so that no lock or thread of ours is copied into them."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
+    further = iter(sources)
+    waiting: deque[tuple[RunSource, Future[Attempt]]] = deque()
     with ProcessPoolExecutor(
         processes, mp_context=get_context("spawn"), initializer=_begin, initargs=(request, pack)
     ) as pool:
-        submitted = ((source, _submitted(pool, source)) for source in runs)
-        for source, future in _ahead(submitted, AHEAD * processes):
+        while True:
+            waiting.extend(
+                (source, _submit(pool, source)) for source in islice(further, AHEAD * processes - len(waiting))
+            )
+            if not waiting:
+                return
+            source, future = waiting.popleft()
             try:
-                attempt = future.result()
-                inputs.add(attempt.read)
-                yield attempt
+                yield future.result()
             except BrokenProcessPool:
                 text = f"{source.log}: the process that judged it ended, perhaps for want of memory"
                 yield Attempt(errors=[DoctorError(text, hint="try --jobs 1", code=ExitCode.BUG)])
 
 
-def _ahead(items: Iterable[_T], most: int) -> Iterator[_T]:
-    """Yield items, of which up to `most` were drawn before they are asked for."""
-    further = iter(items)
-    waiting = deque(islice(further, most))
-    while waiting:
-        yield waiting.popleft()
-        waiting.extend(islice(further, 1))
-
-
-def _submitted(pool: ProcessPoolExecutor, source: RunSource) -> Future[Attempt]:
-    """Hand a run to a pool; one whose processes have ended answers as they would."""
+def _submit(pool: ProcessPoolExecutor, source: RunSource) -> Future[Attempt]:
+    """Hand a run to a pool; where its processes have ended, the result is that error."""
     from concurrent.futures import Future
     from concurrent.futures.process import BrokenProcessPool
 
@@ -225,13 +188,60 @@ _judge_here: Callable[[RunSource], Attempt] | None = None
 
 def _begin(request: Request, pack: Pack) -> None:
     global _judge_here  # noqa: PLW0603 - a process gets its rules once, not with every run
-    inputs.keep_track()
     _judge_here = lambda source: _attempt(source, request, pack)  # noqa: E731
 
 
 def _in_process(source: RunSource) -> Attempt:
     if _judge_here is None:
         raise RuntimeError("a process was given work before its rules")
-    attempt = _judge_here(source)
-    attempt.read = inputs.taken()
-    return attempt
+    return _judge_here(source)
+
+
+@contextmanager
+def progress(names: Sequence[str], patience: float = PATIENCE, *, shown: bool = True) -> Iterator[Callable[[], None]]:
+    """Show a bar on stderr while runs are judged; yields what is to be called after each.
+
+    Nothing is shown, and rich not imported, where stderr is no terminal or the work is done within `patience` seconds.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    done = 0
+    bar: Progress | None = None
+
+    def start() -> None:
+        nonlocal bar
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        # Not by way of stderr: reports may be written while the bar is shown.
+        made = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+        made.add_task(_label(names, done), total=len(names) if len(names) > 1 else None, completed=done)
+        made.start()
+        bar = made
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done, description=_label(names, done))
+
+    timer = Timer(patience, start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield advance
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar is not None:
+            bar.stop()
+
+
+def _label(names: Sequence[str], done: int) -> str:
+    from ppo_doctor.report.escape import plain
+
+    name = names[min(done, len(names) - 1)] if names else ""
+    short = plain("/".join(Path(name).parts[-2:]))
+    return short if len(short) <= WIDTH else f"{short[: WIDTH - 1]}…"

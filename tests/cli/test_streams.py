@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ppo_doctor import streams
-from ppo_doctor.cli import run
+from ppo_doctor.cli import streams
+from ppo_doctor.cli.application import run
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SICK = ROOT / "sample_logs" / "sick" / "lr-zero.canonical" / "run.jsonl"
 COMMAND = f"'{sys.executable}' -m ppo_doctor"
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ppo_doctor.policy import KEYS, applied, read_policy
+from ppo_doctor.cli.policy import KEYS, applied, read_policy
 from ppo_doctor.rulepack import load_pack
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,25 +1,41 @@
-"""Training configurations checked before anything is trained, as linters do: a line per finding, and an exit code."""
+"""`ppo-doctor check-config`: training configurations checked before a run, as linters do; a line per finding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ppo_doctor.config_runs import known_settings, run_of_settings
-from ppo_doctor.derive import Observations
-from ppo_doctor.derive.domains import judged
-from ppo_doctor.engine import check
+import typer
+
+from ppo_doctor.cli.application import app
+from ppo_doctor.cli.options import Framework, RuleFolders, check_fail_on, complete_severity
+from ppo_doctor.cli.output import write
 from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.evidence import says, sentence
-from ppo_doctor.judgement import NEVER
-from ppo_doctor.model import Severity
-from ppo_doctor.reading import Request
 
 if TYPE_CHECKING:
     from ppo_doctor.model import Finding
     from ppo_doctor.rulepack import Pack
+
+CHECK_FAIL_ON = "Exit with 1 for a finding of: critical, high, medium, low."
+
+
+@app.command("check-config")
+def check_config(
+    files: Annotated[list[Path], typer.Argument(help="Training configurations: YAML, JSON or TOML.")],
+    framework: Framework = None,
+    fail_on: Annotated[str, typer.Option(help=CHECK_FAIL_ON, autocompletion=complete_severity)] = "medium",
+    rules: RuleFolders = None,
+) -> None:
+    """Check training configurations before a run, by the rules that need no log; for pre-commit."""
+    from ppo_doctor.report.escape import prose
+    from ppo_doctor.rulepack import load_pack
+
+    check_fail_on(fail_on)
+    pack = load_pack(rules or [])
+    checked = [check_file(path, pack, framework) for path in files]
+    write("".join(f"{prose(line)}\n" for entry in checked for line in entry.lines()))
+    raise typer.Exit(max((entry.code(fail_on) for entry in checked), default=ExitCode.OK))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +54,9 @@ class Checked:
 
     def code(self, fail_on: str) -> ExitCode:
         """Return 1 for a finding at or above `fail_on`; here a finding does fail, for there is no run to lead in."""
-        if fail_on == NEVER:
+        from ppo_doctor.model import Severity
+
+        if fail_on == "never":
             return ExitCode.OK
         bound = Severity(fail_on)
         sick = any(f.status == "fired" and f.severity.at_least(bound) for f in self.findings)
@@ -50,15 +68,17 @@ class Checked:
         Where none says more than what is so, another tells what was checked, or why nothing was.
         """
         fired = [finding for finding in self.findings if finding.status == "fired"]
-        told = [
-            f"{place}: {f.severity}: {f.title}: {words} ({f.rule})" for f in fired for place, words in self._told(f)
+        found = [
+            f"{place}: {f.severity}: {f.title}: {words} ({f.rule})" for f in fired for place, words in self._places(f)
         ]
         if any(finding.severity != "info" for finding in fired):
-            return told
-        return [*told, self._clean() if self.known else self.why]
+            return found
+        return [*found, self._clean() if self.known else self.why]
 
-    def _told(self, finding: Finding) -> list[tuple[str, str]]:
-        """Return the places of a finding with what is said of each; what is said of one place is one sentence."""
+    def _places(self, finding: Finding) -> list[tuple[str, str]]:
+        """Return the places of a finding with a sentence about each; of one place, everything in one sentence."""
+        from ppo_doctor.evidence import says, sentence
+
         places = list(dict.fromkeys(str(e.source) for e in finding.evidence if e.source is not None))
         if len(places) < 2:
             return [(places[0] if places else str(self.path), says(finding))]
@@ -71,12 +91,18 @@ class Checked:
         return f"{self.path}: {against} in {len(self.judged)} settings of {self.framework}: {', '.join(self.judged)}"
 
 
-def check_config(path: Path, pack: Pack, framework: str | None = None) -> Checked:
+def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:
     """Check one configuration file.
 
     Raises:
         DoctorError: it cannot be read, or there is no such framework (exit code 2).
     """
+    from ppo_doctor.config_runs import known_settings, run_of_settings
+    from ppo_doctor.derive import Observations
+    from ppo_doctor.derive.domains import judged
+    from ppo_doctor.engine import check
+    from ppo_doctor.reading import Request
+
     try:
         run = run_of_settings(path, Request(configs=(path,), framework=framework))
     except DoctorError as error:
@@ -92,8 +118,3 @@ def check_config(path: Path, pack: Pack, framework: str | None = None) -> Checke
         judged=tuple(setting.key for setting in judged(observations)),
         findings=findings,
     )
-
-
-def worst_code(checked: Sequence[Checked], fail_on: str) -> ExitCode:
-    """Return the exit code over several configurations."""
-    return max((entry.code(fail_on) for entry in checked), default=ExitCode.OK)

@@ -1,0 +1,120 @@
+"""`ppo-doctor compare`: two runs, reports or groups of seeds side by side."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ppo_doctor.cli.application import app
+from ppo_doctor.cli.options import (
+    Aliases,
+    All,
+    Debug,
+    Framework,
+    NoColor,
+    Output,
+    RuleFolders,
+    Steps,
+    refuse_inputs,
+    request_of,
+)
+from ppo_doctor.cli.output import report_error, write
+from ppo_doctor.errors import DoctorError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ppo_doctor.compare import Comparison, Side
+    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.pipeline import Request
+
+#: Formats of a comparison → the module of reports, and the function, that writes it.
+COMPARED = {"text": "comparison:text", "json": "comparison:as_json", "html": "comparison_html:page"}
+
+
+@app.command()
+def compare(
+    sources: Annotated[list[str], typer.Argument(help="Two runs or JSON reports; with --group any number of runs.")],
+    group: Annotated[bool, typer.Option("--group", help="Take seeds of one configuration together.")] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="text, json or html.", autocompletion=lambda: [*COMPARED])
+    ] = "text",
+    output: Output = None,
+    framework: Framework = None,
+    alias: Aliases = None,
+    steps: Steps = None,
+    rules: RuleFolders = None,
+    everything: All = False,
+    no_color: NoColor = False,
+    debug: Debug = False,
+) -> None:
+    """Put two runs side by side: reward, which metrics part and when, settings that differ, and what is wrong."""
+    from ppo_doctor.report import RenderOptions
+
+    if format not in COMPARED:
+        raise DoctorError(f"no format '{format}' for a comparison", hint=", ".join(COMPARED), code=ExitCode.USAGE)
+    reports = [(format, output)]
+    refuse_inputs(reports, sources, (), rules or [])
+    try:
+        request = request_of(framework, None, None, steps, None, None, debug, alias)
+        found = compare_sources(sources, request, rules or (), group=group)
+    except DoctorError as error:
+        report_error(error, reports)
+        raise
+    module, _, function = COMPARED[format].partition(":")
+    options = RenderOptions(all=everything, color=False if no_color or output is not None else None)
+    write(getattr(import_module(f"ppo_doctor.report.{module}"), function)(found, options), output, format)
+
+
+def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> Comparison:
+    """Compare two runs, reports or, with `group`, the seeds of two configurations.
+
+    Raises:
+        DoctorError: there are not two sides (exit code 2), or nothing to judge.
+    """
+    from ppo_doctor.compare import compare
+
+    sides = [*_sides(sources, request, rules, group=group)]
+    if len(sides) != 2:
+        kind = "configurations" if group else "runs"
+        hint = "name two runs or reports; several seeds of two configurations with --group"
+        raise DoctorError(f"compare needs two {kind}, not {len(sides)}", hint=hint, code=ExitCode.USAGE)
+    return compare(*sides)
+
+
+def _sides(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> list[Side]:
+    from ppo_doctor.cli.baseline import read_report
+    from ppo_doctor.compare import side_of, side_of_report
+    from ppo_doctor.groups import grouped
+    from ppo_doctor.pipeline import diagnose, runs_of
+    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.sources import gather
+
+    pack = load_pack(rules)
+    sides: list[Side] = []
+    judged: list[tuple[Run, Diagnosis]] = []
+    for text in sources:
+        if _is_report(Path(text)):
+            sides.append(side_of_report(read_report(Path(text))))
+            continue
+        found, missing = gather([text])
+        if missing:
+            raise missing[0]
+        judged += [(run, diagnose(run, pack, request)) for source in found for run in runs_of(source, request)]
+        if not group:
+            sides += [side_of([pair]) for pair in judged]
+            judged = []
+    return sides + [side_of(pairs) for pairs in grouped(judged)]
+
+
+def _is_report(path: Path) -> bool:
+    """Recognise a report of ours by its first bytes; a log of training has no `schema_version`."""
+    from ppo_doctor.opening import plain_file
+
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    with plain_file(path) as file:
+        return b'"schema_version"' in file.read(200)

@@ -1,0 +1,80 @@
+"""Standard streams as a process may be given them: closed, full, left by their reader, not UTF-8.
+
+Writing to standard output raises nothing but a `DoctorError`; a reader who left is not a failure. Messages that
+standard error does not take are lost, because there is nowhere else to write them.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from typing import TextIO
+
+from ppo_doctor.errors import DoctorError, ExitCode
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor to write to; after its first failure what is written goes nowhere."""
+
+    left = False
+
+    def __init__(self, number: int, *, required: bool, terminal: bool) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._required = required
+        self._terminal = terminal
+
+    def write(self, data: object) -> int:
+        """Write all or some bytes and return how many.
+
+        Raises:
+            DoctorError: a required stream is closed, full, or cannot be written for another reason (exit code 2).
+        """
+        try:
+            while (written := super().write(data)) is None:  # type: ignore[arg-type]
+                select.select([], [self], [])  # a terminal or pipe that another process made non-blocking
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            terminal_closed = self._terminal and error.errno == errno.EIO
+            self.left = isinstance(error, BrokenPipeError) or terminal_closed
+            if self._required and not self.left:
+                raise DoctorError(f"standard output: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
+            return len(data)  # type: ignore[arg-type]
+        return written
+
+
+class Output(io.TextIOWrapper):
+    """A standard stream to write to."""
+
+    @property
+    def left(self) -> bool:
+        """Return whether the reader has gone."""
+        return bool(self.buffer.raw.left)  # type: ignore[attr-defined]
+
+
+def prepare() -> None:
+    """Give this process standard streams that it can use whatever it was started with.
+
+    Characters that their encoding lacks are written as escapes. A stream that was closed can be neither read nor
+    written, and whoever tries gets an error.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), encoding="utf-8")
+    sys.stdout = _stream(sys.stdout, 1, required=True)
+    sys.stderr = _stream(sys.stderr, 2, required=False)
+
+
+def _stream(given: TextIO | None, number: int, *, required: bool) -> TextIO:
+    terminal = given is not None and given.isatty()
+    if given is not None and terminal and os.name == "nt":
+        return given  # Python writes to a console of Windows in its own way: it is never full, and its reader stays
+    if given is None:
+        number = os.open(os.devnull, os.O_RDONLY)
+    return Output(
+        io.BufferedWriter(_Descriptor(number, required=required, terminal=terminal)),
+        encoding=given.encoding if given is not None else "utf-8",
+        errors="backslashreplace",
+        line_buffering=terminal or not required,
+    )
