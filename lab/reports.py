@@ -65,7 +65,7 @@ def main() -> None:
         for action in (each for problem in told.problems for each in problem.do):
             remedy = remedies.get(action.do)
             if remedy is not None and remedy.setting and value_held(remedy.setting, run) is not None:
-                actions = [actions[0] + 1, actions[1] + bool(action.now), actions[2] + bool(action.to)]
+                actions = [actions[0] + 1, actions[1] + (action.now is not None), actions[2] + (action.then is not None)]
     for verdict, sizes in sorted(lines.items()):
         print(f"{verdict}: {len(sizes)} reports, {mean(sizes):.1f} lines in the mean, {max(sizes)} at most")
     print(f"over their limit: {len(over)}", *map(Path, over[:5]))

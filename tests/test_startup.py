@@ -43,10 +43,6 @@ def test_a_start_imports_only_what_it_needs(command, without):
     assert imported(*command.split(",")) & (HEAVY | without) == set()
 
 
-def test_the_page_of_a_metric_needs_no_numpy():
-    assert "numpy" not in imported("-m", "ppo_doctor", "explain", "approx_kl")
-
-
 def test_the_table_of_commands_holds_each_that_is_registered():
     code = (
         "from ppo_doctor.cli.application import COMMANDS, app, register; register('--help');"

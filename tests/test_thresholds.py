@@ -127,7 +127,7 @@ def test_values_stand_beside_their_bounds(cli):
 
 def test_what_no_case_is_near_is_told(cli, tmp_path):
     assert cli("rules", "new", "made-up", "--dir", tmp_path / "mine").code == 0
-    (path,) = (tmp_path / "mine").glob("*/made-up.toml")
+    (path,) = (tmp_path / "mine").glob("made-up.toml")
     path.write_text(path.read_text(encoding="utf-8").replace("0.55x", "0.9x"), encoding="utf-8")
     outcome = cli("rules", "test", "made-up", "--rules", tmp_path / "mine", "--show-values")
     (pack_rule,) = [r for r in load_pack([tmp_path / "mine"]).rules if r.name == "made-up"]

@@ -23,10 +23,10 @@ from ppo_doctor.errors import DoctorError, ExitCode
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "analyze": "analyze",
+        "inspect": "analyze",
         "gate": "gate",
         "compare": "compare",
         "check-config": "check_config",
-        "inspect": "analyze",
         "explain": "explain",
         "frameworks": "explain",
         "rules": "rules",

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.each import for_each
 
 import ppo_doctor.testing
 from ppo_doctor import frameworks
@@ -89,7 +88,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(cli, tmp_path):
     assert "file" in outcome.err
 
 
-@for_each(PACK.rules, lambda rule: rule.name)
+@pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
 def test_a_code_names_its_rule(rule):
     assert explain.page(rule.code) == explain.page(rule.name)
 
